@@ -1,0 +1,131 @@
+"""The one idea of the package: a loss is a curve of the gap between the label's logit and its rivals'.
+
+``gap = z_y - logsumexp(z_j for j != y)``, so that the label's probability is ``p = sigmoid(gap)``. A curve is two
+scalar functions of it: ``value``, the loss, and ``pull = -d value / d gap``, how hard the label is pulled up and its
+rivals are pushed down. Cross-entropy's pull is ``1 - p``: it dies with success.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import CurveError
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Curve(ABC):
+    """A loss as a function of the gap. Curves are frozen, comparable, hashable and know their own name.
+
+    A subclass is a frozen dataclass whose fields are its parameters; it defines :meth:`value` and :meth:`pull`, both
+    elementwise and differentiable. ``pull`` must be minus the derivative of ``value``: the losses use it as the
+    gradient and never differentiate ``value`` themselves.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def value(self, gap: Tensor) -> Tensor:
+        """The loss of examples with these gaps."""
+
+    @abstractmethod
+    def pull(self, gap: Tensor) -> Tensor:
+        """Minus the derivative of :meth:`value`: the strength with which these examples teach."""
+
+    def phi(self, p: Tensor) -> Tensor:
+        """The same curve as a function of the label's probability, for pictures and for reading the paper."""
+        return self.value(torch.logit(p))
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters by name, as a recipe writes them."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={value!r}" for name, value in self.params.items())
+        return f"{self.name}({inside})"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Custom(Curve):
+    """A user's own curve from its two functions of the gap.
+
+    >>> halved = Custom(lambda gap: -0.5 * gap, lambda gap: torch.full_like(gap, 0.5), "halved")
+    >>> halved.pull(torch.tensor([0.0, 9.0]))
+    tensor([0.5000, 0.5000])
+    """
+
+    name: ClassVar[str] = "custom"
+    value_of_gap: Callable[[Tensor], Tensor]
+    pull_of_gap: Callable[[Tensor], Tensor]
+    label: str = "custom"
+
+    def value(self, gap: Tensor) -> Tensor:
+        return self.value_of_gap(gap)
+
+    def pull(self, gap: Tensor) -> Tensor:
+        return self.pull_of_gap(gap)
+
+    def __repr__(self) -> str:
+        return f"custom({self.label!r})"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class FromProbability(Curve):
+    r"""A user's own curve from one elementwise function of p; its pull :math:`-p(1-p)\,\varphi'(p)` by autograd.
+
+    p is rounded to the logits' precision before ``phi`` sees it, so a function that looks closely at ``1 - p`` is
+    blind past a gap of about 16 in float32 (36 in float64). Write such a curve with two functions of the gap.
+
+    >>> cross_entropy = FromProbability(lambda p: -p.log(), "mine")
+    >>> cross_entropy.pull(torch.tensor(0.0))
+    tensor(0.5000)
+    """
+
+    name: ClassVar[str] = "from_probability"
+    phi_of_p: Callable[[Tensor], Tensor]
+    label: str = "from_probability"
+
+    def value(self, gap: Tensor) -> Tensor:
+        return self.phi_of_p(torch.sigmoid(gap))
+
+    def pull(self, gap: Tensor) -> Tensor:
+        p = torch.sigmoid(gap)
+        steepness: Tensor = torch.func.grad(lambda p: self.phi_of_p(p).sum())(p)
+        return -p * torch.sigmoid(-gap) * steepness
+
+    def phi(self, p: Tensor) -> Tensor:
+        return self.phi_of_p(p)
+
+    def __repr__(self) -> str:
+        return f"from_probability({self.label!r})"
+
+
+def logit(p: float) -> float:
+    """The gap at which the label's probability is ``p``: -inf at 0, inf at 1."""
+    if p <= 0:
+        return -math.inf
+    return math.inf if p >= 1 else math.log(p) - math.log1p(-p)
+
+
+def nll(gap: Tensor) -> Tensor:
+    """-log p, exact at both ends. Softplus is linear past its threshold; float64 would notice the default of 20."""
+    return torch.nn.functional.softplus(-gap, threshold=40)
+
+
+def check(curve: str, name: str, number: float, *, low: float, high: float = math.inf, meaning: str,
+          high_is_allowed: bool = True) -> None:
+    """Refuse a parameter outside ``[low, high]`` (or ``[low, high)``), in words."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise CurveError(f"{curve}({name}={number!r}): expected a number, {meaning}; got {type(number).__name__}.")
+    inside = low <= number <= high if high_is_allowed else low <= number < high
+    if not inside or not math.isfinite(number):
+        bound = f"{name} >= {low:g}" if high == math.inf else (
+            f"{low:g} <= {name} {'<=' if high_is_allowed else '<'} {high:g}")
+        raise CurveError(f"{curve}({name}={number!r}): expected {bound}, {meaning}.")

@@ -1,0 +1,45 @@
+"""What can go wrong, by name. Every message says what came, what was expected and what to do."""
+
+
+class CurveError(ValueError):
+    """A curve's parameter, or its name, is not one that exists."""
+
+
+class ArgumentError(ValueError):
+    """An argument of a loss (reduction, smoothing, weight, implementation) cannot be used."""
+
+
+class ShapeError(ValueError):
+    """Logits, target or weight do not fit each other."""
+
+
+class TargetError(ValueError):
+    """A label names no class, or a soft target is not a distribution over the classes."""
+
+
+class DtypeError(TypeError):
+    """A tensor of a type that the loss does not take."""
+
+
+class DerivativeError(ValueError):
+    """A derivative was asked for that this implementation does not have."""
+
+
+class DataError(ValueError):
+    """A dataset is not where it should be, or a file of it is not what its publisher ships."""
+
+
+class RecipeError(ValueError):
+    """A recipe says something that cannot be read or cannot be done."""
+
+
+class RunError(ValueError):
+    """A run directory cannot be used: another process holds it, another recipe made it, or the disk is full."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is damaged, or is not one of this run."""
+
+
+class DivergenceError(ValueError):
+    """The loss became NaN, infinite or huge; the message names step and batch."""
