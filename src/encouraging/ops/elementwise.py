@@ -1,0 +1,46 @@
+"""A curve applied to gaps of any shape, its pull as the gradient: the sigmoid losses are made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..curves import Curve
+
+
+def curve_values(gap: Tensor, curve: Curve) -> Tensor:
+    """``curve.value(gap)`` with the derivative ``-curve.pull(gap)``, under every transform."""
+    op = _Values if torch.compiler.is_compiling() else _ValuesForward
+    return op.apply(gap, curve)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Values(torch.autograd.Function):
+    @staticmethod
+    def forward(gap: Tensor, curve: Curve) -> Tensor:
+        return curve.value(gap)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        gap, ctx.curve = inputs
+        ctx.save_for_backward(gap)
+        ctx.save_for_forward(gap)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        (gap,) = ctx.saved_tensors
+        return -ctx.curve.pull(gap) * upstream, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], gap: Tensor, curve: Curve) -> tuple[Tensor, Any]:
+        return curve_values(gap, curve), in_dims[0]
+
+
+class _ValuesForward(_Values):
+    """With the forward-mode rule, which ``torch.compile(fullgraph=True)`` refuses to see on a Function."""
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        (gap,) = ctx.saved_tensors
+        return -ctx.curve.pull(gap) * tangent

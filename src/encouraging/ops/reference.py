@@ -1,0 +1,111 @@
+"""The plain form of every loss over rows of logits: the meaning that the fast forms keep.
+
+``hard_loss`` and ``soft_loss`` are ``F.cross_entropy`` on (N, C) logits with another curve, for class indices and for
+class probabilities: the same weights, the same ignored rows, the same means.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import curves
+from ..curves import Curve
+from ..links import rival_softmax
+from .rows import (
+    compute_dtype,
+    in_blocks,
+    known_label_rows,
+    label_parts,
+    label_rows,
+    leave_out,
+    mass_gradient,
+    mass_rows,
+    split_ignored,
+)
+
+__all__ = ["compute_dtype", "hard_loss", "label_rows", "mass_rows", "match_norm_factor", "soft_loss"]
+
+
+def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
+              label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
+    r"""The loss of class indices ``target`` (N), in at least float32.
+
+    .. math:: \ell_i = (1-s)\,w_{y_i}\,\varphi(p_{y_i}) + \frac{s}{C}\sum_k w_k\,\varphi(p_k)
+
+    0 for rows whose label is ``ignore_index``. The mean divides by the sum of the labels' weights; with every row
+    ignored it is NaN, as torch's, and its gradient 0.
+    """
+    label, ignored = split_ignored(logits, target, ignore_index)
+    rows = known_label_rows(logits, label, ignored, curve)
+    weights = None
+    if weight is not None:
+        weight = weight.to(rows.dtype)
+        weights = leave_out(weight[label], ignored)[:, 0]
+        rows = rows * weights
+    if label_smoothing:
+        classes = logits.shape[1]
+        share = rows.new_ones(classes) if weight is None else weight
+        # Whatever an ignored row holds (NaN among it) must not reach the sum over the classes.
+        kept = leave_out(logits, ignored)
+        spread = leave_out(mass_rows(kept, (share / classes).expand(kept.shape), curve)[:, None], ignored)[:, 0]
+        rows = (1 - label_smoothing) * rows + label_smoothing * spread
+    if reduction == "none":
+        return rows
+    if reduction == "sum":
+        return rows.sum()
+    if weights is not None:
+        return rows.sum() / weights.sum()
+    return rows.mean() if ignored is None else rows.sum() / (~ignored).sum()
+
+
+def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
+              label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
+    r"""The loss of class probabilities ``target`` (N, C): ``sum_k q_k w_k phi(p_k)``, the mean over the rows."""
+    rows = mass_rows(logits, soft_mass(target, weight, label_smoothing, compute_dtype(logits.dtype)), curve)
+    if reduction == "none":
+        return rows
+    return rows.sum() if reduction == "sum" else rows.sum() / rows.shape[0]
+
+
+def soft_mass(target: Tensor, weight: Tensor | None, label_smoothing: float, dtype: torch.dtype) -> Tensor:
+    """Class probabilities after smoothing, times the class weights."""
+    mass = target.to(dtype)
+    if label_smoothing:
+        mass = mass * (1 - label_smoothing) + label_smoothing / target.shape[-1]
+    return mass if weight is None else mass * weight.to(dtype)
+
+
+def match_norm_factor(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
+                      ignore_index: int = -100, label_smoothing: float = 0.0) -> Tensor:
+    r"""The norm of cross-entropy's gradient on these logits over that of the curve's; 1 where the curve's is 0.
+
+    For labels, with :math:`n^2 = 1 + \sum_{j \ne y}` of the squared softmax over the rivals,
+
+    .. math:: \sqrt{\textstyle\sum w^2 (1-p)^2 n^2 \,/\, \sum w^2\, \mathrm{pull}^2\, n^2}
+
+    A number of the whole batch, detached: row by row it would only give cross-entropy back.
+    """
+    dtype = compute_dtype(logits.dtype)
+    logits, target = logits.detach(), target.detach()
+    both = (curves.cross_entropy(), curve)
+    squares = torch.zeros(2, dtype=dtype, device=logits.device)
+    for z, part in in_blocks(logits, target):
+        z = z.to(dtype)
+        if part.is_floating_point():
+            mass = soft_mass(part, weight, label_smoothing, dtype)
+            squares = squares + torch.stack([mass_gradient(z, mass, one).square().sum() for one in both])
+            continue
+        label, ignored = split_ignored(z, part, ignore_index)
+        weights = z.new_ones(label.shape) if weight is None else weight.to(dtype)[label]
+        if label_smoothing:
+            shape = z.new_ones(z.shape[1]) if weight is None else weight.to(dtype)
+            mass = (shape * (label_smoothing / z.shape[1])).expand(z.shape)
+            mass = mass.scatter_add(-1, label, (1 - label_smoothing) * weights)
+            rows = [mass_gradient(z, mass, one).square().sum(-1, keepdim=True) for one in both]
+        else:
+            gap, others, rivals = label_parts(z, label)
+            length = 1 + rival_softmax(others, rivals).square().sum(-1, keepdim=True)
+            rows = [(weights * one.pull(gap)).square() * length for one in both]
+        squares = squares + torch.stack([leave_out(row, ignored).sum() for row in rows])
+    return torch.where(squares[1] == 0, 1.0, (squares[0] / torch.where(squares[1] == 0, 1.0, squares[1])).sqrt())

@@ -1,0 +1,138 @@
+"""What may stand beside the logits: labels or distributions, laid out as ``F.cross_entropy`` takes them.
+
+Everything that can be checked without looking at the numbers is checked here, so the operations need not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .errors import ArgumentError, DtypeError, ShapeError, TargetError
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+class Rows(NamedTuple):
+    """Logits (N, C) with a target (N) of labels or (N, C) of probabilities, and the shape of one loss an example."""
+
+    logits: Tensor
+    target: Tensor
+    soft: bool
+    shape: torch.Size
+
+
+def as_rows(input: Tensor, target: Tensor) -> Rows:
+    """Bring (C), (N, C) or (N, C, d1, ..., dk) and its target to rows, or say what does not fit."""
+    check_input(input)
+    if input.ndim == 0:
+        raise ShapeError("input is a single number: expected logits of shape (C), (N, C) or (N, C, d1, ..., dk).")
+    if not isinstance(target, Tensor):
+        raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of labels or of probabilities.")
+    if target.device != input.device:
+        raise ArgumentError(f"input is on {input.device} but target on {target.device}: move one of them.")
+    axis = 0 if input.ndim == 1 else 1
+    classes = input.shape[axis]
+    shape = input.shape[:axis] + input.shape[axis + 1:]
+    soft = target.shape == input.shape and target.is_floating_point()
+    if not soft:
+        _check_labels(input, target, shape)
+    if classes == 0:
+        raise ShapeError(f"input of shape {tuple(input.shape)} has no classes: expected at least one.")
+    return Rows(_rows(input, axis), _rows(target, axis) if soft else target.reshape(-1), soft, shape)
+
+
+def _rows(tensor: Tensor, axis: int) -> Tensor:
+    if tensor.ndim == 2:
+        return tensor
+    return tensor[None] if tensor.ndim == 1 else tensor.movedim(axis, -1).flatten(0, -2)
+
+
+def _check_labels(input: Tensor, target: Tensor, shape: torch.Size) -> None:
+    came = f"target is {target.dtype} of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}"
+    if target.is_floating_point() or target.is_complex():
+        raise TargetError(f"{came}: expected integer labels of shape {tuple(shape)}, or probabilities of the input's "
+                          "shape. Labels that were read as floats become labels with target.long().")
+    if target.dtype == torch.bool:
+        raise DtypeError(f"{came}: expected integer labels. For two classes use target.long().")
+    if target.shape != shape:
+        hint = " One-hot rows are probabilities: pass them as target.float()." if target.shape == input.shape else ""
+        raise ShapeError(f"{came}: expected labels of shape {tuple(shape)}, one an example.{hint}")
+
+
+def check_input(input: Tensor) -> None:
+    """Refuse what is no floating-point tensor."""
+    if not isinstance(input, Tensor):
+        raise DtypeError(f"input is a {type(input).__name__}: expected a tensor of logits.")
+    if not input.is_floating_point():
+        raise DtypeError(f"input is {input.dtype}: expected floating-point logits. If these are logits, use "
+                         "input.float().")
+    if input.dtype.itemsize == 1:
+        raise DtypeError(f"input is {input.dtype}: expected float64, float32, float16 or bfloat16.")
+
+
+def check_reduction(reduction: str) -> None:
+    if reduction not in REDUCTIONS:
+        raise ArgumentError(f"reduction={reduction!r}: expected 'none', 'mean' or 'sum'.")
+
+
+def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduction: str,
+                    label_smoothing: float) -> None:
+    """Refuse arguments that do not fit the rows."""
+    check_reduction(reduction)
+    if isinstance(label_smoothing, bool) or not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"label_smoothing={label_smoothing!r}: expected a number from 0 to 1.")
+    if rows.soft and ignore_index >= 0:
+        raise ArgumentError(f"ignore_index={ignore_index} with probabilities as target: there is no label to ignore. "
+                            "Leave rows out with a probability row of zeros, or pass labels.")
+    if weight is None:
+        return
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        raise DtypeError(f"weight is {getattr(weight, 'dtype', type(weight).__name__)}: expected a floating-point "
+                         "tensor with one number a class.")
+    if weight.shape != rows.logits.shape[1:]:
+        raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected ({rows.logits.shape[1]},), one number a "
+                         "class.")
+    if weight.device != rows.logits.device:
+        raise ArgumentError(f"weight is on {weight.device} but input on {rows.logits.device}: move one of them.")
+
+
+def result_dtype(input: Tensor) -> torch.dtype:
+    """The loss's type: the input's, and at least float32 under autocast, as torch's cross-entropy."""
+    low = input.dtype.itemsize < 4
+    return torch.float32 if low and torch.is_autocast_enabled(input.device.type) else input.dtype
+
+
+def reduce(losses: Tensor, reduction: str) -> Tensor:
+    if reduction == "none":
+        return losses
+    return losses.mean() if reduction == "mean" else losses.sum()
+
+
+def one_hot(rows: Rows, dtype: torch.dtype) -> Tensor:
+    """Labels as rows of 0 and 1; a label that names no class is refused where the host can look."""
+    classes = rows.logits.shape[1]
+    if host_can_look(rows.target) and bool(((rows.target < 0) | (rows.target >= classes)).any()):
+        raise TargetError(f"target holds labels outside 0 to {classes - 1}: there are {classes} classes.")
+    return torch.zeros_like(rows.logits, dtype=dtype).scatter(-1, rows.target.long()[:, None], 1.0)
+
+
+def check_presence(input: Tensor, target: Tensor) -> None:
+    """Refuse a target that does not say, for every logit, whether (or how surely) its class is present."""
+    if not isinstance(target, Tensor):
+        raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of 0s and 1s or of probabilities.")
+    if target.shape != input.shape:
+        raise ShapeError(f"target has shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}: expected "
+                         "the same shape, one 0 or 1 (or a probability) for each logit.")
+    if target.device != input.device:
+        raise ArgumentError(f"input is on {input.device} but target on {target.device}: move one of them.")
+    if target.dtype != torch.bool and host_can_look(target) and bool(((target < 0) | (target > 1)).any()):
+        raise TargetError("target holds numbers outside [0, 1]: expected 0, 1 or a probability for each logit.")
+
+
+def host_can_look(tensor: Tensor) -> bool:
+    """Whether its numbers can be read without making a device wait and without breaking a trace or a transform."""
+    transformed = torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None
+    return tensor.device.type == "cpu" and not transformed
