@@ -1,0 +1,107 @@
+"""Margins before the softmax: they change the label's logit, and then any curve applies."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .errors import ArgumentError, ShapeError
+from .targets import host_can_look
+
+
+class LSoftmaxLinear(nn.Module):
+    r"""The output layer of large-margin softmax: the label must win with ``margin`` times its angle.
+
+    .. math:: z_y = \|w_y\|\,\|x\|\,\psi(\theta), \qquad \psi(\theta) = (-1)^k\cos(m\theta) - 2k,
+        \quad \theta \in [k\pi/m, (k+1)\pi/m]
+
+    Training starts from the plain logit and moves to the margin: the label's logit is
+    ``(margin logit + beta * plain logit) / (1 + beta)``, and every training step multiplies ``beta`` by ``decay``. Any
+    loss may follow: ``EncouragingLoss(log_end=1.0)(layer(x, y), y)`` is the paper's combination.
+
+    Args:
+        in_features: Width of the input.
+        out_features: Number of classes.
+        margin: 1 (a plain linear layer without bias) to 4.
+        beta: Where the mixture starts; 0 for the whole margin at once.
+        beta_min: Where it ends.
+        decay: The factor a training step.
+    """
+
+    beta: Tensor
+
+    def __init__(self, in_features: int, out_features: int, margin: int = 2, *, beta: float = 100.0,
+                 beta_min: float = 0.0, decay: float = 0.99) -> None:
+        super().__init__()
+        if margin not in (1, 2, 3, 4):
+            raise ArgumentError(f"margin={margin!r}: expected 1, 2, 3 or 4, by which the label's angle is multiplied.")
+        if not (beta >= beta_min >= 0 and 0 < decay <= 1):
+            raise ArgumentError(f"beta={beta!r}, beta_min={beta_min!r}, decay={decay!r}: expected "
+                                "beta >= beta_min >= 0 and 0 < decay <= 1.")
+        self.in_features, self.out_features, self.margin = in_features, out_features, margin
+        self.beta_min, self.decay = beta_min, decay
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        self.register_buffer("beta", torch.tensor(float(beta)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.kaiming_normal_(self.weight)
+
+    def forward(self, input: Tensor, target: Tensor | None = None) -> Tensor:
+        """Logits (N, C); in training, with a ``target`` (N), the label's logit carries the margin."""
+        logits = nn.functional.linear(input, self.weight)
+        if not self.training or target is None or self.margin == 1:
+            return logits
+        if target.shape != input.shape[:-1]:
+            raise ShapeError(f"target has shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}: "
+                             f"expected labels of shape {tuple(input.shape[:-1])}.")
+        label = target.long()[..., None]
+        plain = logits.gather(-1, label)
+        length = self.weight.norm(dim=-1)[target][..., None] * input.norm(dim=-1, keepdim=True)
+        # Inside (-1, 1), so that neither the angle nor a length of 0 divides by 0.
+        cosine = (plain / length.clamp_min(torch.finfo(length.dtype).tiny)).clamp(-1, 1)
+        pushed = length * angle_margin(cosine, self.margin)
+        beta = self.beta.to(logits.dtype)
+        mixed = (pushed + beta * plain) / (1 + beta)
+        with torch.no_grad():
+            self.beta.mul_(self.decay).clamp_(min=self.beta_min)
+        return logits.scatter(-1, label, mixed.to(logits.dtype))
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, margin={self.margin}"
+
+
+def angle_margin(cosine: Tensor, margin: int) -> Tensor:
+    r""":math:`\psi(\theta) = (-1)^k\cos(m\theta) - 2k` from the cosine: falls monotonically from 1 to ``1 - 2m``.
+
+    >>> angle_margin(torch.tensor([1.0, 0.0, -1.0]), 2)
+    tensor([ 1., -1., -3.])
+    """
+    multiple, lower = cosine, torch.ones_like(cosine)
+    for _ in range(margin - 1):  # cos(n + 1)t = 2 cos t cos nt - cos(n - 1)t
+        multiple, lower = 2 * cosine * multiple - lower, multiple
+    edges = [math.cos(k * math.pi / margin) for k in range(1, margin)]
+    k = sum(((cosine < edge).to(cosine.dtype) for edge in edges), torch.zeros_like(cosine))
+    return (1 - 2 * (k % 2)) * multiple - 2 * k
+
+
+def ldam_margins(class_counts: Tensor, max_margin: float = 0.5) -> Tensor:
+    """LDAM's margin a class, proportional to ``count ** -1/4``: the rarest class has ``max_margin``.
+
+    >>> ldam_margins(torch.tensor([1, 16]))
+    tensor([0.5000, 0.2500])
+    """
+    if class_counts.ndim != 1 or (host_can_look(class_counts) and bool((class_counts <= 0).any())):
+        raise ArgumentError("class_counts: expected one positive number of training examples a class.")
+    if not max_margin >= 0:
+        raise ArgumentError(f"max_margin={max_margin!r}: expected a number of at least 0, the rarest class's margin.")
+    margins = class_counts.to(torch.float32) ** -0.25
+    return max_margin * margins / margins.max()
+
+
+def subtract_margin(logits: Tensor, target: Tensor, margins: Tensor) -> Tensor:
+    """The label's logit less its class's margin: the label must win by that much. ``logits`` (N, C), ``target`` (N)."""
+    label = target.clamp(0, logits.shape[-1] - 1).long()[..., None]
+    return logits.scatter_add(-1, label, -margins.to(logits.dtype)[label])

@@ -1,0 +1,221 @@
+"""The losses as modules: they store the arguments of the functions and call them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import curves
+from .curves import Curve
+from .errors import DtypeError, ShapeError
+from .losses import curve_loss, linear_curve_loss, mirror_mse_loss, sigmoid_curve_loss
+from .margins import ldam_margins, subtract_margin
+from .targets import check_reduction
+
+
+class CurveLoss(nn.CrossEntropyLoss):
+    """:func:`curve_loss` as a module; wherever an ``nn.CrossEntropyLoss`` fits, it fits.
+
+    Args:
+        curve: What is taught at which confidence.
+        weight: One number a class; a buffer, saved and moved with the module.
+        ignore_index, reduction, label_smoothing: As ``nn.CrossEntropyLoss``.
+        match_norm: Scale each batch so that the gradient on the logits has the norm of cross-entropy's.
+        impl: ``"auto"``, ``"reference"`` or ``"triton"``.
+
+    >>> CurveLoss(curves.focal(1.0), label_smoothing=0.1)
+    CurveLoss(curve=focal(gamma=1.0), label_smoothing=0.1)
+    """
+
+    curve: Curve
+
+    def __init__(self, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
+                 reduction: str = "mean", label_smoothing: float = 0.0, match_norm: bool = False,
+                 impl: str = "auto") -> None:
+        if not isinstance(curve, Curve):
+            raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.focal(2.0).")
+        check_reduction(reduction)
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction,
+                         label_smoothing=label_smoothing)
+        self.curve, self.match_norm, self.impl = curve, match_norm, impl
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return curve_loss(input, target, self.curve, self.weight, self.ignore_index, self.reduction,
+                          self.label_smoothing, match_norm=self.match_norm, impl=self.impl)
+
+    def extra_repr(self) -> str:
+        return ", ".join([f"curve={self.curve!r}", *self._changed()])
+
+    def _changed(self) -> list[str]:
+        """The arguments that differ from their defaults."""
+        plain = {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0, "match_norm": False, "impl": "auto"}
+        changed = [f"{name}={value!r}" for name, default in plain.items() if (value := getattr(self, name)) != default]
+        return changed if self.weight is None else [f"weight=({len(self.weight)} classes)", *changed]
+
+
+class _NamedCurveLoss(CurveLoss):
+    """A curve that is told by its parameters alone."""
+
+    def extra_repr(self) -> str:
+        params = [f"{name}={value!r}" for name, value in self.curve.params.items()]
+        return ", ".join([*params, *self._changed()])
+
+
+class EncouragingLoss(_NamedCurveLoss):
+    """:func:`encouraging_loss` as a module. All arguments are keywords: the first positional one means ``weight`` to
+    torch and ``log_end`` to the published class.
+
+    >>> EncouragingLoss(log_end=0.5)
+    EncouragingLoss(log_end=0.5)
+    >>> EncouragingLoss(log_end=1.0)
+    EncouragingLoss(log_end=1.0, eps=1e-05)
+    """
+
+    def __init__(self, *, log_end: float = 0.75, eps: float = 1e-5, **arguments: Any) -> None:
+        super().__init__(curves.encouraging(log_end, eps), **arguments)
+        self.log_end, self.eps = log_end, eps
+
+    def extra_repr(self) -> str:
+        params = [f"log_end={self.log_end!r}"] + ([f"eps={self.eps!r}"] if self.log_end == 1 else [])
+        return ", ".join([*params, *self._changed()])
+
+
+class FocalLoss(_NamedCurveLoss):
+    """:func:`focal_loss` as a module.
+
+    >>> FocalLoss(gamma=1.0)
+    FocalLoss(gamma=1.0)
+    """
+
+    def __init__(self, *, gamma: float = 2.0, **arguments: Any) -> None:
+        super().__init__(curves.focal(gamma), **arguments)
+
+
+class HaltedFocalLoss(_NamedCurveLoss):
+    """:func:`halted_focal_loss` as a module."""
+
+    def __init__(self, *, gamma: float = 2.0, halt: float = 0.5, **arguments: Any) -> None:
+        super().__init__(curves.halted_focal(gamma, halt), **arguments)
+
+
+class PolyLoss(_NamedCurveLoss):
+    """:func:`poly_loss` as a module."""
+
+    def __init__(self, *, epsilon: float = 1.0, **arguments: Any) -> None:
+        super().__init__(curves.poly(epsilon), **arguments)
+
+
+class LDAMLoss(CurveLoss):
+    """Label-distribution-aware margins: the label's logit loses its class's margin, all are scaled, a curve follows.
+
+    Args:
+        class_counts: Training examples a class.
+        curve: Any curve; cross-entropy is LDAM as published.
+        max_margin: The rarest class's margin.
+        scale: What the logits (cosines, as LDAM is meant) are multiplied with.
+        **arguments: As :class:`CurveLoss`.
+    """
+
+    margins: Tensor
+
+    def __init__(self, class_counts: Tensor, curve: Curve | None = None, *, max_margin: float = 0.5,
+                 scale: float = 30.0, **arguments: Any) -> None:
+        super().__init__(curves.cross_entropy() if curve is None else curve, **arguments)
+        self.scale = scale
+        self.register_buffer("margins", ldam_margins(torch.as_tensor(class_counts), max_margin))
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        if input.ndim != 2 or target.is_floating_point():
+            raise ShapeError(f"LDAM takes logits (N, C) with labels (N): got {tuple(input.shape)} with a target of "
+                             f"{target.dtype} {tuple(target.shape)}.")
+        if input.shape[-1] != len(self.margins):
+            raise ShapeError(f"input has {input.shape[-1]} classes but class_counts named {len(self.margins)}.")
+        return super().forward(self.scale * subtract_margin(input, target, self.margins), target)
+
+    def extra_repr(self) -> str:
+        return f"classes={len(self.margins)}, scale={self.scale}, {super().extra_repr()}"
+
+
+class SigmoidCurveLoss(nn.Module):
+    """:func:`sigmoid_curve_loss` as a module; ``weight`` and ``pos_weight`` are buffers.
+
+    >>> SigmoidCurveLoss(curves.focal(2.0), alpha=0.25)
+    SigmoidCurveLoss(curve=focal(gamma=2.0), alpha=0.25)
+    """
+
+    weight: Tensor | None
+    pos_weight: Tensor | None
+
+    def __init__(self, curve: Curve, *, weight: Tensor | None = None, reduction: str = "mean",
+                 pos_weight: Tensor | None = None, alpha: float | None = None) -> None:
+        super().__init__()
+        check_reduction(reduction)
+        self.curve, self.reduction, self.alpha = curve, reduction, alpha
+        self.register_buffer("weight", weight)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return sigmoid_curve_loss(input, target, self.curve, self.weight, self.reduction, self.pos_weight,
+                                  alpha=self.alpha)
+
+    def extra_repr(self) -> str:
+        parts = [f"curve={self.curve!r}"]
+        parts += [f"alpha={self.alpha}"] if self.alpha is not None else []
+        return ", ".join(parts + ([f"reduction={self.reduction!r}"] if self.reduction != "mean" else []))
+
+
+class MirrorMSELoss(nn.Module):
+    """:func:`mirror_mse_loss` as a module.
+
+    >>> MirrorMSELoss(link="sigmoid")
+    MirrorMSELoss(bonus=True, link='sigmoid', reduction='mean')
+    """
+
+    def __init__(self, *, bonus: bool = True, link: str = "softmax", reduction: str = "mean") -> None:
+        super().__init__()
+        check_reduction(reduction)
+        self.bonus, self.link, self.reduction = bonus, link, reduction
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return mirror_mse_loss(input, target, bonus=self.bonus, link=self.link, reduction=self.reduction)
+
+    def extra_repr(self) -> str:
+        return f"bonus={self.bonus}, link={self.link!r}, reduction={self.reduction!r}"
+
+
+class LinearCurveLoss(nn.Linear):
+    """The output layer and its loss in one module, the logits never stored whole: :func:`linear_curve_loss`.
+
+    Called with a target it returns the loss; called without, the logits. The class weight is ``class_weight``, since
+    ``weight`` is the layer's.
+
+    Args:
+        in_features: Width of the hidden states.
+        out_features: Number of classes.
+        curve: What is taught at which confidence.
+        bias: Whether the layer has one.
+        class_weight: One number a class.
+        device, dtype: Of the layer's parameters.
+        **arguments: ``ignore_index``, ``reduction``, ``label_smoothing``, ``impl`` and the chunking of
+            :func:`linear_curve_loss`.
+    """
+
+    curve: Curve
+    class_weight: Tensor | None
+
+    def __init__(self, in_features: int, out_features: int, curve: Curve, *, bias: bool = False,
+                 class_weight: Tensor | None = None, device: Any = None, dtype: Any = None, **arguments: Any) -> None:
+        super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
+        self.curve, self.arguments = curve, arguments
+        self.register_buffer("class_weight", class_weight)
+
+    def forward(self, input: Tensor, target: Tensor | None = None) -> Tensor:
+        if target is None:
+            return super().forward(input)
+        return linear_curve_loss(input, self.weight, target, self.curve, self.bias, class_weight=self.class_weight,
+                                 **self.arguments)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, curve={self.curve!r}"
