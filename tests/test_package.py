@@ -1,0 +1,167 @@
+"""What a user installs: quick to import, typed, complete, and content with its core dependencies."""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+REPOSITORY = Path(__file__).parent.parent
+
+PUBLIC = {
+    "curves", "curve_loss", "encouraging_loss", "focal_loss", "halted_focal_loss", "poly_loss", "sigmoid_curve_loss",
+    "mirror_mse_loss", "linear_curve_loss", "CurveLoss", "EncouragingLoss", "FocalLoss", "HaltedFocalLoss", "PolyLoss",
+    "SigmoidCurveLoss", "MirrorMSELoss", "LinearCurveLoss", "LSoftmaxLinear", "LDAMLoss",
+}
+CORE = {"torch", "numpy", "scipy", "scikit-learn", "pydantic", "typer", "rich", "safetensors", "pooch", "jinja2",
+        "matplotlib"}
+EXTRAS = {
+    "vision": {"torchvision", "timm"},
+    "graph": {"torch-geometric"},
+    "translation": {"tokenizers", "sacrebleu"},
+    "attacks": {"pyautoattack"},
+    "detection": {"torchvision", "pycocotools"},
+    "sweep": {"ray"},
+    "tracking": {"tensorboard"},
+}
+
+
+def python(code: str, **environment: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+                          env=os.environ | environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_adds_at_most_0_3_s_to_torch() -> None:
+    clock = "import time, torch; began = time.perf_counter(); import encouraging; print(time.perf_counter() - began)"
+    assert statistics.median(float(python(clock)) for _ in range(5)) <= 0.3
+
+
+def test_importing_pulls_in_nothing_heavy() -> None:
+    added = set(python("import sys, torch; before = set(sys.modules); import encouraging; "
+                       "print(*{name.split('.')[0] for name in set(sys.modules) - before})").split())
+    heavy = {"triton", "matplotlib", "scipy", "sklearn", "pydantic", "typer", "rich", "jinja2", "safetensors", "pooch",
+             "torchvision", "timm", "ray"}
+    assert added & heavy == set()
+
+
+def test_the_public_names_are_all_there() -> None:
+    import encouraging
+
+    assert set(encouraging.__all__) - {"__version__"} == PUBLIC
+    assert all(hasattr(encouraging, name) for name in PUBLIC)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=REPOSITORY,
+                   check=True, capture_output=True, timeout=120)
+    (built,) = folder.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+def about(wheel: Path) -> Message:
+    (file,) = wheel.glob("*.dist-info/METADATA")
+    return Parser().parsestr(file.read_text())
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_wheel_is_typed_licensed_and_has_its_command(wheel: Path) -> None:
+    assert (wheel / "encouraging" / "py.typed").exists()
+    assert list(wheel.glob("*.dist-info/licenses/LICENSE"))
+    (entry_points,) = wheel.glob("*.dist-info/entry_points.txt")
+    assert "encouraging = encouraging.cli:main" in entry_points.read_text()
+    assert about(wheel)["Name"] == "encouraging-loss"
+    assert about(wheel)["Requires-Python"] == ">=3.11"
+
+
+def test_the_wheel_asks_for_the_core_dependencies_and_offers_the_extras(wheel: Path) -> None:
+    wanted = [Requirement(line) for line in about(wheel).get_all("Requires-Dist", [])]
+
+    def names(extra: str) -> set[str]:
+        return {canonical(need.name) for need in wanted if need.marker and need.marker.evaluate({"extra": extra})}
+
+    assert {canonical(need.name) for need in wanted if need.marker is None} == CORE
+    assert {extra: names(extra) for extra in EXTRAS} == EXTRAS
+    assert names("all") == set().union(*EXTRAS.values())
+    assert next(need for need in wanted if need.name == "torch").specifier.contains("2.11.0")
+
+
+def core_closure() -> set[str]:
+    """The distributions that come with the core dependencies, on this machine."""
+    found: set[str] = set()
+    todo = list(CORE)
+    while todo:
+        name = todo.pop()
+        if name in found:
+            continue
+        needs = [Requirement(line) for line in metadata.requires(name) or ()]
+        found.add(name)
+        todo += [canonical(need.name) for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+    return found
+
+
+def test_the_wheel_works_with_the_core_dependencies_alone(wheel: Path, tmp_path: Path) -> None:
+    """In a Python whose only packages are links to those that the core dependencies bring."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for name in core_closure():
+        installed = metadata.distribution(name)
+        for top in {file.parts[0] for file in installed.files or ()} - {"..", "__pycache__"}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(str(installed.locate_file(top)))
+    code = f"""
+import importlib.util, sys
+sys.path += [{str(wheel)!r}, {str(packages)!r}]
+assert importlib.util.find_spec("pytest") is None
+
+import torch, encouraging
+from encouraging import cli
+from typer.testing import CliRunner
+
+assert encouraging.__file__.startswith({str(wheel)!r}), encouraging.__file__
+logits = torch.randn(4, 5, requires_grad=True)
+encouraging.EncouragingLoss()(logits, torch.arange(4)).backward()
+assert logits.grad.abs().sum() > 0
+result = CliRunner().invoke(cli.app, ["curves", "--out", {str(tmp_path / "curves.svg")!r}])
+assert result.exit_code == 0, result.output
+"""
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "curves.svg").exists()
+
+
+def test_the_constraints_pin_what_the_project_asks_for() -> None:
+    pins = dict(line.split("==") for line in (REPOSITORY / "constraints.txt").read_text().splitlines() if "==" in line)
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for line in project["dependencies"] + extras["test"] + extras["docs"]:
+        need = Requirement(line)
+        assert need.specifier.contains(pins[canonical(need.name)]), line
+    assert pins["torch"] == "2.13.0"
+
+
+def test_the_citation_is_the_paper() -> None:
+    paper = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())["preferred-citation"]
+    assert paper["title"].startswith("Well-Classified Examples are Underestimated")
+    assert [author["family-names"] for author in paper["authors"]] == ["Zhao", "Yang", "Ren", "Li", "Wu", "Sun"]
+    assert paper["year"] == 2022
