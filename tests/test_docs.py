@@ -1,0 +1,87 @@
+"""The documentation runs: every Python block of the README and of docs/, and what they promise about the repository."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import encouraging
+from encouraging import cli, curves
+
+REPOSITORY = Path(__file__).parent.parent
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
+
+
+def blocks(page: Path) -> list[tuple[int, str]]:
+    """Line and text of the page's Python blocks."""
+    text = page.read_text()
+    return [(text[: found.start(1)].count("\n"), found[1]) for found in re.finditer(r"^```python\n(.*?)^```", text,
+                                                                                 re.MULTILINE | re.DOTALL)]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    module = types.ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    for line, block in blocks(page):
+        exec(compile("\n" * line + block, str(page), "exec", dont_inherit=True), module.__dict__)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_inside_the_repository_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (REPOSITORY / "mkdocs.yml").read_text()
+    missing = [page.name for page in PAGES[1:] if page.name not in navigation]
+    assert missing == []
+
+
+def test_the_reference_has_every_public_name_and_every_curve() -> None:
+    listed = set(re.findall(r"^::: (\S+)$", (REPOSITORY / "docs" / "api.md").read_text(), re.MULTILINE))
+    public = {f"encouraging.{name}" for name in encouraging.__all__ if name not in {"curves", "__version__"}}
+    public |= {f"encouraging.curves.{name}" for name in curves.__all__}
+    assert public <= listed
+
+
+def test_the_table_of_curves_has_them_all() -> None:
+    table = (REPOSITORY / "docs" / "curves.md").read_text()
+    assert [name for name in curves.names() if f"`{name}(" not in table] == []
+
+
+def test_the_architecture_names_every_room() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text()
+    package = Path(encouraging.__file__).parent
+    rooms = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
+    rooms |= {path.parent.name for path in package.glob("*/__init__.py")}
+    assert [room for room in sorted(rooms) if not re.search(rf"`{room}/?`", page)] == []
+
+
+def test_the_picture_is_what_the_command_draws(tmp_path: Path) -> None:
+    out = tmp_path / "curves.svg"
+    assert CliRunner().invoke(cli.app, ["curves", "--out", str(out)]).exit_code == 0
+
+    def words(path: Path) -> list[str]:
+        return ["".join(node.itertext()) for node in ET.parse(path).iter() if node.tag.endswith("}text")]
+
+    assert words(REPOSITORY / "docs" / "images" / "curves.svg") == words(out)
+
+
+def test_the_commands_of_the_readme_exist_and_the_check_runs_the_test_command() -> None:
+    readme, makefile = (REPOSITORY / "README.md").read_text(), (REPOSITORY / "Makefile").read_text()
+    commands = set(re.findall(r"(?:^|`)make (\w+)", readme, re.MULTILINE))
+    assert {"demo", "test"} <= commands
+    assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in commands)
+    assert (REPOSITORY / ".ci" / "run").read_text().rstrip().endswith("make test")
