@@ -1,7 +1,9 @@
 """From logits to the gap: of one label among many classes (softmax), or of each class on its own (sigmoid).
 
 All functions are plain differentiable tensor code over the last dimension, right for infinite margins: the rivals'
-logsumexp is taken over the rivals alone, never as ``log(1 - p)``.
+logsumexp is taken over the rivals alone, never as ``log(1 - p)``. It is kept in two parts, the top rival's logit and
+the rivals' exponentials relative to it: added up, they would round at the size of the logits, not of their differences
+(logits near 10000 would cost the gap four digits in float32).
 """
 
 from __future__ import annotations
@@ -9,30 +11,40 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .curves.curve import nll
+
 
 def without(logits: Tensor, label: Tensor) -> Tensor:
     """The logits with the label's own set to -inf. ``label`` has a last dimension of 1."""
     return logits.scatter(-1, label, -torch.inf)
 
 
-def logsumexp(logits: Tensor) -> Tensor:
-    """logsumexp over the classes, kept as a dimension; -inf, with zero derivatives, where every logit is -inf."""
-    top = logits.detach().amax(-1, keepdim=True)
-    top = top.masked_fill(top == -torch.inf, 0.0)
-    total = (logits - top).exp().sum(-1, keepdim=True)
-    empty = total == 0
-    return (total.masked_fill(empty, 1.0).log() + top).masked_fill(empty, -torch.inf)
-
-
-def label_gap(logits: Tensor, label: Tensor, rivals: Tensor) -> Tensor:
-    """The label's logit minus the rivals' logsumexp. A logit of +inf has no gap: NaN, as in torch's cross-entropy."""
+def label_gap(logits: Tensor, label: Tensor, top: Tensor, log_total: Tensor) -> Tensor:
+    """The label's logit minus the rivals' logsumexp, which is ``top + log_total``. A logit of +inf has no gap: NaN, as
+    in torch's cross-entropy."""
     own = logits.gather(-1, label)
-    return own.masked_fill(own == torch.inf, torch.nan) - rivals
+    return own.masked_fill(own == torch.inf, torch.nan) - top - log_total
 
 
-def rival_softmax(others: Tensor, rivals: Tensor) -> Tensor:
-    """The softmax over the rivals (0 for the label, and everywhere where there is no rival to speak of)."""
-    return (others - rivals.masked_fill(rivals == -torch.inf, 0.0)).exp()
+def rival_weights(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The top rival's logit, the rivals' exponentials relative to it, and their sum: 0 where all rivals are at -inf."""
+    others = without(logits, label)
+    top = others.detach().amax(-1, keepdim=True)
+    top = top.masked_fill(top == -torch.inf, 0.0)
+    weights = (others - top).exp()
+    return top, weights, weights.sum(-1, keepdim=True)
+
+
+def gap_and_rivals(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """The label's gap, and the softmax over its rivals: 0 for the label, and everywhere where all rivals are at -inf.
+
+    There the gap is infinite, with a zero derivative in the rivals.
+    """
+    top, weights, total = rival_weights(logits, label)
+    empty = total == 0
+    total = total.masked_fill(empty, 1.0)
+    gap = label_gap(logits, label, top, total.log().masked_fill(empty, -torch.inf))
+    return gap, weights / total
 
 
 def class_gaps(logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -42,15 +54,12 @@ def class_gaps(logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     but the top one have p <= 1/2, so ``log(1 - p)`` is exact for them; the top one's gap comes from its own rivals.
     """
     top = logits.detach().argmax(-1, keepdim=True)
-    others = without(logits, top)
-    rivals = logsumexp(others)
-    best = logits.gather(-1, top)
-    logs = others - torch.logaddexp(best, rivals)
+    gap_of_top, rivals_of_top = gap_and_rivals(logits, top)
+    logs = without(logits, top) - logits.gather(-1, top) - nll(gap_of_top)
     probs = logs.exp()
-    gap_of_top = label_gap(logits, top, rivals)
     gaps = (logs - torch.log1p(-probs)).scatter(-1, top, gap_of_top)
     softmax = probs.scatter(-1, top, torch.sigmoid(gap_of_top))
-    return gaps, softmax, top, rival_softmax(others, rivals)
+    return gaps, softmax, top, rivals_of_top
 
 
 def sigmoid_gap(logits: Tensor, positive: Tensor) -> Tensor:

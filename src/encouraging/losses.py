@@ -9,6 +9,7 @@ from torch import Tensor
 
 from . import curves
 from .curves import Curve
+from .curves.curve import nll
 from .errors import ArgumentError, DtypeError
 from .links import class_gaps, sigmoid_gap
 from .ops import dispatch, reference
@@ -17,6 +18,7 @@ from .ops.linear import linear_curve_loss
 from .targets import (
     as_rows,
     check_arguments,
+    check_factor,
     check_input,
     check_presence,
     check_reduction,
@@ -71,7 +73,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
                                                   label_smoothing=label_smoothing)
     if reduction == "none":
         loss = loss.reshape(rows.shape)
-    return loss.to(result_dtype(input))
+    return loss.to(result_dtype(input, labels))
 
 
 def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
@@ -138,6 +140,8 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     check_input(input)
     check_reduction(reduction)
     check_presence(input, target)
+    check_factor("weight", weight, input)
+    check_factor("pos_weight", pos_weight, input)
     if alpha is not None and not 0 <= alpha <= 1:
         raise ArgumentError(f"alpha={alpha!r}: expected a number from 0 to 1, the weight of positives.")
     dtype = reference.compute_dtype(input.dtype)
@@ -154,7 +158,7 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
         positive = target.bool()
         loss = curve_values(sigmoid_gap(logits, positive), curve)
         if pos_weight is not None or alpha is not None:
-            loss = loss * torch.where(positive, for_positives, for_negatives)
+            loss = loss * torch.where(positive, for_positives, torch.full_like(loss, for_negatives))
     if weight is not None:
         loss = loss * weight
     return reduce(loss, reduction).to(result_dtype(input))
@@ -185,11 +189,13 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
     logits = rows.logits.to(reference.compute_dtype(input.dtype))
     truth = rows.target.to(logits.dtype) if rows.soft else one_hot(rows, logits.dtype)
     gaps = class_gaps(logits)[0] if link == "softmax" else logits
-    p, q = gaps.sigmoid(), (-gaps).sigmoid()
+    # Through their logarithms: sigmoid's own derivative takes 1 - p from p, which has rounded to 1 long ago.
+    p, q = (-nll(gaps)).exp(), (-nll(-gaps)).exp()
     loss = (truth * q - (1 - truth) * p).square()
     if bonus:
         loss = loss - (truth * p).square() - ((1 - truth) * q).square()
     if reduction == "none":
         axis = min(1, input.ndim - 1)
-        return loss.unflatten(0, rows.shape or (1,)).movedim(-1, axis).reshape(input.shape).to(result_dtype(input))
+        shaped = loss.reshape(*rows.shape, loss.shape[-1]).movedim(-1, axis)
+        return shaped.to(result_dtype(input))
     return reduce(loss, reduction).to(result_dtype(input))

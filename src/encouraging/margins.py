@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .errors import ArgumentError, ShapeError
+from .errors import ArgumentError, DtypeError, ShapeError, TargetError
 from .targets import host_can_look
 
 
@@ -57,13 +57,18 @@ class LSoftmaxLinear(nn.Module):
         if target.shape != input.shape[:-1]:
             raise ShapeError(f"target has shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}: "
                              f"expected labels of shape {tuple(input.shape[:-1])}.")
+        if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+            raise DtypeError(f"target is {target.dtype}: expected integer labels. Use target.long().")
+        if host_can_look(target) and bool(((target < 0) | (target >= self.out_features)).any()):
+            raise TargetError(f"target holds labels outside 0 to {self.out_features - 1}: there are "
+                              f"{self.out_features} classes.")
         label = target.long()[..., None]
         plain = logits.gather(-1, label)
-        length = self.weight.norm(dim=-1)[target][..., None] * input.norm(dim=-1, keepdim=True)
+        length = self.weight.norm(dim=-1)[label] * input.norm(dim=-1, keepdim=True)
         # Inside (-1, 1), so that neither the angle nor a length of 0 divides by 0.
         cosine = (plain / length.clamp_min(torch.finfo(length.dtype).tiny)).clamp(-1, 1)
         pushed = length * angle_margin(cosine, self.margin)
-        beta = self.beta.to(logits.dtype)
+        beta = self.beta.to(logits.dtype, copy=True)  # the backward pass needs it as it is now
         mixed = (pushed + beta * plain) / (1 + beta)
         with torch.no_grad():
             self.beta.mul_(self.decay).clamp_(min=self.beta_min)

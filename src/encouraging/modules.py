@@ -151,6 +151,8 @@ class SigmoidCurveLoss(nn.Module):
     def __init__(self, curve: Curve, *, weight: Tensor | None = None, reduction: str = "mean",
                  pos_weight: Tensor | None = None, alpha: float | None = None) -> None:
         super().__init__()
+        if not isinstance(curve, Curve):
+            raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.focal(2.0).")
         check_reduction(reduction)
         self.curve, self.reduction, self.alpha = curve, reduction, alpha
         self.register_buffer("weight", weight)

@@ -82,8 +82,11 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
                     label_smoothing: float) -> None:
     """Refuse arguments that do not fit the rows."""
     check_reduction(reduction)
-    if isinstance(label_smoothing, bool) or not 0 <= label_smoothing <= 1:
+    number = isinstance(label_smoothing, int | float) and not isinstance(label_smoothing, bool)
+    if not number or not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing={label_smoothing!r}: expected a number from 0 to 1.")
+    if not isinstance(ignore_index, int):
+        raise ArgumentError(f"ignore_index={ignore_index!r}: expected an integer, the label of rows to leave out.")
     if rows.soft and ignore_index >= 0:
         raise ArgumentError(f"ignore_index={ignore_index} with probabilities as target: there is no label to ignore. "
                             "Leave rows out with a probability row of zeros, or pass labels.")
@@ -99,10 +102,13 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
         raise ArgumentError(f"weight is on {weight.device} but input on {rows.logits.device}: move one of them.")
 
 
-def result_dtype(input: Tensor) -> torch.dtype:
-    """The loss's type: the input's, and at least float32 under autocast, as torch's cross-entropy."""
-    low = input.dtype.itemsize < 4
-    return torch.float32 if low and torch.is_autocast_enabled(input.device.type) else input.dtype
+def result_dtype(input: Tensor, target: Tensor | None = None) -> torch.dtype:
+    """The loss's type: the input's, or that of probabilities where it is the finer one, and at least float32 under
+    autocast, as torch's cross-entropy."""
+    dtype = input.dtype
+    if target is not None and target.is_floating_point():
+        dtype = torch.promote_types(dtype, target.dtype)
+    return torch.float32 if dtype.itemsize < 4 and torch.is_autocast_enabled(input.device.type) else dtype
 
 
 def reduce(losses: Tensor, reduction: str) -> Tensor:
@@ -128,11 +134,26 @@ def check_presence(input: Tensor, target: Tensor) -> None:
                          "the same shape, one 0 or 1 (or a probability) for each logit.")
     if target.device != input.device:
         raise ArgumentError(f"input is on {input.device} but target on {target.device}: move one of them.")
+    if target.is_complex():
+        raise DtypeError(f"target is {target.dtype}: expected 0s and 1s, or probabilities.")
     if target.dtype != torch.bool and host_can_look(target) and bool(((target < 0) | (target > 1)).any()):
         raise TargetError("target holds numbers outside [0, 1]: expected 0, 1 or a probability for each logit.")
 
 
+def check_factor(name: str, factor: Tensor | None, input: Tensor) -> None:
+    """Refuse what does not multiply the losses of these logits number by number."""
+    if factor is None:
+        return
+    if not isinstance(factor, Tensor):
+        raise DtypeError(f"{name} is a {type(factor).__name__}: expected a tensor that broadcasts to the input.")
+    trailing = input.shape[input.ndim - factor.ndim:]
+    if factor.ndim > input.ndim or any(n not in (1, size) for n, size in zip(factor.shape, trailing, strict=True)):
+        raise ShapeError(f"{name} has shape {tuple(factor.shape)}: expected one that broadcasts to the input's, "
+                         f"{tuple(input.shape)}.")
+
+
 def host_can_look(tensor: Tensor) -> bool:
     """Whether its numbers can be read without making a device wait and without breaking a trace or a transform."""
-    transformed = torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None
+    transformed = (torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None
+                   or torch._C._len_torch_dispatch_stack() > 0)  # make_fx, linearize, fake tensors
     return tensor.device.type == "cpu" and not transformed

@@ -190,7 +190,10 @@ class Poly(Curve):
         return nll(gap) + self.epsilon * torch.sigmoid(-gap)
 
     def pull(self, gap: Tensor) -> Tensor:
-        return torch.sigmoid(-gap) * (1 + self.epsilon * torch.sigmoid(gap))
+        q = torch.sigmoid(-gap)
+        # 1 + epsilon p, without a difference: near epsilon = -1 and p = 1 it would cancel.
+        rest = 1 + self.epsilon * torch.sigmoid(gap) if self.epsilon >= 0 else (1 + self.epsilon) - self.epsilon * q
+        return q * rest
 
 
 def encouraging(log_end: float = 0.75, eps: float = 1e-5) -> Conservative | Normal:

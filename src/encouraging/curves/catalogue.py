@@ -44,5 +44,5 @@ def by_name(name: str, **params: Any) -> Curve:
 
 
 def _nearest(word: str, words: Any) -> str:
-    near = difflib.get_close_matches(word, list(words), n=1)
+    near = difflib.get_close_matches(str(word), list(words), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -25,7 +25,8 @@ class Curve(ABC):
 
     A subclass is a frozen dataclass whose fields are its parameters; it defines :meth:`value` and :meth:`pull`, both
     elementwise and differentiable. ``pull`` must be minus the derivative of ``value``: the losses use it as the
-    gradient and never differentiate ``value`` themselves.
+    gradient and do not differentiate ``value`` themselves (but for forward mode within forward mode, and transforms of
+    ``torch.func`` within ``torch.compile``, where torch loses the rules of an autograd Function).
     """
 
     name: ClassVar[str]

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..errors import CurveError
 from .curve import Curve
 
 
@@ -23,6 +24,10 @@ class Square(Curve):
 
     name: ClassVar[str] = "square"
     bonus: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.bonus, bool):
+            raise CurveError(f"square(bonus={self.bonus!r}): expected True or False, for with or without mirror.")
 
     def value(self, gap: Tensor) -> Tensor:
         q = torch.sigmoid(-gap)

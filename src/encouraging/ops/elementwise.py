@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve
+from .rows import function_is_blind
 
 
 def curve_values(gap: Tensor, curve: Curve) -> Tensor:
     """``curve.value(gap)`` with the derivative ``-curve.pull(gap)``, under every transform."""
+    if function_is_blind():
+        return curve.value(gap)
     op = _Values if torch.compiler.is_compiling() else _ValuesForward
     return op.apply(gap, curve)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -43,4 +46,5 @@ class _ValuesForward(_Values):
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
         (gap,) = ctx.saved_tensors
-        return -ctx.curve.pull(gap) * tangent
+        pull: Tensor = ctx.curve.pull(gap)
+        return -pull * tangent

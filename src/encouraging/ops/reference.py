@@ -11,12 +11,11 @@ from torch import Tensor
 
 from .. import curves
 from ..curves import Curve
-from ..links import rival_softmax
+from ..links import gap_and_rivals
 from .rows import (
     compute_dtype,
     in_blocks,
     known_label_rows,
-    label_parts,
     label_rows,
     leave_out,
     mass_gradient,
@@ -37,6 +36,8 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
     ignored it is NaN, as torch's, and its gradient 0.
     """
     label, ignored = split_ignored(logits, target, ignore_index)
+    if label_smoothing:  # two gradients are added up: in full precision, to be rounded once
+        logits = logits.to(compute_dtype(logits.dtype))
     rows = known_label_rows(logits, label, ignored, curve)
     weights = None
     if weight is not None:
@@ -89,12 +90,12 @@ def match_norm_factor(logits: Tensor, target: Tensor, curve: Curve, *, weight: T
     dtype = compute_dtype(logits.dtype)
     logits, target = logits.detach(), target.detach()
     both = (curves.cross_entropy(), curve)
-    squares = torch.zeros(2, dtype=dtype, device=logits.device)
+    lengths = []  # of the rows' gradients: not squares, which would underflow where an example is well classified
     for z, part in in_blocks(logits, target):
         z = z.to(dtype)
         if part.is_floating_point():
             mass = soft_mass(part, weight, label_smoothing, dtype)
-            squares = squares + torch.stack([mass_gradient(z, mass, one).square().sum() for one in both])
+            lengths.append(torch.cat([_length(mass_gradient(z, mass, one)) for one in both], -1))
             continue
         label, ignored = split_ignored(z, part, ignore_index)
         weights = z.new_ones(label.shape) if weight is None else weight.to(dtype)[label]
@@ -102,10 +103,20 @@ def match_norm_factor(logits: Tensor, target: Tensor, curve: Curve, *, weight: T
             shape = z.new_ones(z.shape[1]) if weight is None else weight.to(dtype)
             mass = (shape * (label_smoothing / z.shape[1])).expand(z.shape)
             mass = mass.scatter_add(-1, label, (1 - label_smoothing) * weights)
-            rows = [mass_gradient(z, mass, one).square().sum(-1, keepdim=True) for one in both]
+            rows = [_length(mass_gradient(z, mass, one)) for one in both]
         else:
-            gap, others, rivals = label_parts(z, label)
-            length = 1 + rival_softmax(others, rivals).square().sum(-1, keepdim=True)
-            rows = [(weights * one.pull(gap)).square() * length for one in both]
-        squares = squares + torch.stack([leave_out(row, ignored).sum() for row in rows])
-    return torch.where(squares[1] == 0, 1.0, (squares[0] / torch.where(squares[1] == 0, 1.0, squares[1])).sqrt())
+            gap, rivals = gap_and_rivals(z, label)
+            n = (1 + rivals.square().sum(-1, keepdim=True)).sqrt()
+            rows = [(weights * one.pull(gap)).abs() * n for one in both]
+        lengths.append(leave_out(torch.cat(rows, -1), ignored))
+    of_both = _length(torch.cat(lengths).T)[:, 0]
+    return torch.where(of_both[1] == 0, 1.0, of_both[0] / of_both[1].masked_fill(of_both[1] == 0, 1.0))
+
+
+def _length(rows: Tensor) -> Tensor:
+    """The Euclidean norm of every row, kept as a dimension, scaled so that no square leaves the numbers' range."""
+    if not rows.shape[-1]:
+        return rows.sum(-1, keepdim=True)
+    top = rows.abs().amax(-1, keepdim=True)
+    unit = top.masked_fill(top == 0, 1.0)
+    return top * (rows / unit).square().sum(-1, keepdim=True).sqrt()

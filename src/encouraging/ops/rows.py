@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 
 from ..curves import Curve
 from ..errors import TargetError
-from ..links import class_gaps, label_gap, logsumexp, rival_softmax, without
+from ..links import class_gaps, gap_and_rivals, label_gap, rival_weights, without
 from ..targets import host_can_look
 
 _BLOCK_BYTES = {"cpu": 1 << 20}  # a block and its scratch copy stay in the second-level cache
@@ -39,26 +39,47 @@ def label_rows(logits: Tensor, target: Tensor, curve: Curve, ignore_index: int =
 
 def known_label_rows(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve) -> Tensor:
     """:func:`label_rows` of what :func:`split_ignored` returns."""
+    if function_is_blind():
+        z = leave_out(logits, ignored).to(compute_dtype(logits.dtype))
+        return leave_out(curve.value(gap_and_rivals(z, label)[0]), ignored)[:, 0]
     op = _LabelRows if torch.compiler.is_compiling() else _LabelRowsForward
     return _apply(op, logits, label, ignored, curve)[0]  # type: ignore[no-any-return]
 
 
 def mass_rows(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """``sum_k u_k phi(p_k)`` of every row, for a mass ``u`` (N, C) that need not sum to 1; at least float32."""
+    if function_is_blind():
+        dtype = compute_dtype(logits.dtype)
+        return _mass_values(logits.to(dtype), mass.to(dtype), curve)
     op = _MassRows if torch.compiler.is_compiling() else _MassRowsForward
     return _apply(op, logits, mass, curve)  # type: ignore[no-any-return]
+
+
+def function_is_blind() -> bool:
+    """Whether an autograd Function would lose a derivative here, so that plain operations have to do.
+
+    ``torch.compile`` forgets a Function's ``vmap``, and a forward-mode rule does not see a second forward mode around
+    it: ``jacfwd(jacfwd(f))`` would be 0 without a word.
+    """
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    levels = torch._C._functorch.get_interpreter_stack() or []
+    return sum(level.key() == torch._C._functorch.TransformType.Jvp for level in levels) > 1
 
 
 def _apply(op: type[torch.autograd.Function], *arguments: Any) -> Any:
     if is_plain():
         # Function.apply binds its arguments to forward's signature at every call: a tenth of a small batch's time.
         return super(torch.autograd.Function, op).apply(*arguments)  # type: ignore[misc]
-    return op.apply(*arguments)
+    return op.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
-def _differentiable() -> bool:
-    """Whether a backward pass must itself be traced or differentiated."""
-    return torch.is_grad_enabled() or torch.compiler.is_compiling() or forward_ad._current_level >= 0
+def _differentiable(upstream: Tensor) -> bool:
+    """Whether a backward pass must itself be traced, differentiated or batched (``is_grads_batched``)."""
+    return (torch.is_grad_enabled() or not is_plain() or forward_ad._current_level >= 0
+            or torch._C._functorch.is_legacy_batchedtensor(upstream))
 
 
 def is_plain() -> bool:
@@ -75,7 +96,7 @@ def in_blocks(logits: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
     if rows >= logits.shape[0]:
         yield logits, *others
     else:
-        yield from zip(*(tensor.split(rows) for tensor in (logits, *others)), strict=True)
+        yield from zip(*(torch.split(tensor, rows) for tensor in (logits, *others)), strict=True)
 
 
 def split_ignored(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None]:
@@ -86,8 +107,9 @@ def split_ignored(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Te
     """
     ignored: Tensor | None = None
     if not host_can_look(target):
+        target = target.long()  # before the comparison: in uint8, -100 is the label 156
         ignored = target == ignore_index
-        return target.masked_fill(ignored, 0).long()[:, None], ignored[:, None]
+        return target.masked_fill(ignored, 0)[:, None], ignored[:, None]
     low, high = _range(target)
     if low <= ignore_index <= high:
         ignored = (target == ignore_index)[:, None]
@@ -116,29 +138,23 @@ def leave_out(rows: Tensor, ignored: Tensor | None) -> Tensor:
 # One label a row
 
 
-def label_parts(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gap, the rivals' logits, and their softmax: what value, gradient and tangent are made of."""
-    others = without(logits, label)
-    rivals = logsumexp(others)
-    return label_gap(logits, label, rivals), others, rivals
-
-
-def _gap_in_blocks(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+def _rivals_in_blocks(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """The top rival's logit, and the sum of the rivals' exponentials relative to it: 0 where all are at -inf."""
     dtype = compute_dtype(logits.dtype)
-    rivals = torch.empty_like(label, dtype=dtype)
-    for z, y, out in in_blocks(logits, label, rivals):
+    top, total = torch.empty_like(label, dtype=dtype), torch.empty_like(label, dtype=dtype)
+    for z, y, high, mass in in_blocks(logits, label, top, total):
         others = without(z, y) if z.dtype == dtype else z.to(dtype).scatter_(-1, y, -torch.inf)
-        top = others.amax(-1, keepdim=True).clamp_(min=torch.finfo(dtype).min)
-        torch.add(others.sub_(top).exp_().sum(-1, keepdim=True).log_(), top, out=out)
-    return label_gap(logits, label, rivals), rivals
+        torch.amax(others, -1, keepdim=True, out=high).clamp_(min=torch.finfo(dtype).min)
+        torch.sum(others.sub_(high).exp_(), -1, keepdim=True, out=mass)
+    return top, total
 
 
-def _label_gradient_in_blocks(logits: Tensor, label: Tensor, rivals: Tensor, pull: Tensor) -> Tensor:
+def _label_gradient_in_blocks(logits: Tensor, label: Tensor, top: Tensor, total: Tensor, pull: Tensor) -> Tensor:
     gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
-    floor = rivals.clamp(min=torch.finfo(rivals.dtype).min)
-    for z, y, low, strength, out in in_blocks(logits, label, floor, pull, gradient):
-        part = out if out.dtype == low.dtype else torch.empty_like(out, dtype=low.dtype)
-        torch.sub(z, low, out=part).exp_().mul_(strength).scatter_(-1, y, -strength)
+    push = pull / total.clamp(min=1)  # the top rival alone adds 1; less is no rival at all
+    for z, y, high, on_rivals, on_label, out in in_blocks(logits, label, top, push, pull, gradient):
+        part = out if out.dtype == high.dtype else torch.empty_like(out, dtype=high.dtype)
+        torch.sub(z, high, out=part).exp_().mul_(on_rivals).scatter_(-1, y, -on_label)
         if part is not out:
             out.copy_(part)
     return gradient
@@ -146,33 +162,35 @@ def _label_gradient_in_blocks(logits: Tensor, label: Tensor, rivals: Tensor, pul
 
 class _LabelRows(torch.autograd.Function):
     @staticmethod
-    def forward(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve) -> tuple[Tensor, ...]:
         if is_plain():
-            gap, rivals = _gap_in_blocks(logits, label)
+            top, total = _rivals_in_blocks(logits, label)
         else:
-            gap, _, rivals = label_parts(logits.to(compute_dtype(logits.dtype)), label)
-        return leave_out(curve.value(gap), ignored)[:, 0], gap, rivals
+            top, _, total = rival_weights(logits.to(compute_dtype(logits.dtype)), label)
+        gap = label_gap(logits, label, top, total.log())
+        return leave_out(curve.value(gap), ignored)[:, 0], gap, top, total
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         logits, label, ignored, ctx.curve = inputs
-        _, gap, rivals = output
-        ctx.mark_non_differentiable(gap, rivals)
+        _, gap, top, total = output
+        ctx.mark_non_differentiable(gap, top, total)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(logits, label, ignored, gap, rivals)
+        ctx.save_for_backward(logits, label, ignored, gap, top, total)
         ctx.save_for_forward(logits, label, ignored)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor | None, *_: None) -> tuple[Tensor | None, None, None, None]:
         if upstream is None:
             return None, None, None, None
-        logits, label, ignored, gap, rivals = ctx.saved_tensors
-        if _differentiable():
-            gap, others, rivals = label_parts(logits.to(compute_dtype(logits.dtype)), label)
+        logits, label, ignored, gap, top, total = ctx.saved_tensors
+        if _differentiable(upstream):
+            # Whatever an ignored row holds (NaN among it) must not reach a second derivative.
+            gap, rivals = gap_and_rivals(leave_out(logits, ignored).to(compute_dtype(logits.dtype)), label)
             pull = ctx.curve.pull(gap) * upstream[:, None]
-            gradient = (pull * rival_softmax(others, rivals)).scatter(-1, label, -pull)
+            gradient = (pull * rivals).scatter(-1, label, -pull)
             return leave_out(gradient, ignored).to(logits.dtype), None, None, None
-        gradient = _label_gradient_in_blocks(logits, label, rivals, ctx.curve.pull(gap) * upstream[:, None])
+        gradient = _label_gradient_in_blocks(logits, label, top, total, ctx.curve.pull(gap) * upstream[:, None])
         if ignored is not None:
             gradient.masked_fill_(ignored, 0.0)
         return gradient, None, None, None
@@ -184,21 +202,21 @@ class _LabelRows(torch.autograd.Function):
         folded = None if ignored is None else _fold(ignored, in_dims[2], size)
         outputs = _LabelRowsForward.apply(  # type: ignore[no-untyped-call]
             _fold(logits, in_dims[0], size), _fold(label, in_dims[1], size), folded, curve)
-        return tuple(output.unflatten(0, (size, -1)) for output in outputs), (0, 0, 0)
+        return tuple(_unfold(output, size) for output in outputs), (0, 0, 0, 0)
 
 
 class _LabelRowsForward(_LabelRows):
     """With the forward-mode rule, which ``torch.compile(fullgraph=True)`` refuses to see on a Function."""
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor | None, *_: None) -> tuple[Tensor | None, None, None]:
+    def jvp(ctx: Any, tangent: Tensor | None, *_: None) -> tuple[Tensor | None, None, None, None]:
         if tangent is None:
-            return None, None, None
+            return None, None, None, None
         logits, label, ignored = ctx.saved_tensors
         dtype = compute_dtype(logits.dtype)
-        gap, others, rivals = label_parts(logits.to(dtype), label)
-        growth = tangent.gather(-1, label) - (rival_softmax(others, rivals) * tangent).sum(-1, keepdim=True)
-        return leave_out(-ctx.curve.pull(gap) * growth, ignored)[:, 0].to(dtype), None, None
+        gap, rivals = gap_and_rivals(leave_out(logits, ignored).to(dtype), label)
+        growth = tangent.gather(-1, label) - (rivals * tangent).sum(-1, keepdim=True)
+        return leave_out(-ctx.curve.pull(gap) * growth, ignored)[:, 0].to(dtype), None, None, None
 
 
 # A mass over the classes of a row
@@ -243,7 +261,7 @@ class _MassRows(torch.autograd.Function):
         by_mass = None
         if ctx.needs_input_grad[1]:
             by_mass = (upstream[:, None] * ctx.curve.value(class_gaps(logits.to(dtype))[0])).to(mass.dtype)
-        if _differentiable():
+        if _differentiable(upstream):
             gradient = upstream[:, None] * mass_gradient(logits.to(dtype), mass.to(dtype), ctx.curve)
             return gradient.to(logits.dtype), by_mass, None
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
@@ -255,7 +273,7 @@ class _MassRows(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[Any, ...], logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, int]:
         size = info.batch_size
         rows = mass_rows(_fold(logits, in_dims[0], size), _fold(mass, in_dims[1], size), curve)
-        return rows.unflatten(0, (size, -1)), 0
+        return _unfold(rows, size), 0
 
 
 class _MassRowsForward(_MassRows):
@@ -276,3 +294,7 @@ def _fold(tensor: Tensor, dim: int | None, size: int) -> Tensor:
     """A batch of rows as more rows; what is shared by the batch is repeated."""
     batched = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
     return batched.flatten(0, 1)
+
+
+def _unfold(rows: Tensor, size: int) -> Tensor:
+    return rows.reshape(size, rows.shape[0] // size, *rows.shape[1:])

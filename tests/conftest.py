@@ -1,0 +1,8 @@
+"""What all tests share: how hypothesis searches."""
+
+from hypothesis import HealthCheck, settings
+
+# No deadline: the first call of an operation in torch takes longer than a thousand later ones.
+settings.register_profile("encouraging", deadline=None, print_blob=True, max_examples=40,
+                          suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("encouraging")

@@ -1,0 +1,176 @@
+"""Large-margin softmax: an angle multiplied, and how training gets there."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from encouraging import EncouragingLoss, LSoftmaxLinear, curve_loss, curves
+from encouraging.margins import angle_margin
+from strategies import SEEDS, generator
+
+MARGINS = st.sampled_from([1, 2, 3, 4])
+
+
+def psi(theta: torch.Tensor, margin: int) -> torch.Tensor:
+    """(-1)^k cos(m theta) - 2k on [k pi/m, (k+1) pi/m], from the angle."""
+    k = (theta * margin / math.pi).floor().clamp(0, margin - 1)
+    return (1 - 2 * (k % 2)) * torch.cos(margin * theta) - 2 * k
+
+
+@given(margin=MARGINS, theta=st.floats(0, math.pi))
+def test_from_the_cosine_psi_is_what_it_is_from_the_angle(margin, theta):
+    theta = torch.tensor([theta], dtype=torch.float64)
+    # cos(4 theta) is a polynomial with coefficients of 8 in the cosine.
+    torch.testing.assert_close(angle_margin(theta.cos(), margin), psi(theta, margin), rtol=0, atol=64 * 2.0**-52)
+
+
+@pytest.mark.parametrize("margin", [1, 2, 3, 4])
+def test_psi_falls_from_1_to_1_minus_2m_without_a_jump(margin):
+    cosine = torch.linspace(-1, 1, 20001, dtype=torch.float64)
+    values = angle_margin(cosine, margin)
+    steps = values.diff()
+    assert (steps >= -1e-12).all()
+    assert steps.max() <= margin**2 * 1e-4 * 1.01  # d psi / d cos is at most m^2
+    assert values[-1] == pytest.approx(1)
+    assert values[0] == pytest.approx(1 - 2 * margin)
+    for k in range(1, margin):
+        edge = math.cos(k * math.pi / margin)
+        around = torch.tensor([math.nextafter(edge, -2), edge, math.nextafter(edge, 2)], dtype=torch.float64)
+        assert angle_margin(around, margin).diff().abs().max() < 1e-14
+
+
+@given(margin=MARGINS, cosine=st.floats(-1, 1))
+def test_a_larger_margin_asks_more(margin, cosine):
+    c = torch.tensor(cosine, dtype=torch.float64)
+    assert angle_margin(c, margin) <= c + 1e-14
+
+
+def layer_and_data(margin: int, seed: int = 0, beta: float = 0.0, **more):
+    torch.manual_seed(seed)
+    layer = LSoftmaxLinear(6, 4, margin, beta=beta, **more).double()
+    return layer, torch.randn(9, 6, dtype=torch.float64), torch.arange(9) % 4
+
+
+def test_margin_1_is_a_linear_layer():
+    layer, x, y = layer_and_data(1)
+    assert torch.equal(layer(x, y), nn.functional.linear(x, layer.weight))
+
+
+@given(margin=MARGINS, seed=SEEDS, beta=st.sampled_from([0.0, 0.5, 100.0]))
+def test_the_labels_logit_and_its_gradients_are_the_formulas(margin, seed, beta):
+    layer, x, y = layer_and_data(margin, seed, beta)
+    x.requires_grad_()
+    mixed = layer(x, y)
+    cotangent = torch.randn(mixed.shape, generator=generator(seed), dtype=torch.float64)
+    ours = torch.autograd.grad(mixed, (x, layer.weight), cotangent)
+
+    plain = x @ layer.weight.T
+    length = x.norm(dim=1) * layer.weight[y].norm(dim=1)
+    own = plain[torch.arange(9), y]
+    theta = torch.acos(own / length)
+    label = (length * psi(theta, margin) + beta * own) / (1 + beta)
+    expected = plain.scatter(1, y[:, None], label[:, None])
+    theirs = torch.autograd.grad(expected, (x, layer.weight), cotangent)
+    torch.testing.assert_close(mixed, expected, rtol=1e-11, atol=1e-12)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)  # acos loses half its digits towards an angle of 0
+
+
+@pytest.mark.parametrize("margin", [2, 3, 4])
+def test_only_the_label_carries_the_margin_and_only_in_training(margin):
+    layer, x, y = layer_and_data(margin)
+    plain = x @ layer.weight.T
+    trained = layer(x, y)
+    rivals = torch.ones_like(plain, dtype=torch.bool).scatter(1, y[:, None], False)
+    assert torch.equal(trained[rivals], plain[rivals])
+    assert (trained[~rivals] <= plain[~rivals] + 1e-12).all()
+    assert torch.equal(layer(x), plain)
+    layer.eval()
+    assert torch.equal(layer(x, y), plain)
+
+
+def test_beta_decays_a_step_at_a_time_to_its_end_and_is_saved():
+    layer, x, y = layer_and_data(2, beta=8.0, beta_min=1.0, decay=0.5)
+    seen = []
+    for _ in range(5):
+        seen.append(layer.beta.item())
+        layer(x, y).sum().backward()
+    assert seen == [8, 4, 2, 1, 1]
+    assert layer.state_dict()["beta"].item() == 1
+    fresh, _, _ = layer_and_data(2, beta=8.0)
+    fresh.load_state_dict(layer.state_dict())
+    assert fresh.beta.item() == 1
+    layer.eval()
+    layer(x, y)
+    layer.train()
+    layer(x)
+    assert layer.beta.item() == 1
+
+
+def test_without_a_floor_beta_ends_at_the_whole_margin():
+    layer, x, y = layer_and_data(2, beta=100.0, decay=0.9)
+    whole, _, _ = layer_and_data(2, beta=0.0)
+    whole.weight.data.copy_(layer.weight)
+    for _ in range(600):
+        layer(x, y)
+    assert layer.beta.item() < 1e-20
+    torch.testing.assert_close(layer(x, y), whole(x, y), rtol=1e-12, atol=1e-12)
+    assert whole.beta.item() == 0
+
+
+def test_the_gradient_is_that_of_the_beta_of_its_own_forward_pass():
+    """beta has moved on when the backward pass comes."""
+    layer, x, y = layer_and_data(3, beta=2.0, decay=0.1)
+    frozen, _, _ = layer_and_data(3, beta=2.0, decay=1.0)
+    frozen.weight.data.copy_(layer.weight)
+    for each in (layer, frozen):
+        each(x, y).square().sum().backward()
+    torch.testing.assert_close(layer.weight.grad, frozen.weight.grad, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("margin", [2, 3, 4])
+def test_zero_and_parallel_vectors_have_finite_gradients(margin, dtype):
+    layer, x, y = layer_and_data(margin)
+    layer = layer.to(dtype)
+    with torch.no_grad():
+        x[0] = 0
+        layer.weight[1] = 0
+        x[2] = layer.weight[y[2]]
+        x[3] = -3 * layer.weight[y[3]]
+        x[4] = 1e-30
+    x = x.to(dtype).requires_grad_()
+    loss = curve_loss(layer(x, y), y, curves.cross_entropy())
+    assert loss.isfinite()
+    for gradient in torch.autograd.grad(loss, (x, layer.weight)):
+        assert gradient.isfinite().all()
+
+
+def test_the_papers_combination_with_the_encouraging_loss_learns():
+    torch.manual_seed(0)
+    y = torch.arange(4).repeat(15)
+    x = 3 * torch.eye(4)[y] + 0.5 * torch.randn(60, 4)
+    layer, loss = LSoftmaxLinear(4, 4, 2, decay=0.9), EncouragingLoss(log_end=1.0)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.05)
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss(layer(x, y), y).backward()
+        optimizer.step()
+    layer.eval()
+    assert (layer(x).argmax(1) == y).float().mean() > 0.95
+
+
+def test_labels_of_a_byte_are_labels_not_a_mask():
+    layer, x, y = layer_and_data(2)
+    assert torch.equal(layer(x, y.to(torch.uint8)), layer(x, y))
+
+
+def test_more_dimensions_of_examples_are_more_examples():
+    layer, x, y = layer_and_data(2)
+    torch.testing.assert_close(layer(x.reshape(3, 3, 6), y.reshape(3, 3)).flatten(0, 1), layer(x, y))

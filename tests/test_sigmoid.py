@@ -1,0 +1,147 @@
+"""The sigmoid forms: each class on its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
+from paper_formulas import edges, phi
+from strategies import CURVES, REDUCTIONS, SEEDS, generator
+
+CE = curves.cross_entropy()
+SHAPES = st.sampled_from([(), (0,), (5,), (2, 3), (2, 3, 4), (2, 1, 3, 2)])
+EPS = 2.0**-52
+
+
+def draws(shape, seed: int, kind: str):
+    g = generator(seed)
+    logits = 8 * torch.randn(shape, generator=g, dtype=torch.float64)
+    target = torch.randint(2, shape, generator=g)
+    if kind == "float":
+        target = target.double()
+    if kind == "probability":
+        target = torch.rand(shape, generator=g, dtype=torch.float64)
+    if kind == "bool":
+        target = target.bool()
+    return logits, target
+
+
+KINDS = st.sampled_from(["int", "bool", "float", "probability"])
+
+
+@settings(max_examples=150)
+@given(shape=SHAPES, seed=SEEDS, kind=KINDS, reduction=REDUCTIONS, weighted=st.booleans(), positives=st.booleans())
+def test_with_the_cross_entropy_curve_it_is_torchs_for_all_arguments(shape, seed, kind, reduction, weighted, positives):
+    logits, target = draws(shape, seed, kind)
+    g = generator(seed + 1)
+    weight = torch.rand(shape[-1:], generator=g, dtype=torch.float64) if weighted else None
+    pos_weight = 3 * torch.rand(shape[-1:], generator=g, dtype=torch.float64) if positives else None
+    results = []
+    for loss in (lambda z: sigmoid_curve_loss(z, target, CE, weight, reduction, pos_weight),
+                 lambda z: F.binary_cross_entropy_with_logits(z, target.double(), weight, reduction=reduction,
+                                                              pos_weight=pos_weight)):
+        z = logits.clone().requires_grad_()
+        value = loss(z)
+        upstream = torch.randn(value.shape, generator=generator(seed), dtype=torch.float64)
+        results.append((value.detach(), torch.autograd.grad(value, z, upstream)[0]))
+    (ours, our_gradient), (torchs, torch_gradient) = results
+    assert ours.shape == torchs.shape
+    # torch's loss is a sum of numbers the size of the logit.
+    unit = 16 * EPS * (1 + (logits.abs().max().item() if logits.numel() else 0)) * max(1, logits.numel())
+    torch.testing.assert_close(ours, torchs, rtol=1e-13, atol=unit, equal_nan=True)
+    torch.testing.assert_close(our_gradient, torch_gradient, rtol=1e-13, atol=unit)
+
+
+def detection_focal_loss(inputs, targets, alpha, gamma):
+    """Sigmoid focal loss as detectors write it (Lin et al. 2017)."""
+    p = torch.sigmoid(inputs)
+    ce = F.binary_cross_entropy_with_logits(inputs, targets, reduction="none")
+    p_t = p * targets + (1 - p) * (1 - targets)
+    loss = ce * (1 - p_t) ** gamma
+    return loss if alpha is None else (alpha * targets + (1 - alpha) * (1 - targets)) * loss
+
+
+@given(seed=SEEDS, shape=SHAPES, alpha=st.sampled_from([None, 0.25, 0.0, 1.0]),
+       gamma=st.sampled_from([0.0, 1.0, 2.0, 3.5]), kind=st.sampled_from(["int", "float"]))
+def test_focal_with_alpha_is_detections_focal_loss(seed, shape, alpha, gamma, kind):
+    logits, target = draws(shape, seed, kind)
+    results = []
+    for loss in (lambda z: sigmoid_curve_loss(z, target, curves.focal(gamma), reduction="none", alpha=alpha),
+                 lambda z: detection_focal_loss(z, target.double(), alpha, gamma)):
+        z = logits.clone().requires_grad_()
+        value = loss(z)
+        results.append((value.detach(), torch.autograd.grad(value.sum(), z)[0]))
+    # Theirs takes 1 - p_t from p_t.
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-13)
+
+
+@given(seed=SEEDS, curve=CURVES, kind=KINDS, alpha=st.sampled_from([None, 0.3]), positives=st.booleans())
+def test_any_curve_is_its_formula_on_both_sides(seed, curve, kind, alpha, positives):
+    """t w phi(sigma(z)) + (1-t) phi(1 - sigma(z)), alpha and 1 - alpha before them."""
+    logits, target = draws((3, 4), seed, kind)
+    logits = logits / 4
+    p = torch.sigmoid(logits)
+    assume(all((logits.abs() - abs(edge)).abs().min() > 1e-6 for edge in edges(curve)))
+    pos_weight = torch.tensor(2.5, dtype=torch.float64) if positives else None
+    t = target.double()
+    up, down = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
+    formula = t * up * (2.5 if positives else 1.0) * phi(curve, p) + (1 - t) * down * phi(curve, torch.sigmoid(-logits))
+    ours = sigmoid_curve_loss(logits, target, curve, reduction="none", alpha=alpha, pos_weight=pos_weight)
+    torch.testing.assert_close(ours, formula, rtol=1e-9, atol=1e-11)
+
+
+@given(seed=SEEDS, bonus=st.booleans(), reduction=REDUCTIONS)
+def test_the_square_curve_is_the_mse_of_the_sigmoid_with_or_without_mirror(seed, bonus, reduction):
+    logits, _ = draws((6, 4), seed, "int")
+    label = torch.randint(4, (6,), generator=generator(seed))
+    presence = F.one_hot(label, 4)
+    ours = sigmoid_curve_loss(logits, presence, curves.square(bonus), reduction=reduction)
+    mse = mirror_mse_loss(logits, label, bonus=bonus, link="sigmoid", reduction=reduction)
+    torch.testing.assert_close(ours, mse, rtol=1e-13, atol=1e-14)
+    p = logits.sigmoid()
+    plain = 2 * (presence - p).abs() - 1 if bonus else (presence - p) ** 2
+    torch.testing.assert_close(sigmoid_curve_loss(logits, presence, curves.square(bonus), reduction="none"), plain,
+                               rtol=0, atol=8 * EPS)
+
+
+@given(seed=SEEDS, curve=CURVES)
+def test_two_classes_of_a_softmax_are_one_sigmoid_of_their_difference(seed, curve):
+    logits, target = draws((7,), seed, "int")
+    two = torch.stack([torch.zeros_like(logits), logits], 1)
+    torch.testing.assert_close(curve_loss(two, target, curve, reduction="none"),
+                               sigmoid_curve_loss(logits, target, curve, reduction="none"), rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["int", "probability"])
+def test_the_result_has_the_inputs_type_and_float32_under_autocast(dtype, kind):
+    logits, target = draws((3, 4), 0, kind)
+    logits = logits.to(dtype).requires_grad_()
+    target = target.to(dtype) if kind == "probability" else target
+    loss = sigmoid_curve_loss(logits, target, curves.conservative())
+    assert loss.dtype == dtype
+    assert torch.autograd.grad(loss, logits)[0].dtype == dtype
+    exact = sigmoid_curve_loss(logits.double(), target, curves.conservative())
+    torch.testing.assert_close(loss.double(), exact, rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = torch.float32 if dtype.itemsize < 4 else dtype
+        assert sigmoid_curve_loss(logits, target, curves.conservative()).dtype == expected
+
+
+@given(seed=SEEDS, curve=CURVES)
+def test_where_a_class_is_surely_present_or_absent_its_other_side_counts_nothing(seed, curve):
+    logits, target = draws((5,), seed, "int")
+    as_floats = sigmoid_curve_loss(logits, target.double(), curve, reduction="none")
+    torch.testing.assert_close(as_floats, sigmoid_curve_loss(logits, target, curve, reduction="none"),
+                               rtol=1e-15, atol=0)
+
+
+def test_an_infinite_logit_is_a_certain_class():
+    z = torch.tensor([torch.inf, -torch.inf, -torch.inf], requires_grad=True)
+    loss = sigmoid_curve_loss(z, torch.tensor([1, 0, 1]), CE, reduction="none")
+    assert loss.tolist() == [0, 0, torch.inf]
+    assert torch.autograd.grad(loss[:2].sum(), z)[0].tolist() == [0, 0, 0]
