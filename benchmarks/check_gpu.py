@@ -1,0 +1,383 @@
+"""The kernels on a GPU against float64: accuracy, sizes, layouts, graphs and compilation. One line a check.
+
+    python benchmarks/check_gpu.py
+
+Leaves with status 1 when a check fails.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import traceback
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from encouraging import curve_loss, curves
+from encouraging.curves import Curve
+from encouraging.ops import dispatch, reference
+from encouraging.ops.triton import Plan, hard_loss, loss_and_gradient_, use_plan
+from encouraging.ops.triton import compiled as operators
+
+ULP = 2.0**-23
+EL = curves.conservative(0.75)
+CURVES = [curves.cross_entropy(), curves.normal(), curves.normal(eps=0), EL, curves.conservative(0.2),
+          curves.aggressive(0.5), curves.power(2.0, 0.5), curves.poly(1.0), curves.focal(2.0),
+          curves.halted_focal(2.0, 0.5), curves.square(), curves.square(bonus=True)]
+CHECKS: list[Callable[[], str]] = []
+
+
+def check(function: Callable[[], str]) -> Callable[[], str]:
+    CHECKS.append(function)
+    return function
+
+
+def draw(rows: int, classes: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Labels with p from 1e-6 to 1 - 1e-7, evenly in the gap; fresh numbers every time."""
+    z = 3 * torch.randn(rows, classes, device="cuda", dtype=torch.float32)
+    y = torch.randint(classes, (rows,), device="cuda")
+    ends = torch.tensor([1e-6, 1 - 1e-7], dtype=torch.float64).logit().tolist()
+    gap = torch.linspace(*ends, rows, device="cuda")[torch.randperm(rows, device="cuda")]
+    rivals = z.scatter(1, y[:, None], -math.inf).logsumexp(1)
+    z.scatter_(1, y[:, None], (rivals + gap)[:, None])
+    return (z + 10 * torch.rand(rows, 1, device="cuda")).to(dtype), y
+
+
+def truth(logits: Tensor, target: Tensor, curve: Curve, upstream: Tensor | None = None,
+          **arguments: object) -> tuple[Tensor, Tensor]:
+    z = logits.detach().double().requires_grad_()
+    if isinstance(arguments.get("weight"), Tensor):
+        arguments["weight"] = arguments["weight"].double()
+    loss = reference.hard_loss(z, target, curve, **arguments)
+    loss.backward(None if upstream is None else upstream.double())
+    return loss.detach(), z.grad
+
+
+def ours(logits: Tensor, target: Tensor, curve: Curve, upstream: Tensor | None = None,
+         **arguments: object) -> tuple[Tensor, Tensor]:
+    z = logits.detach().clone().requires_grad_()
+    loss = hard_loss(z, target, curve, **arguments)
+    loss.backward(upstream)
+    return loss.detach(), z.grad
+
+
+def row_error(gradient: Tensor, expected: Tensor) -> Tensor:
+    size = expected.abs().amax(1)
+    return (gradient.double() - expected).abs().amax(1) / torch.where(size == 0, 1.0, size)
+
+
+def spacing(expected: Tensor, dtype: torch.dtype) -> Tensor:
+    """Half the distance of the type's smallest numbers, relative to a row's largest element: float16 ends at 6e-8, and
+    the gradient of a row that is certain of its label, or one of many in a mean, is smaller than that."""
+    size = expected.abs().amax(1)
+    half = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps / 2
+    return half / torch.where(size == 0, 1.0, size)
+
+
+def gaps_of(logits: Tensor, target: Tensor) -> Tensor:
+    z = logits.double()
+    return z.gather(1, target[:, None])[:, 0] - z.scatter(1, target[:, None], -math.inf).logsumexp(1)
+
+
+def expect(holds: object, words: str) -> None:
+    if not bool(holds):
+        raise AssertionError(words)
+
+
+def accuracy(rows: int, classes: int, dtype: torch.dtype, curve: Curve, **arguments: object) -> str:
+    z, y = draw(rows, classes, dtype)
+    upstream = torch.randn(rows, device="cuda")
+    loss, gradient = ours(z, y, curve, upstream, reduction="none", **arguments)
+    expected, slope = truth(z, y, curve, upstream, reduction="none", **arguments)
+    size = gaps_of(z, y).abs().clamp(min=4 if arguments.get("label_smoothing") else 1)
+    value = ((loss.double() - expected).abs() / (ULP * size)).max().item()
+    bound = torch.finfo(dtype).eps * 0.51 + 6 * ULP * size.clamp(min=4)
+    error = (row_error(gradient, slope) / (bound + spacing(slope, dtype))).max().item()
+    _, ahead = ours(z, y, curve, **arguments)
+    _, mean = truth(z, y, curve, **arguments)
+    error = max(error, (row_error(ahead, mean) / (bound + spacing(mean, dtype))).max().item())
+    words = f"{classes} {str(dtype)[6:]} {curve!r}: values {value:.1f} ulp, gradients {error:.2f} of the bound"
+    expect(value <= 8, words)
+    expect(error <= 1, words)
+    return words
+
+
+@check
+def every_curve() -> str:
+    worst = [accuracy(512, 1000, torch.float32, curve) for curve in CURVES]
+    worst += [accuracy(64, 50257, torch.float32, curve) for curve in CURVES]
+    return f"{len(worst)} cases; last: {worst[-1]}"
+
+
+@check
+def every_curve_smoothed() -> str:
+    worst = []
+    for curve in (curves.cross_entropy(), curves.normal(), EL, curves.poly(1.0), curves.focal(2.0)):
+        weight = torch.rand(1000, device="cuda") + 0.5
+        worst.append(accuracy(512, 1000, torch.float32, curve, label_smoothing=0.1))
+        worst.append(accuracy(512, 1000, torch.float32, curve, label_smoothing=0.1, weight=weight))
+        worst.append(accuracy(64, 50257, torch.float32, curve, label_smoothing=0.1))
+        worst.append(accuracy(64, 50257, torch.bfloat16, curve, label_smoothing=0.1))
+    return f"{len(worst)} cases; last: {worst[-1]}"
+
+
+@check
+def every_size() -> str:
+    sizes = [1, 2, 3, 10, 17, 100, 1000, 1001, 4096, 8142, 10007, 16384, 32000, 32769, 65537, 128256, 262144]
+    for classes in sizes[1:]:
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            accuracy(257 if classes < 5000 else 33, classes, dtype, EL)
+    return f"{len(sizes) - 1} class counts in three types, up to {sizes[-1]}"
+
+
+@check
+def cross_entropy_is_at_most_as_wrong_as_torchs() -> str:
+    words = []
+    for rows, classes in ((4096, 10), (4096, 1000), (256, 32000), (64, 128256)):
+        for dtype in (torch.float32, torch.bfloat16):
+            z, y = draw(rows, classes, dtype)
+            leaf = z.clone().requires_grad_()
+            theirs = F.cross_entropy(leaf, y, reduction="none")
+            theirs.sum().backward()
+            loss, gradient = ours(z, y, curves.cross_entropy(), torch.ones(rows, device="cuda"), reduction="none")
+            expected, slope = truth(z, y, curves.cross_entropy(), torch.ones(rows, device="cuda"), reduction="none")
+            mine, his = (loss - expected).abs().max().item(), (theirs.double() - expected).abs().max().item()
+            ulp = torch.finfo(dtype).eps
+            expect(mine <= his + ulp, f"values {classes} {dtype}: {mine:.2e} against torch's {his:.2e}")
+            by_mine, by_his = (gradient - slope).abs().max().item(), (leaf.grad.double() - slope).abs().max().item()
+            expect(by_mine <= by_his + ulp, f"gradients {classes} {dtype}: {by_mine:.2e} against torch's {by_his:.2e}")
+            words.append(f"{mine:.1e}/{his:.1e}")
+    return "ours/torch's: " + " ".join(words)
+
+
+@check
+def more_than_two_to_the_31_elements() -> str:
+    rows, classes = 16500, 131072
+    logits = torch.randn(rows, classes, device="cuda", dtype=torch.bfloat16)
+    target = torch.randint(classes, (rows,), device="cuda")
+    leaf = logits.requires_grad_()
+    hard_loss(leaf, target, EL, reduction="sum").backward()
+    some = torch.tensor([0, 1, rows // 2, rows - 2, rows - 1], device="cuda")
+    _, slope = truth(logits.detach()[some], target[some], EL, reduction="sum")
+    error = row_error(leaf.grad[some], slope).max().item()
+    expect(error <= 2.0**-8 * 1.05, f"error {error:.2e}")
+    expect(not leaf.grad.isnan().any(), "NaN in the gradient")
+    upstream = torch.full((rows,), 2.0, device="cuda")
+    gradient, = torch.autograd.grad(hard_loss(leaf, target, EL, reduction="none"), leaf, upstream)
+    error = row_error(gradient[some], 2 * slope).max().item()
+    expect(error <= 2.0**-8 * 1.05, f"later: error {error:.2e}")
+    return f"{rows} x {classes}: error {error:.1e}"
+
+
+@check
+def layouts() -> str:
+    for classes in (19, 1000, 40000):
+        z, y = draw(48, classes)
+        expected, slope = truth(z, y, EL)
+        for logits in (z.t().contiguous().t(), torch.stack([z, z], -1).flatten(1)[:, ::2],
+                       torch.cat([z, z], 1)[:, 1:][:, :classes - 1]):
+            if logits.shape[1] < classes:
+                expected, slope = truth(logits, y.clamp(max=classes - 2), EL)
+            loss, gradient = ours(logits, y.clamp(max=logits.shape[1] - 1), EL)
+            expect((loss - expected).abs() <= 1e-5, f"loss of strides {logits.stride()}")
+            expect(row_error(gradient, slope).max() <= 1e-5, f"gradient of strides {logits.stride()}")
+    z, y = draw(4 * 300, 21)
+    image = z.reshape(4, 300, 21).transpose(1, 2).contiguous().requires_grad_()
+    hard_loss(image, y.reshape(4, 300), EL).backward()
+    _, slope = truth(z, y, EL)
+    expect(row_error(image.grad.transpose(1, 2).flatten(0, 1), slope).max() <= 1e-5, "(N, C, d)")
+    return "transposed, strided, sliced, (N, C, d)"
+
+
+@check
+def edges() -> str:
+    for classes in (7, 1000, 40000):
+        z, _ = draw(8, classes)
+        ignored = torch.full((8,), -100, device="cuda")
+        for smoothing in (0.0, 0.1):
+            loss, gradient = ours(z, ignored, EL, label_smoothing=smoothing)
+            expect(loss.isnan() and (gradient == 0).all(), f"all ignored, {classes} classes")
+            labels = torch.randint(classes, (8,), device="cuda")
+            labels[3], labels[4] = classes, -100
+            z[4] = math.nan
+            loss, gradient = ours(z, labels, EL, torch.ones(8, device="cuda"), reduction="none",
+                                  label_smoothing=smoothing)
+            expect(loss.isnan().nonzero().flatten().tolist() == [3], f"label out of range, {classes} classes")
+            expect(gradient.isnan().any(1).nonzero().flatten().tolist() == [3], "its gradient")
+            expect((gradient[4] == 0).all(), "ignored row with NaN logits")
+            _, gradient = ours(z, labels, EL, label_smoothing=smoothing)
+            expect(gradient.isnan().any(1).nonzero().flatten().tolist() == [3], "its gradient, ahead")
+        z[4] = 0
+    empty = torch.zeros(0, 5, device="cuda")
+    expect(ours(empty, torch.zeros(0, dtype=torch.int64, device="cuda"), EL)[0].isnan(), "empty batch")
+    one = torch.randn(4, 1, device="cuda")
+    loss, gradient = ours(one, torch.zeros(4, dtype=torch.int64, device="cuda"), curves.cross_entropy())
+    expect(loss == 0 and (gradient == 0).all(), "one class")
+    return "all ignored, empty, out of range, one class"
+
+
+@check
+def upstream_gradients() -> str:
+    z, y = draw(128, 1000)
+    _, slope = truth(z, y, EL)
+    leaf = z.clone().requires_grad_()
+    loss = hard_loss(leaf, y, EL)
+    kept = [(u, torch.autograd.grad(loss, leaf, torch.tensor(u, device="cuda"), retain_graph=True)[0])
+            for u in (1.0, 3.0, 0.0, -0.5, 1.0)]
+    kept.append((65536.0, torch.autograd.grad(loss, leaf, torch.tensor(65536.0, device="cuda"))[0]))
+    for upstream, gradient in kept:
+        expect(row_error(gradient, upstream * slope).max() <= 1e-5, f"upstream {upstream}")
+    for _ in range(2):  # the buffer is handed over, not copied
+        leaf = z.clone().requires_grad_()
+        loss = hard_loss(leaf, y, EL)
+        address = loss.grad_fn.saved_tensors[3].data_ptr()
+        loss.backward()
+        expect(leaf.grad.data_ptr() == address, "the gradient was copied")
+    leaf = z.clone().requires_grad_()
+    gradient, = torch.autograd.grad(hard_loss(leaf, y, EL), leaf, create_graph=True)
+    gradient.square().sum().backward()
+    exact = z.double().requires_grad_()
+    gradient, = torch.autograd.grad(reference.hard_loss(exact, y, EL), exact, create_graph=True)
+    gradient.square().sum().backward()
+    expect(row_error(leaf.grad, exact.grad).max() <= 1e-4, "second derivatives")
+    return "1, 3, 0, -0.5, 65536, twice; second derivatives"
+
+
+@check
+def every_plan_gives_the_same() -> str:
+    z, y = draw(300, 3001, torch.bfloat16)
+    base = ours(z, y, EL)
+    tried = 0
+    plans = [Plan(1, 4096, 4), Plan(1, 4096, 16, skip=False), Plan(2, 4096, 8),
+             Plan(1, 4096, 8, per_processor=1, stages=2, skip=False), Plan(1, 4096, 8, per_processor=1),
+             Plan(1, 1024, 4, streamed=True, per_processor=1),
+             Plan(1, 2048, 8, streamed=True, per_processor=1, stages=3),
+             Plan(1, 8192, 8, streamed=True, per_processor=2, reverse=False)]
+    for cut in plans:
+        for smoothing in (0.0, 0.1):
+            with use_plan(cut):
+                loss, gradient = ours(z, y, EL, label_smoothing=smoothing)
+                buffer = z.clone()
+                loss_and_gradient_(buffer, y, EL, label_smoothing=smoothing,
+                                   denominator=torch.tensor(300.0, device="cuda"))
+            expected, slope = base if not smoothing else truth(z, y, EL, label_smoothing=0.1)
+            expect((loss - expected).abs() <= 1e-4, f"loss of {cut}")
+            expect(row_error(gradient, slope.double()).max() <= 2.0**-7, f"gradient of {cut}")
+            expect(torch.equal(buffer, gradient), f"in place with {cut}")
+            tried += 1
+    return f"{tried} plans, also in place"
+
+
+@check
+def in_place() -> str:
+    z, y = draw(256, 1000)
+    layer = torch.eye(1000, device="cuda", requires_grad=True)
+    logits = z @ layer
+    address = logits.data_ptr()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    loss = hard_loss(logits, y, EL, inplace=True)
+    expect(torch.cuda.max_memory_allocated() - before < z.nbytes // 4, "memory of the logits' size was taken")
+    loss.backward()
+    expect(logits.data_ptr() == address, "moved")
+    logits = z @ layer
+    loss = hard_loss(logits, y, EL, inplace=True)
+    try:
+        (loss + logits.sum()).backward()
+    except ValueError:
+        return "no extra memory; a later reader gets an error"
+    raise AssertionError("a later reader got garbage")
+
+
+@check
+def cuda_graph() -> str:
+    for classes, dtype, smoothing in ((10, torch.float32, 0.0), (1000, torch.float32, 0.1),
+                                      (40000, torch.bfloat16, 0.1)):
+        z, y = draw(512, classes, dtype)
+        leaf = z.clone().requires_grad_()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                leaf.grad = None
+                curve_loss(leaf, y, EL, label_smoothing=smoothing).backward()
+        torch.cuda.current_stream().wait_stream(stream)
+        leaf.grad = None
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = curve_loss(leaf, y, EL, label_smoothing=smoothing)
+            loss.backward()
+        fresh, labels = draw(512, classes, dtype)
+        with torch.no_grad():
+            leaf.copy_(fresh)
+        y.copy_(labels)
+        leaf.grad.fill_(math.nan)
+        graph.replay()
+        expected, slope = truth(fresh, labels, EL, label_smoothing=smoothing)
+        expect((loss.double() - expected).abs() <= 0.02, f"loss {loss} against {expected}")
+        expect(row_error(leaf.grad, slope).max() <= (1e-5 if dtype == torch.float32 else 2.0**-8 * 1.05), "gradient")
+    return "captured, replayed with fresh numbers"
+
+
+@check
+def compiled() -> str:
+    for reduction, smoothing, dtype in (("mean", 0.0, torch.float32), ("none", 0.1, torch.bfloat16),
+                                        ("mean", 0.1, torch.bfloat16)):
+        z, y = draw(256, 1000, dtype)
+
+        @torch.compile(fullgraph=True)
+        def step(logits: Tensor, labels: Tensor, reduction: str = reduction, smoothing: float = smoothing) -> Tensor:
+            loss = curve_loss(2 * logits, labels, EL, reduction=reduction, label_smoothing=smoothing, impl="triton")
+            return loss.sum()
+
+        leaf = z.clone().requires_grad_()
+        step(leaf, y).backward()
+        exact = z.double().requires_grad_()
+        reference.hard_loss((2 * exact).to(dtype).double(), y, EL, reduction=reduction,
+                            label_smoothing=smoothing).sum().backward()
+        worst = row_error(leaf.grad, exact.grad).max().item()
+        expect(worst <= (1e-5 if dtype == torch.float32 else 2.0**-7), f"{reduction} {dtype}: {worst:.1e}")
+    z, y = draw(16, 33)
+    torch.library.opcheck(operators.curve_rows,
+                          (z.requires_grad_(), y, None, "conservative", [0.75], -100, 0.1))
+    return "fullgraph with the default backend; opcheck"
+
+
+@check
+def transforms_take_the_reference() -> str:
+    z, y = draw(8, 11)
+    slope = torch.func.grad(lambda logits: curve_loss(logits, y, EL))(z)
+    expect(row_error(slope, truth(z, y, EL)[1]).max() <= 1e-5, "torch.func.grad")
+    per_row = torch.func.vmap(torch.func.grad(lambda logits, label: curve_loss(logits[None], label[None], EL)))(z, y)
+    expect(row_error(per_row / 8, truth(z, y, EL)[1]).max() <= 1e-5, "vmap of grad")
+    expect(dispatch.choose("auto", z, y, EL) == "triton", "and plain calls the kernels")
+    return "grad, vmap of grad"
+
+
+def main() -> int:
+    if not torch.cuda.is_available():
+        print("needs a CUDA device")
+        return 1
+    torch.manual_seed(time.time_ns() % 2**31)
+    failures = 0
+    for function in CHECKS:
+        start = time.perf_counter()
+        try:
+            words, verdict = function(), "ok  "
+        except Exception as error:
+            words, verdict = f"{type(error).__name__}: {error}", "FAIL"
+            failures += 1
+            if not isinstance(error, AssertionError):
+                traceback.print_exc()
+        print(f"{verdict} {function.__name__} ({time.perf_counter() - start:.1f} s): {words}", flush=True)
+        torch.cuda.empty_cache()
+    print(f"{len(CHECKS) - failures} of {len(CHECKS)} checks hold on {torch.cuda.get_device_name()}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

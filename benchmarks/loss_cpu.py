@@ -1,0 +1,92 @@
+"""What the encouraging loss costs on a CPU beside torch's cross-entropy: forward and backward, time and peak memory.
+
+    python benchmarks/loss_cpu.py --out results/bench/loss-cpu.json
+
+Both losses run in interleaved pairs in one process; the figure is the median of the pairs' ratios, so a machine that
+slows down for a while slows both. Memory is the highest sum of live allocations that torch's profiler sees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from encouraging import encouraging_loss
+
+# rows, classes, pairs, and the most that EL may cost as a share of cross-entropy
+CASES = [(1024, 32000, 30, 0.8), (4096, 1000, 150, 1.0), (256, 10, 3000, 4.0)]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def step(loss: Loss, logits: Tensor, target: Tensor) -> float:
+    logits.grad = None
+    start = time.perf_counter()
+    loss(logits, target).backward()
+    return time.perf_counter() - start
+
+
+def peak_bytes(loss: Loss, logits: Tensor, target: Tensor) -> int:
+    logits.grad = None
+    with torch.autograd.profiler.profile(profile_memory=True) as profile:
+        loss(logits, target).backward()
+    live = peak = 0
+    changes = [event for event in profile.kineto_results.events() if event.name() == "[memory]"]
+    for event in sorted(changes, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
+
+
+def measure(rows: int, classes: int, pairs: int, limit: float) -> dict[str, float | int | bool]:
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(rows, classes)).requires_grad_()
+    target = torch.randint(0, classes, (rows,))
+    for loss in (F.cross_entropy, encouraging_loss):
+        for _ in range(3):
+            step(loss, logits, target)
+    times = [(step(F.cross_entropy, logits, target), step(encouraging_loss, logits, target)) for _ in range(pairs)]
+    ratio = statistics.median(ours / theirs for theirs, ours in times)
+    memory = {name: peak_bytes(loss, logits, target)
+              for name, loss in (("theirs", F.cross_entropy), ("ours", encouraging_loss))}
+    return {
+        "rows": rows, "classes": classes, "pairs": pairs, "limit": limit, "ratio": ratio,
+        "cross_entropy_ms": 1e3 * statistics.median(theirs for theirs, _ in times),
+        "encouraging_ms": 1e3 * statistics.median(ours for _, ours in times),
+        "cross_entropy_peak_bytes": memory["theirs"], "encouraging_peak_bytes": memory["ours"],
+        "holds": ratio <= limit and memory["ours"] <= memory["theirs"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="write the figures here as JSON")
+    out = parser.parse_args().out
+    cases = []
+    for case in CASES:
+        cases.append(measure(*case))
+        now = cases[-1]
+        print(f"{now['rows']:>5} x {now['classes']:<6} EL / CE {now['ratio']:.2f} (at most {now['limit']})   "
+              f"CE {now['cross_entropy_ms']:.3f} ms, {now['cross_entropy_peak_bytes'] / 2**20:.2f} MiB   "
+              f"EL {now['encouraging_ms']:.3f} ms, {now['encouraging_peak_bytes'] / 2**20:.2f} MiB   "
+              f"{'holds' if now['holds'] else 'DOES NOT HOLD'}", flush=True)
+    if out:
+        record = {"date": datetime.date.today().isoformat(), "torch": torch.__version__, "machine": platform.machine(),
+                  "python": platform.python_version(), "threads": torch.get_num_threads(),
+                  "capability": torch.backends.cpu.get_cpu_capability(), "loss": "encouraging_loss(log_end=0.75)",
+                  "dtype": "float32", "cases": cases}
+        out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Tile plans of the kernels, tried one by one on a GPU: the bare kernel that writes loss and gradient.
+
+    python benchmarks/sweep_gpu.py [--shape 32000] [--smoothing] [--out sweep.json]
+
+Prints a table a shape, best first, with the share of the time that a copy of the logits takes. All variants are
+compiled beforehand in parallel processes; the kernels' own cache hands them over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from triton.testing import do_bench
+
+from encouraging import curves
+from encouraging.ops.triton import Plan, plan, use_plan
+from encouraging.ops.triton.curves import constants
+from encouraging.ops.triton.launch import Problem, denominator, losses, scale, total
+
+SHAPES = [(8192, 32000, torch.bfloat16), (8192, 128256, torch.bfloat16), (4096, 262144, torch.bfloat16),
+          (65536, 1000, torch.float32), (1048576, 10, torch.float32), (8192, 8142, torch.float32)]
+CURVE = curves.conservative(0.75)
+
+
+def whole(block: int, *cuts: tuple[int, int]) -> list[Plan]:
+    return [Plan(rows, block, warps, skip=skip) for rows, warps in cuts for skip in (True, False)]
+
+
+def persistent(block: int, *cuts: tuple[int, int, int, int]) -> list[Plan]:
+    return [Plan(rows, block, warps, per_processor=per, stages=stages, skip=False) for rows, warps, per, stages in cuts]
+
+
+def streamed(*cuts: tuple[int, int, int], reverse: bool = True, stages: int = 1) -> list[Plan]:
+    return [Plan(1, block, warps, streamed=True, per_processor=per, reverse=reverse, stages=stages)
+            for block, warps, per in cuts]
+
+
+LONG = [
+    *streamed((8192, 8, 1), (8192, 8, 2), (8192, 8, 3), (8192, 8, 4), (4096, 8, 2), (4096, 8, 4), (4096, 4, 4),
+              (4096, 4, 8), (8192, 16, 1), (8192, 16, 2), (16384, 16, 1), (16384, 16, 2), (16384, 32, 1),
+              (2048, 4, 8)),
+    *streamed((8192, 8, 2), (8192, 16, 1), reverse=False),
+    *streamed((8192, 8, 2), (8192, 16, 1), stages=2),
+    *streamed((4096, 8, 2), stages=3),
+]
+
+
+def candidates(classes: int) -> list[Plan]:
+    return {
+        32000: [*whole(32768, (1, 16), (1, 32)), *persistent(32768, (1, 16, 1, 2), (1, 32, 1, 2), (1, 32, 1, 1)),
+                *streamed((8192, 8, 2), (8192, 8, 4), (4096, 8, 4), (4096, 4, 8), (8192, 16, 2), (16384, 16, 2),
+                          (32768, 32, 1))],
+        1000: [*whole(1024, (1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4), (1, 8)),
+               *persistent(1024, (1, 4, 12, 1), (1, 2, 16, 1), (2, 4, 6, 2), (4, 4, 4, 2))],
+        10: [*whole(16, (32, 1), (64, 1), (64, 2), (64, 4), (128, 4), (128, 2), (256, 4), (256, 8)),
+             *persistent(16, (128, 4, 8, 1), (128, 4, 6, 2))],
+        8142: [*whole(8192, (1, 4), (1, 8), (1, 16), (1, 32)),
+               *persistent(8192, (1, 8, 2, 2), (1, 16, 1, 2), (1, 16, 2, 2), (1, 16, 1, 3)),
+               *streamed((2048, 4, 8), (4096, 8, 4))],
+    }.get(classes, LONG)
+
+
+def problem(shape: tuple[int, int, torch.dtype], smoothing: float) -> tuple[Problem, torch.Tensor]:
+    rows, classes, dtype = shape
+    logits = torch.randn(rows, classes, dtype=dtype, device="cuda").mul_(3)
+    target = torch.randint(classes, (rows,), device="cuda")
+    return Problem(logits, target, None, constants(CURVE), -100, smoothing), torch.empty_like(logits)
+
+
+def compile_one(shape: tuple[int, int, torch.dtype], cut: Plan, smoothing: float) -> str:
+    try:
+        work, grad = problem(shape, smoothing)
+        with use_plan(cut):
+            losses(work, sums=True, grad=grad, shares=denominator(work))
+        torch.cuda.synchronize()
+    except Exception as error:  # a plan that does not fit the chip is a result too
+        return f"{type(error).__name__}: {error}"[:90]
+    return ""
+
+
+def milliseconds(run: object) -> float:
+    return float(do_bench(run, warmup=15, rep=60, quantiles=[0.5]))
+
+
+def sweep(shape: tuple[int, int, torch.dtype], smoothing: float, failed: dict[Plan, str]) -> list[dict[str, object]]:
+    work, grad = problem(shape, smoothing)
+    shares = denominator(work)
+    floor = milliseconds(lambda: grad.copy_(work.logits))
+    print(f"\n{shape[0]} x {shape[1]} {shape[2]} smoothing {smoothing}: copy {floor:.4f} ms")
+    found = []
+    chosen = plan(*shape, smooth=smoothing > 0)
+    for cut in [chosen, *(cut for cut in candidates(shape[1]) if cut != chosen)]:
+        if cut in failed:
+            print(f"   failed  {failed[cut]}  {cut}")
+            continue
+        with use_plan(cut):
+            grad.fill_(float("nan"))
+            losses(work, sums=True, grad=grad, shares=shares)
+            if grad.isnan().any():
+                print(f"   WRONG   {cut}")
+                continue
+            found.append((milliseconds(lambda: losses(work, sums=True, grad=grad, shares=shares)), cut))
+    for time_taken, cut in sorted(found, key=lambda pair: pair[0]):
+        mark = "  <- plan()" if cut == chosen else ""
+        kind = f"streamed block {cut.block}" if cut.streamed else f"whole rows {cut.rows}"
+        print(f"{time_taken:9.4f} ms {floor / time_taken:6.1%}  {kind} warps {cut.warps} per_processor "
+              f"{cut.per_processor} stages {cut.stages} reverse {cut.reverse} skip {cut.skip}{mark}")
+    sums = losses(work, sums=True, grad=grad, shares=shares)
+    one = torch.ones((), device="cuda")
+    print(f"   around it: denominator {milliseconds(lambda: denominator(work)):.4f}, total "
+          f"{milliseconds(lambda: total(sums, shares)):.4f}, scale by 1 "
+          f"{milliseconds(lambda: scale(grad, one, grad)):.4f}, by 2 "
+          f"{milliseconds(lambda: scale(grad, one + one, grad)):.4f} ms", flush=True)
+    return [{"milliseconds": time_taken, "share": floor / time_taken, **asdict(cut)} for time_taken, cut in found]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", type=int, nargs="*", help="only these class counts")
+    parser.add_argument("--smoothing", action="store_true", help="with label smoothing of 0.1 only")
+    parser.add_argument("--both", action="store_true", help="without and with label smoothing")
+    parser.add_argument("--jobs", type=int, default=12)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    smoothings = [0.0, 0.1] if options.both else [0.1 if options.smoothing else 0.0]
+    cases = [(shape, smoothing) for shape in SHAPES for smoothing in smoothings
+             if not options.shape or shape[1] in options.shape]
+    start = time.perf_counter()
+    jobs = [(shape, cut, smoothing) for shape, smoothing in cases for cut in candidates(shape[1])]
+    failed: dict[tuple[object, ...], str] = {}
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        for job, words in zip(jobs, pool.map(compile_one, *zip(*jobs, strict=True)), strict=True):
+            if words:
+                failed[job] = words
+    print(f"{len(jobs)} variants compiled in {time.perf_counter() - start:.0f} s")
+    record = {}
+    for shape, smoothing in cases:
+        broken = {cut: words for (s, cut, smooth), words in failed.items() if s == shape and smooth == smoothing}
+        record[f"{shape[0]}x{shape[1]} smoothing {smoothing}"] = sweep(shape, smoothing, broken)
+    if options.out:
+        options.out.write_text(json.dumps(record, indent=1))
+    print(f"{time.perf_counter() - start:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The curves of the package for the kernels: constants from the host, mathematics on the device.
+
+``constants`` turns a curve into the number of its formula and up to four floats; ``curve_at`` is that formula. Both
+follow ``encouraging.curves`` branch by branch: the comparisons read ``gap <= edge`` so that a NaN stays a NaN.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from ...curves.bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power, _clamp_edge, _log
+from ...curves.curve import Curve, logit
+from ...curves.focal import Focal, HaltedFocal
+from ...curves.square import Square
+from .maths import INF, LN2, LOG2E, difference, exp_of_minus, log, log1p, log1p_of_any
+
+CROSS_ENTROPY = tl.constexpr(0)
+NORMAL = tl.constexpr(1)
+CONSERVATIVE = tl.constexpr(2)
+AGGRESSIVE = tl.constexpr(3)
+POWER = tl.constexpr(4)
+POLY = tl.constexpr(5)
+FOCAL = tl.constexpr(6)
+HALTED_FOCAL = tl.constexpr(7)
+SQUARE = tl.constexpr(8)
+SQUARE_BONUS = tl.constexpr(9)
+
+# What a curve is at p <= 1/2, where all classes but one are: smoothing is cheap for the first two.
+LIKE_CROSS_ENTROPY = tl.constexpr(0)  # value -log p, pull 1 - p
+LIKE_NORMAL = tl.constexpr(1)         # value -gap, pull 1
+LIKE_ITSELF = tl.constexpr(2)
+
+
+class Constants(NamedTuple):
+    """A curve as the kernels see it."""
+
+    kind: int
+    tail: int
+    k0: float = 0.0
+    k1: float = 0.0
+    k2: float = 0.0
+    k3: float = 0.0
+
+
+def _normal(curve: Normal) -> Constants:
+    tail = LIKE_NORMAL if curve.eps < 0.5 else LIKE_ITSELF
+    return Constants(NORMAL.value, tail.value, _clamp_edge(curve.eps), _log(curve.eps))
+
+
+def _conservative(curve: Conservative) -> Constants:
+    rest = 1 - curve.log_end
+    tail = LIKE_NORMAL if curve.log_end >= 0.5 else LIKE_ITSELF
+    return Constants(CONSERVATIVE.value, tail.value, logit(curve.log_end), 1 / rest, math.log(rest) - 1)
+
+
+def _aggressive(curve: Aggressive) -> Constants:
+    begin = math.log1p(-curve.start)
+    return Constants(AGGRESSIVE.value, LIKE_ITSELF.value, logit(curve.start), _clamp_edge(curve.eps), begin,
+                     _log(curve.eps) - begin)
+
+
+_CONSTANTS: dict[type[Curve], Callable[[Any], Constants]] = {
+    CrossEntropy: lambda c: Constants(CROSS_ENTROPY.value, LIKE_CROSS_ENTROPY.value),
+    Normal: _normal,
+    Conservative: _conservative,
+    Aggressive: _aggressive,
+    Power: lambda c: Constants(POWER.value, LIKE_ITSELF.value, float(c.exponent), float(c.weight)),
+    Poly: lambda c: Constants(POLY.value, LIKE_ITSELF.value, float(c.epsilon), 1.0 + c.epsilon),
+    Focal: lambda c: Constants(FOCAL.value, LIKE_ITSELF.value, float(c.gamma)),
+    HaltedFocal: lambda c: Constants(HALTED_FOCAL.value, LIKE_ITSELF.value, float(c.gamma), logit(c.halt),
+                                           c.shift),
+    Square: lambda c: Constants((SQUARE_BONUS if c.bonus else SQUARE).value, LIKE_ITSELF.value),
+}
+
+
+@lru_cache(maxsize=1024)
+def constants(curve: Curve) -> Constants:
+    """The curve as the kernels see it."""
+    return _CONSTANTS[type(curve)](curve)
+
+
+@triton.jit
+def chances(z, top, mass):
+    """What one class is against its rivals, of which the largest has the logit ``top`` and the sum of exp(z - top) is
+    ``mass``: the gap, p, 1 - p, -log p, log(1 - p), and the largest rival's probability with its logarithm.
+
+    All to full relative precision at any gap: none is made from the rounded gap, and each logarithm is the larger
+    logit's distance plus one small logarithm. An infinite logit has no probability, as in torch.
+    """
+    ahead, rest = difference(tl.where(z == INF, float("nan"), z), top)
+    leads = ahead >= 0
+    gap = ahead + (rest - log(mass))
+    x = exp_of_minus(tl.abs(ahead))
+    x *= tl.where(leads, 1.0 - rest, 1.0 + rest)
+    own = tl.where(leads, 1.0, x)
+    others = tl.where(leads, mass * x, mass)
+    over = 1.0 / (own + others)
+    p, q = own * over, others * over
+    excess = log1p_of_any(tl.where(leads, others, (mass - 1.0) + x))
+    surprise = tl.where(leads, excess, (excess - rest) - ahead)
+    log_share = -tl.where(leads, (excess + rest) + ahead, excess)
+    share = tl.where(mass == 0.0, 0.0, tl.where(leads, x, 1.0) * over)
+    ratio = tl.where(own < others, own / others, others / own)
+    log_q = -log1p(ratio) - tl.where(gap > 0, gap, 0.0)
+    return gap, p, q, surprise, log_q, share, log_share
+
+
+@triton.jit
+def curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND: tl.constexpr):
+    """Value and pull of a curve. What a curve does not use of the first five, the compiler does not compute."""
+    if KIND == CROSS_ENTROPY:
+        value, pull = surprise, q
+    elif KIND == NORMAL:
+        value = tl.where(gap <= k0, -gap, surprise + k1)
+        pull = tl.where(gap <= k0, 1.0, q)
+    elif KIND == CONSERVATIVE:
+        value = tl.where(gap <= k0, -gap, surprise + q * k1 + k2)
+        pull = tl.where(gap <= k0, 1.0, q * (1.0 + p * k1))
+    elif KIND == AGGRESSIVE:
+        rewarded = tl.where(gap <= k1, -gap - k2, surprise + k3)
+        value = tl.where(gap >= k0, rewarded, surprise)
+        pull = tl.where((gap >= k0) & (gap <= k1), 1.0, q)
+    elif KIND == POWER:
+        power = tl.where(k0 == 0.0, 1.0, tl.exp2(-k0 * surprise * LOG2E))
+        value = surprise - k1 * power
+        pull = q * (1.0 + k1 * k0 * power)
+    elif KIND == POLY:
+        value = surprise + k0 * q
+        pull = q * tl.where(k0 >= 0.0, 1.0 + k0 * p, k1 - k0 * q)  # no difference that cancels near k0 = -1
+    elif KIND == SQUARE:
+        value, pull = q * q, 2.0 * p * q * q
+    elif KIND == SQUARE_BONUS:
+        value, pull = q - p, 2.0 * p * q
+    else:
+        dimmer = tl.where(k0 == 0.0, 1.0, tl.exp2(k0 * log_q * LOG2E))
+        # p * log p is 0 at p = 0, where its second factor is infinite.
+        finite = tl.where(surprise > 3e38, 3e38, surprise)
+        value = dimmer * surprise
+        pull = dimmer * (q + k0 * p * finite)
+        if KIND == HALTED_FOCAL:
+            value = tl.where(gap <= k1, value, surprise + k2)
+            pull = tl.where(gap <= k1, pull, q)
+    return value, pull
+
+
+@triton.jit
+def curve_of_rival(t, share, log_share, k0, k1, k2, k3, KIND: tl.constexpr):
+    """Value and pull / (1 - p) of classes with p <= 1/2: p = share * 2**t, where 1 - p loses nothing."""
+    p = tl.exp2(t) * share
+    q = 1.0 - p
+    surprise = -(t * LN2 + log_share)
+    log_q = tl.log(q)
+    value, pull = curve_at(-(surprise + log_q), p, q, surprise, log_q, k0, k1, k2, k3, KIND)
+    return value, pull / q

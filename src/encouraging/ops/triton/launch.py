@@ -1,0 +1,179 @@
+"""Tensors to kernels: layouts, grids, buffers. No autograd here, no host synchronisation, no copies of the logits."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .curves import LIKE_ITSELF, Constants
+from .fast import launch
+from .plan import later_plan, plan, processors
+from .small import denominator_kernel, later_kernel, scale_kernel, total_kernel
+from .stream import stream_kernel
+from .whole import whole_kernel
+
+_NOWHERE = nullcontext()
+_MANY_CLASSES = 16384  # from here on the power series of the streamed kernel leave out less than rounding does
+
+
+class Layout(NamedTuple):
+    """Where the rows of a (N, C) or (N, C, d) tensor lie."""
+
+    rows: int
+    classes: int
+    inner: int
+    outer_stride: int
+    inner_stride: int
+    class_stride: int
+
+
+class Problem(NamedTuple):
+    """A loss over rows of logits, as the kernels take it: the target is flat, the weight float32."""
+
+    logits: Tensor
+    target: Tensor
+    weight: Tensor | None
+    curve: Constants
+    ignore_index: int
+    smoothing: float
+
+
+def layout(tensor: Tensor) -> Layout:
+    if tensor.ndim == 2:
+        (rows, classes), (outer, class_stride) = tensor.shape, tensor.stride()
+        return Layout(rows, classes, 1, outer, 0, class_stride)
+    (batch, classes, inner), (outer, class_stride, inner_stride) = tensor.shape, tensor.stride()
+    return Layout(batch * inner, classes, inner, outer, inner_stride, class_stride)
+
+
+def _on(tensor: Tensor) -> AbstractContextManager[object]:
+    """Triton launches on the current device, which need not be the tensor's."""
+    if tensor.is_cuda and tensor.get_device() != torch._C._cuda_getDevice():
+        return torch.cuda.device(tensor.device)
+    return _NOWHERE
+
+
+def _cut(n: int, size: int) -> int:
+    """Pieces of a size that cover n; Triton's own ``cdiv`` takes microseconds."""
+    return -(-n // size)
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def denominator(problem: Problem) -> Tensor:
+    """The mean's denominator, the sum of the labels' weights, as a few partial sums."""
+    rows, classes = layout(problem.logits)[:2]
+    block = min(8192, max(16, _power_of_two(rows)))
+    programs = min(256, _power_of_two(_cut(rows, block)))
+    shares = torch.empty(programs, dtype=torch.float32, device=problem.logits.device)
+    with _on(shares):
+        launch(denominator_kernel, programs, (problem.target, problem.weight, shares),
+               (rows, classes, problem.ignore_index), BLOCK=block, WEIGHTED=problem.weight is not None, num_warps=8)
+    return shares
+
+
+def total(sums: Tensor, shares: Tensor | None) -> Tensor:
+    """The sum of the programs' losses, over the denominator."""
+    out = torch.empty((), dtype=torch.float32, device=sums.device)
+    block = min(8192, max(16, _power_of_two(sums.numel())))
+    with _on(sums):
+        launch(total_kernel, 1, (sums, shares, out), (sums.numel(),), N_SHARES=0 if shares is None else shares.numel(),
+               BLOCK=block, num_warps=8 if block >= 2048 else 4)
+    return out
+
+
+def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, shares: Tensor | None = None,
+           upstream: Tensor | None = None, state: Tensor | None = None,
+           stats: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
+    """The loss of every row (with ``sums`` of every program), and whatever there is a buffer for.
+
+    ``grad`` (which may be the logits) receives the gradient of the rows' losses, each times its ``upstream``, over the
+    sum of ``shares``; ``state`` what :func:`gradient_later` needs; ``stats`` the by-products.
+    """
+    logits = problem.logits
+    rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
+    weighted, smooth = problem.weight is not None, problem.smoothing > 0
+    cut = plan(rows, classes, logits.dtype, smooth)
+    tiles = rows if cut.streamed else _cut(rows, cut.rows)
+    programs = tiles
+    if cut.per_processor:
+        programs = min(tiles, cut.per_processor * processors(logits.device))
+    out = torch.empty(programs if sums else rows, dtype=torch.float32, device=logits.device)
+    if not rows:
+        return out
+    to = layout(logits if grad is None else grad)
+    unit = math.gcd(16, classes, outer, to.outer_stride)
+    p, lse, argmax = stats or (None, None, None)
+    tensors = (logits, problem.target, problem.weight, shares, upstream, out, grad, state, p, lse, argmax)
+    numbers = (
+        rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
+        to.outer_stride // unit, to.inner_stride, to.class_stride,
+        problem.ignore_index, float(problem.smoothing), *problem.curve[2:],
+    )
+    shared = {
+        "KIND": problem.curve.kind, "TAIL": problem.curve.tail, "UNIT": unit, "BLOCK": cut.block,
+        "STAGES": cut.stages, "N_SHARES": 0 if shares is None else shares.numel(), "WEIGHTED": weighted,
+        "SMOOTH": smooth, "HALF": logits.dtype.itemsize == 2, "GRAD": grad is not None, "STATE": state is not None,
+        "SUMS": sums, "STATS": stats is not None, "UPSTREAM": upstream is not None,
+        "INPLACE": grad is not None and grad.data_ptr() == logits.data_ptr(), "num_warps": cut.warps,
+        "enable_fp_fusion": True,  # multiply and add in one instruction and one rounding
+    }
+    with _on(logits):
+        if cut.streamed:
+            moments = smooth and not weighted and classes >= _MANY_CLASSES and problem.curve.tail != LIKE_ITSELF.value
+            launch(stream_kernel, programs, tensors, numbers, VECTOR=16 // logits.dtype.itemsize, REVERSE=cut.reverse,
+                   MOMENTS=moments, **shared)
+        else:
+            launch(whole_kernel, programs, tensors, numbers, ROWS=cut.rows, PERSISTENT=programs < tiles,
+                   SKIP=cut.skip and stats is None, **shared)
+    return out
+
+
+def empty_state(problem: Problem) -> Tensor:
+    """Room for what :func:`gradient_later` needs of every row."""
+    rows = layout(problem.logits).rows
+    return torch.empty((6 if problem.smoothing else 4, rows), dtype=torch.float32, device=problem.logits.device)
+
+
+def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tensor) -> None:
+    """Write the gradient of the rows' losses, each times its ``upstream``."""
+    logits = problem.logits
+    rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
+    if not rows:
+        return
+    to = layout(grad)
+    unit = math.gcd(16, classes, outer, to.outer_stride)
+    tile_rows, block = later_plan(rows, classes)
+    with _on(logits):
+        tensors = (logits, problem.target, problem.weight, state, upstream, grad)
+        numbers = (
+            rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
+            to.outer_stride // unit, to.inner_stride, to.class_stride, upstream.stride(0),
+            float(problem.smoothing), *problem.curve[2:],
+        )
+        launch(
+            later_kernel, _cut(rows, tile_rows) * _cut(classes, block), tensors, numbers,
+            KIND=problem.curve.kind, TAIL=problem.curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block,
+            WEIGHTED=problem.weight is not None, SMOOTH=problem.smoothing > 0, HALF=logits.dtype.itemsize == 2,
+            num_warps=4)
+
+
+def scale(source: Tensor, upstream: Tensor, out: Tensor) -> None:
+    """``out = source * upstream``; where ``out`` is ``source`` and ``upstream`` is 1, nothing is touched."""
+    rows, classes, inner, outer, inner_stride, class_stride = layout(source)
+    elements = source.numel()
+    if not elements:
+        return
+    block = 4096
+    dense = elements == 1 + sum((size - 1) * stride for size, stride in zip(source.shape, source.stride(), strict=True))
+    programs = min(_cut(elements, block), 8 * processors(source.device))
+    with _on(source):
+        launch(scale_kernel, programs,
+               (source, out, upstream), (elements, classes, inner, outer, inner_stride, class_stride),
+               COPY=out is not source, DENSE=dense, BLOCK=block, num_warps=8)

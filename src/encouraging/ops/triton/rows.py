@@ -1,0 +1,114 @@
+"""What every kernel does with one row, or with a vector of rows, once its sums are known.
+
+A row's gradient needs only a few numbers of the row, its *state*:
+
+    top       the largest rival's logit, from which the others are measured
+    factor    grad_k = factor * exp(z_k - top) for the rivals k of the pivot
+    at_pivot  the pivot's own gradient, in closed form
+    pivot     the class that is set apart: the label, or -1 for a row that teaches nothing
+
+and with label smoothing, where every class k has a weight u_k, two more:
+
+    share     p_k = share * exp(z_k - top); then grad_k = factor * exp(z_k - top) - u_k * pull_k / (1 - p_k)
+    at_label  the label's gradient: with the label's own weight, or the pivot's where they are the same
+
+Smoothing asks for pull / (1 - p) of every class, which is lost for a class with p near 1. There is at most one, and
+setting it apart makes it exact: its rivals' own logsumexp gives its gap. The label is set apart in any case, so another
+pivot is needed only for a confident mistake, when some other class has p > 1/2.
+"""
+
+import triton
+import triton.language as tl
+
+from .curves import LIKE_CROSS_ENTROPY, LIKE_NORMAL, chances, curve_at, curve_of_rival
+from .maths import shifted
+
+
+@triton.jit
+def read_label(target, weight, o_r, m_r, n_classes, ignore_index, WEIGHTED: tl.constexpr):
+    """The label (-1 where the row teaches nothing), its weight, and what such a row is filled with: 0 where it is
+    ignored, NaN where the label names no class, which a kernel cannot raise."""
+    label = tl.load(target + o_r, mask=m_r, other=0).to(tl.int64)
+    ignored = label == ignore_index
+    known = (label >= 0) & (label < n_classes)
+    taught = m_r & known & (ignored == 0)
+    y = tl.where(taught, label, -1).to(tl.int32)
+    fill = tl.where(ignored | known, 0.0, float("nan"))
+    if WEIGHTED:
+        w = tl.load(weight + tl.where(taught, label, 0), mask=taught, other=0.0).to(tl.float32)
+    else:
+        w = tl.where(taught, 1.0, 0.0)
+    return y, taught, w, fill
+
+
+@triton.jit
+def plain_row(z_y, top, mass, w, k0, k1, k2, k3, KIND: tl.constexpr):
+    """Loss, factor and the label's gradient. A row without rivals (one class, or all others masked) has mass 0."""
+    gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
+    value, pull = curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND)
+    factor = tl.where(mass == 0.0, 0.0, pull / mass)
+    return w * value, w * factor, -w * pull
+
+
+@triton.jit
+def tail_sums(count, total, product, inverse, share, log_share, top, TAIL: tl.constexpr):
+    """Sums of value and of pull / (1 - p) over the pivot's rivals, for the two cheap tails.
+
+    ``total`` is the sum of their logits, ``product`` the logarithm of the product of all 1 - p, ``inverse`` the sum of
+    all 1 / (1 - p).
+    """
+    # Without rivals there is nothing to sum.
+    values = tl.where(count == 0, 0.0, count * (top - log_share) - total)
+    if TAIL == LIKE_CROSS_ENTROPY:
+        pulls = count
+    else:
+        values += product
+        pulls = inverse
+    return values, pulls
+
+
+@triton.jit
+def smooth_row(z_pivot, z_y, top, mass, values, pulls, own, own_of_label, label_weight, is_label,
+               k0, k1, k2, k3, KIND: tl.constexpr, HALF: tl.constexpr):
+    """Loss, factor, the pivot's gradient and the label's, from the weighted sums over the pivot's rivals.
+
+    ``own`` is the pivot's weight as one class of many, ``own_of_label`` the label's, and ``label_weight`` what the
+    label has on top of that.
+    """
+    gap, p, q, surprise, log_q, share, log_share = chances(z_pivot, top, mass)
+    value, pull = curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND)
+    t = shifted(z_y, top, HALF)
+    y_value, y_pull = curve_of_rival(t, share, log_share, k0, k1, k2, k3, KIND)
+    u = own + tl.where(is_label, label_weight, 0.0)
+    loss = u * value + values + tl.where(is_label, 0.0, label_weight * y_value)
+    pulls += tl.where(is_label, 0.0, label_weight * y_pull)
+    factor = tl.where(mass == 0.0, 0.0, (q * pulls + u * pull) / mass)
+    at_pivot = p * pulls - u * pull
+    at_label = tl.exp2(t) * factor - (own_of_label + label_weight) * y_pull
+    return loss, factor, at_pivot, tl.where(is_label, at_pivot, at_label)
+
+
+@triton.jit
+def gradient(z, top, factor, share, log_share, base, k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr,
+             SMOOTH: tl.constexpr, HALF: tl.constexpr):
+    """A tile of the gradient from the rows' states, right for all classes but the pivot and, with smoothing, the label:
+    whoever writes the tile puts their numbers in place afterwards, which is cheaper than a choice for every element."""
+    t = shifted(z, top, HALF)
+    e = tl.exp2(t)
+    slope = e * factor
+    if SMOOTH:
+        if TAIL == LIKE_CROSS_ENTROPY:
+            slope -= base
+        elif TAIL == LIKE_NORMAL:
+            slope -= base / (1.0 - e * share)
+        else:
+            value, pull = curve_of_rival(t, share, log_share, k0, k1, k2, k3, KIND)
+            slope -= base * pull
+    return slope
+
+
+@triton.jit
+def logsumexp_with(z, top, mass):
+    """logsumexp of a class and its rivals."""
+    gap, p, q, surprise, log_q, share, log_share = chances(z, top, mass)
+    return top - log_share

@@ -1,0 +1,171 @@
+"""Loss and gradient where a row of logits fits on chip: one read of the logits, one write of the gradient."""
+
+import triton
+import triton.language as tl
+
+from .curves import LIKE_ITSELF, chances, curve_of_rival
+from .maths import INF, LOWEST, log, row_start, shifted
+from .rows import gradient, logsumexp_with, plain_row, read_label, smooth_row, tail_sums
+
+
+@triton.jit
+def _times(a, b):
+    return a * b
+
+
+@triton.jit
+def _without(z, o_c, pivot):
+    return tl.where(o_c == pivot[:, None], -INF, z)
+
+
+@triton.jit
+def _swap(rest, o_c, y, z_y, pivot):
+    """The label back in, another pivot out."""
+    return _without(tl.where(o_c == y[:, None], z_y[:, None], rest), o_c, pivot)
+
+
+@triton.jit
+def _first(z, o_c, value, n_classes):
+    """The first column that holds this value (the last column where a NaN hides it)."""
+    return tl.minimum(tl.min(tl.where(z == value[:, None], o_c, n_classes), axis=1), n_classes - 1)
+
+
+@triton.jit
+def _mass(rest, HALF: tl.constexpr):
+    top = tl.maximum(tl.max(rest, axis=1), LOWEST)
+    return top, tl.sum(tl.exp2(shifted(rest, top[:, None], HALF)), axis=1)
+
+
+# A program takes tiles of ROWS whole rows, one tile or, in a persistent grid, every n-th. It keeps the tile in
+# registers between the sums and the gradient; with STAGES > 1 the next tile is on its way meanwhile. With SKIP it does
+# not read rows that teach nothing, for which it must know the labels first. It writes the loss, a number a row or
+# (SUMS) one a program, and on request the gradient, the state from which it can be made later, and the by-products.
+@triton.jit(do_not_specialize=["n_rows", "ignore_index"])
+def whole_kernel(
+    logits, target, weight, shares, upstream, loss, grad, state, p_out, lse_out, argmax_out,
+    n_rows, class_units, inner, outer_units, stride_inner, stride_class,
+    grad_outer_units, grad_stride_inner, grad_stride_class,
+    ignore_index, smoothing, k0, k1, k2, k3,
+    KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PERSISTENT: tl.constexpr, STAGES: tl.constexpr, SKIP: tl.constexpr, N_SHARES: tl.constexpr,
+    WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, HALF: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr,
+    SUMS: tl.constexpr, STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
+):
+    n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
+    stride_outer = tl.cast(outer_units, tl.int64) * UNIT
+    grad_stride_outer = tl.cast(grad_outer_units, tl.int64) * UNIT
+    denominator = 1.0
+    if N_SHARES:
+        denominator = tl.sum(tl.load(shares + tl.arange(0, N_SHARES)), axis=0)
+    o_c = tl.arange(0, BLOCK)[None, :]
+    b_sum = tl.zeros([ROWS], tl.float32)
+    # A loop of one turn is none, and frees the registers that a loop would keep its constants in.
+    i_program = tl.program_id(0)
+    end = tl.cdiv(n_rows, ROWS) if PERSISTENT else i_program + 1
+    step = tl.num_programs(0) if PERSISTENT else 1
+    for i_tile in tl.range(i_program, end, step, num_stages=STAGES):
+        o_r = i_tile * ROWS + tl.arange(0, ROWS)
+        m_r = o_r < n_rows
+        y, taught, w, fill = read_label(target, weight, o_r, m_r, n_classes, ignore_index, WEIGHTED)
+        m_read = taught if SKIP else m_r
+        start = row_start(o_r, inner, stride_outer, stride_inner)
+        o_z = start[:, None] + o_c.to(tl.int64) * stride_class
+        z = tl.load(logits + o_z, mask=m_read[:, None] & (o_c < n_classes), other=-INF).to(tl.float32)
+        at_y = start + tl.where(taught, y, 0).to(tl.int64) * stride_class
+        z_y = tl.load(logits + at_y, mask=taught, other=-INF).to(tl.float32)
+        pivot = y
+        rest = _without(z, o_c, pivot)
+        top, mass = _mass(rest, HALF)
+
+        if SMOOTH:
+            total = tl.sum(tl.where((o_c < n_classes) & (o_c != y[:, None]), rest, 0.0), axis=1)
+            base_row = tl.where(taught, smoothing / n_classes, 0.0)
+            label_weight = (1.0 - smoothing) * w
+            z_pivot = z_y
+            gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
+            mistaken = taught & (share > 0.5)
+            if tl.max(mistaken.to(tl.int32), axis=0) > 0:
+                pivot = tl.where(mistaken, _first(rest, o_c, top, n_classes), y)
+                z_pivot = tl.where(mistaken, top, z_y)
+                total += tl.where(mistaken, z_y - z_pivot, 0.0)
+                top, mass = _mass(_swap(rest, o_c, y, z_y, pivot), HALF)
+                gap, p, q, surprise, log_q, share, log_share = chances(z_pivot, top, mass)
+            # Made again rather than carried through the branch: a tile of registers is dearer than its arithmetic.
+            rest = _swap(rest, o_c, y, z_y, pivot)
+            own, own_of_label = base_row, base_row
+            if WEIGHTED:
+                base = base_row[:, None] * tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
+                own *= tl.load(weight + tl.where(taught, pivot, 0), mask=taught, other=0.0).to(tl.float32)
+                own_of_label *= w
+            else:
+                base = base_row[:, None]
+            if WEIGHTED or TAIL == LIKE_ITSELF:
+                b_value, b_pull = curve_of_rival(shifted(rest, top[:, None], HALF), share[:, None],
+                                                 log_share[:, None], k0, k1, k2, k3, KIND)
+                m_rival = (o_c < n_classes) & (o_c != pivot[:, None])
+                values = tl.sum(tl.where(m_rival, base * b_value, 0.0), axis=1)
+                pulls = tl.sum(tl.where(m_rival, base * b_pull, 0.0), axis=1)
+            else:
+                b_q = 1.0 - tl.exp2(shifted(rest, top[:, None], HALF)) * share[:, None]  # 1 for columns that are none
+                product = log(tl.reduce(b_q, 1, _times))
+                inverse = tl.sum(1.0 / b_q, axis=1) - (BLOCK + 1.0 - n_classes)
+                values, pulls = tail_sums(n_classes - 1.0, total, product, inverse, share, log_share, top, TAIL)
+                values *= base_row
+                pulls *= base_row
+            row_loss, factor, at_pivot, at_label = smooth_row(
+                z_pivot, z_y, top, mass, values, pulls, own, own_of_label, label_weight, pivot == y,
+                k0, k1, k2, k3, KIND, HALF)
+        else:
+            row_loss, factor, at_pivot = plain_row(z_y, top, mass, w, k0, k1, k2, k3, KIND)
+            share, log_share, at_label, base = mass, mass, at_pivot, mass[:, None]
+
+        row_loss = tl.where(taught, row_loss, fill)
+        factor = tl.where(taught, factor, fill)
+        if SUMS:
+            b_sum += tl.where(m_r, row_loss, 0.0)
+        else:
+            tl.store(loss + o_r, row_loss, mask=m_r)
+        if STATE:
+            tl.store(state + o_r, top, mask=m_r)
+            tl.store(state + n_rows + o_r, factor, mask=m_r)
+            tl.store(state + 2 * n_rows + o_r, at_pivot, mask=m_r)
+            tl.store(state + 3 * n_rows + o_r, pivot.to(tl.float32, bitcast=True), mask=m_r)
+            if SMOOTH:
+                tl.store(state + 4 * n_rows + o_r, share, mask=m_r)
+                tl.store(state + 5 * n_rows + o_r, at_label, mask=m_r)
+        if STATS:
+            z_pivot = tl.load(logits + start + tl.where(taught, pivot, 0).to(tl.int64) * stride_class,
+                              mask=taught, other=-INF).to(tl.float32)
+            lse = logsumexp_with(z_pivot, top, mass)
+            tl.store(lse_out + o_r, lse, mask=m_r)
+            tl.store(p_out + o_r, tl.where(taught, tl.exp(z_y - lse), float("nan")), mask=m_r)
+            best = tl.where(z_pivot > top, z_pivot, top)
+            tl.store(argmax_out + o_r, _first(z, o_c, best, n_classes).to(tl.int64), mask=m_r)
+        if GRAD:
+            if N_SHARES or UPSTREAM:
+                scale = tl.zeros([ROWS], tl.float32) + 1.0 / denominator
+                if UPSTREAM:
+                    scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
+                factor = tl.where(taught, factor * scale, factor)
+                at_pivot *= scale
+                at_label *= scale
+                base *= scale[:, None]
+            slope = gradient(rest, top[:, None], factor[:, None], share[:, None], log_share[:, None], base,
+                             k0, k1, k2, k3, KIND, TAIL, SMOOTH, HALF)
+            if not SKIP or (SMOOTH and (N_SHARES or UPSTREAM)):
+                slope = tl.where(taught[:, None], slope, fill[:, None])
+            if STAGES > 1:  # a barrier would keep the next tile from being on its way
+                slope = tl.where(o_c == y[:, None], at_label[:, None], slope)
+                slope = tl.where(o_c == pivot[:, None], at_pivot[:, None], slope)
+            out = grad + row_start(o_r, inner, grad_stride_outer, grad_stride_inner)
+            if INPLACE:
+                tl.debug_barrier()  # every thread has read the label's logit before any writes over it
+            tl.store(out[:, None] + o_c.to(tl.int64) * grad_stride_class, slope.to(grad.dtype.element_ty),
+                     mask=m_r[:, None] & (o_c < n_classes))
+            if STAGES == 1:
+                tl.debug_barrier()  # the tile first, then the two numbers that are not of its pattern
+                tl.store(out + pivot.to(tl.int64) * grad_stride_class, at_pivot.to(grad.dtype.element_ty), mask=taught)
+                if SMOOTH:
+                    tl.store(out + y.to(tl.int64) * grad_stride_class, at_label.to(grad.dtype.element_ty), mask=taught)
+    if SUMS:
+        tl.store(loss + i_program, tl.sum(b_sum, axis=0))
