@@ -1,0 +1,135 @@
+"""What the engine's step costs over a bare loop of the same model, data and loss.
+
+    python benchmarks/engine_overhead.py                            # digits and the paper's MNIST network, on the CPU
+    python benchmarks/engine_overhead.py --device cuda --data DIR   # MNIST on a GPU: bare, eager, recorded, others
+
+All loops see the same batches and take turns; the medians over the rounds are compared. The promise is 5%.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import torch
+
+from encouraging.engine import Train
+from encouraging.engine.distributed import World
+from encouraging.engine.optim import build_optimizer
+from encouraging.engine.train import Hooks, Log, Position, Trainer
+from encouraging.tasks import Objective, Setting, build_task
+
+QUIET = Hooks(saver=lambda *_: None, on_epoch=lambda _: None, stop=lambda: None)
+
+
+def setup(data: str, model: str, train: Train, device: torch.device, root: str | None, limit: int | None):
+    objective = Objective(curve="encouraging", log_end=1.0)
+    task = build_task("image", Setting(data, model, (objective,), (train,), 0, device, root))
+    if limit is not None:
+        task.source = task.source[:limit]
+    return task
+
+
+def place(task, train: Train, device: torch.device) -> torch.nn.Module:
+    torch.manual_seed(0)
+    model = task.build()
+    if device.type == "cuda" and train.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    return model.train()
+
+
+def bare(task, train: Train, device: torch.device):
+    """The loop that everyone writes."""
+    model = place(task, train, device)
+    optimizer = build_optimizer(train, model.parameters(), device)
+
+    def epoch(number: int) -> None:
+        lesson = task.lesson(1, number)
+        for batch in task.batches(1, number, 0, 0, 1):
+            optimizer.zero_grad()
+            loss, _ = task.loss(model, batch, lesson)
+            loss.backward()
+            optimizer.step()
+
+    return epoch
+
+
+def engine(task, train: Train, device: torch.device):
+    at = Position()
+    trainer = Trainer(task, place(task, train, device), train, at, Log(), QUIET, World(), device, 0)
+
+    def epoch(number: int) -> None:
+        at.epoch, at.batch = number, 0
+        trainer.meter.load(torch.zeros(5, dtype=torch.float64))
+        trainer._epoch()
+
+    epoch.trainer = trainer
+    return epoch
+
+
+def seconds(epoch, number: int, device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    epoch(number)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def compare(name: str, task, loops: dict, steps: int, repeats: int, device: torch.device) -> None:
+    for loop in loops.values():  # warm-up: allocations, compilations and recordings
+        for number in range(1, 4 if device.type == "cuda" else 2):
+            loop(number)
+    times: dict[str, list[float]] = {label: [] for label in loops}
+    for number in range(10, 10 + repeats):
+        for label, loop in loops.items():
+            times[label].append(seconds(loop, number, device))
+    medians = {label: statistics.median(found) for label, found in times.items()}
+    first = next(iter(medians.values()))
+    for label, value in medians.items():
+        trainer = getattr(loops[label], "trainer", None)
+        note = f"  graph: {trainer.replay.reason or 'recorded'}" if trainer and device.type == "cuda" else ""
+        print(f"{name:28s} {label:28s} {1e3 * value / steps:8.3f} ms a step  {100 * (value / first - 1):+6.1f}%{note}",
+              flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--data")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--compile", action="store_true", help="also time torch.compile (takes a minute)")
+    asked = parser.parse_args()
+    device = torch.device(asked.device)
+    sgd = {"epochs": 100, "lr": 0.1, "momentum": 0.9, "checkpoint_seconds": 1e9}
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+        for data, model, size, limit in (("digits", "digits_mlp", 64, None), ("mnist", "lsoftmax_cnn", 16, 64)):
+            train = Train(batch_size=size, **sgd)
+            try:
+                task = setup(data, model, train, device, asked.data, limit)
+            except ValueError as error:
+                print(f"{data} is skipped: {str(error).splitlines()[0]}")
+                continue
+            loops = {"bare": bare(task, train, device), "engine": engine(task, train, device)}
+            repeats = asked.repeats * 4 if data == "digits" else asked.repeats
+            compare(f"{data}, {model}", task, loops, task.length(1, 1), repeats, device)
+        return
+    torch.backends.cudnn.benchmark = True
+    train = Train(batch_size=256, **sgd)
+    task = setup("mnist", "lsoftmax_cnn", train, device, asked.data, None)
+    variants = {"engine, recorded": {}, "engine, eager": {"cuda_graph": False},
+                "recorded, contiguous": {"channels_last": False}, "recorded, bf16": {"precision": "bf16"},
+                "recorded, bf16, contiguous": {"precision": "bf16", "channels_last": False}}
+    if asked.compile:
+        variants |= {"recorded, compiled": {"compile": True},
+                     "recorded, compiled, bf16": {"compile": True, "precision": "bf16"}}
+    loops = {"bare": bare(task, train, device)}
+    loops |= {label: engine(task, Train(batch_size=256, **sgd, **more), device) for label, more in variants.items()}
+    compare("mnist, lsoftmax_cnn", task, loops, task.length(1, 1), min(asked.repeats, 5), device)
+
+
+if __name__ == "__main__":
+    main()

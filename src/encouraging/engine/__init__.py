@@ -1,0 +1,10 @@
+"""Train a task, survive whatever happens, and leave records that can be judged anywhere."""
+
+from .checkpoint import load_weights
+from .record import RunDir
+from .run import Order, execute
+from .settings import Train
+from .signals import Interrupted, Stopper
+from .task import Task
+
+__all__ = ["Interrupted", "Order", "RunDir", "Stopper", "Task", "Train", "execute", "load_weights"]

@@ -1,0 +1,76 @@
+"""What a run was made on: versions, device, threads and instruction set."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import resource
+import sys
+from typing import Any
+
+import torch
+
+from ..errors import RunError
+
+
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version(), "torch": torch.__version__, "encouraging": package_version()}
+
+
+def package_version() -> str:
+    try:
+        return importlib.metadata.version("encouraging-loss")
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout
+        return "unknown"
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """What the numbers of a run may depend on. On the CPU, equal entries and an equal seed give equal bits."""
+    return {
+        **versions(),
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_processor()} ({os.cpu_count()} cores)"
+
+
+def peak_memory_mib(device: torch.device) -> float:
+    """The most memory that was in use: of the GPU where there is one, else of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def choose_device(wanted: str) -> torch.device:
+    """``auto`` is the GPU where there is one."""
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise RunError(f"--device {wanted}: expected cpu, cuda or auto.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RunError(f"--device {wanted}: torch sees no GPU here. Use --device cpu, or see `encouraging doctor`.")
+    return device
+
+
+def has(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,53 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunError
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write beside the target, flush to the disk, rename over it: a reader sees the old file or the new one."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with open(part, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
+        raise RunError(f"{path} ({len(content)} bytes) could not be written: {reason}. What was there before is "
+                       "untouched; make room and run again to continue.") from error
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    write_whole(path, (json.dumps(value, indent=1, allow_nan=True) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, or an error that names it."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RunError(f"{path}: expected a JSON object ({error}). Delete the run directory to start over.") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{path}: expected a JSON object, found a {type(value).__name__}.")
+    return value
+
+
+def _sync_folder(folder: Path) -> None:
+    """The rename itself must reach the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

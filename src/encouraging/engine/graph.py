@@ -1,0 +1,90 @@
+"""Record an update in a CUDA graph and replay it: the host then launches one thing a step instead of hundreds.
+
+An update is recorded once for every shape of batch and every lesson. What is taught, clipped, averaged and summed is in
+the recording; the learning rate is a tensor that is changed between replays. Batches that are not tensors, and updates
+that cannot be recorded, run eagerly; why is kept in :attr:`Replay.reason`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .update import Update
+
+WARM_UP = 2  # eager updates of a shape before it is recorded: lazy initialisations and compilations must be over
+
+
+class Replay:
+    """An :class:`Update` that replays recordings of itself where it can."""
+
+    def __init__(self, update: Update, enabled: bool) -> None:
+        self.update = update
+        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        self.seen: Counter[Hashable] = Counter()
+        self.pool: Any = None  # the recordings never run at once, so they share their memory
+        self.stream = torch.cuda.Stream() if enabled else None  # type: ignore[no-untyped-call]
+        self.reason = None if enabled else "not asked for, or not on one GPU in fp32 or bf16"
+
+    def __call__(self, group: Sequence[Any], lesson: Hashable, measure: bool) -> None:
+        tensors = self._tensors(group) if self.reason is None else None
+        if tensors is None or self.stream is None:
+            self.update(group, lesson, measure)
+            return
+        key = (lesson, tuple((tensor.shape, tensor.dtype) for tensor in tensors))
+        if key in self.graphs:
+            graph, inputs = self.graphs[key]
+            torch._foreach_copy_(inputs, tensors)
+            graph.replay()
+            return
+        self.seen[key] += 1
+        if self.seen[key] > WARM_UP and self._record(key, group, lesson):
+            self(group, lesson, measure)
+            return
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            self.update(group, lesson, True)
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    def _record(self, key: Hashable, group: Sequence[Any], lesson: Hashable) -> bool:
+        copies = _map(group, torch.clone)
+        self.update.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        try:
+            self.pool = self.pool or torch.cuda.graph_pool_handle()
+            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+                self.update(copies, lesson, True)
+        except Exception as error:  # whatever a loss or a model does that a graph cannot hold
+            self.reason = f"could not be recorded: {type(error).__name__}: {str(error).splitlines()[0]}"
+            torch.cuda.synchronize()
+            return False
+        inputs: list[Tensor] = []
+        _map(copies, inputs.append)
+        self.graphs[key] = (graph, inputs)
+        return True
+
+    def _tensors(self, group: Sequence[Any]) -> list[Tensor] | None:
+        found: list[Any] = []
+        _map(group, found.append)
+        if all(isinstance(leaf, Tensor) and leaf.is_cuda for leaf in found):
+            return found
+        self.reason = "the batches are not made of tensors on the GPU"
+        return None
+
+
+def _map(tree: Any, change: Any) -> Any:
+    """Apply a function to the leaves of tuples, lists and dicts.
+
+    >>> _map({"a": [1, 2], "b": (3,)}, lambda leaf: leaf + 1)
+    {'a': [2, 3], 'b': (4,)}
+    """
+    if isinstance(tree, dict):
+        return {key: _map(value, change) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_map(value, change) for value in tree)
+    return change(tree)

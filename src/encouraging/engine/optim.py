@@ -1,0 +1,90 @@
+"""The paper's optimisers, in forms that a CUDA graph can hold: the rate is a tensor on the device there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .settings import Train
+
+
+def build_optimizer(train: Train, params: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
+    """The optimiser that a recipe names, over the parameters that learn."""
+    wanted = [param for param in params if param.requires_grad]
+    cuda = device.type == "cuda"
+    lr: Any = torch.tensor(train.lr, device=device) if cuda else train.lr
+    if train.optimizer == "sgd":
+        kind = CapturableSGD if cuda else torch.optim.SGD
+        return kind(wanted, lr, momentum=train.momentum, nesterov=train.nesterov, weight_decay=train.weight_decay)
+    if train.optimizer == "rmsprop_tf":
+        return RMSpropTF(wanted, lr, alpha=train.alpha, eps=train.eps, momentum=train.momentum,
+                         weight_decay=train.weight_decay)
+    if train.optimizer == "rmsprop":
+        return torch.optim.RMSprop(wanted, lr, alpha=train.alpha, eps=train.eps, momentum=train.momentum,
+                                   weight_decay=train.weight_decay, capturable=cuda)
+    adam = torch.optim.Adam if train.optimizer == "adam" else torch.optim.AdamW
+    return adam(wanted, lr, betas=train.betas, eps=train.eps, weight_decay=train.weight_decay, capturable=cuda)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Change the rate where it stands, so that a recorded graph sees it too."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+class CapturableSGD(torch.optim.SGD):
+    """torch's SGD, step for step, with a rate that stays on the device (torch's own asks the host for its value)."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            params = [param for param in group["params"] if param.grad is not None]
+            if not params:
+                continue
+            slopes: list[Tensor] = [param.grad for param in params if param.grad is not None]
+            if group["weight_decay"]:
+                slopes = list(torch._foreach_add(slopes, params, alpha=group["weight_decay"]))
+            if group["momentum"]:
+                buffers = [self._buffer(param) for param in params]
+                torch._foreach_mul_(buffers, group["momentum"])
+                torch._foreach_add_(buffers, slopes)
+                slopes = list(torch._foreach_add(slopes, buffers, alpha=group["momentum"])) \
+                    if group["nesterov"] else buffers
+            torch._foreach_sub_(params, torch._foreach_mul(slopes, group["lr"]))
+
+    def _buffer(self, param: Tensor) -> Tensor:
+        state = self.state[param]
+        if state.get("momentum_buffer") is None:
+            state["momentum_buffer"] = torch.zeros_like(param)
+        buffer: Tensor = state["momentum_buffer"]
+        return buffer
+
+
+class RMSpropTF(torch.optim.Optimizer):
+    """RMSProp as TensorFlow has it: eps inside the root, averages that start at 1, the rate inside the momentum."""
+
+    def __init__(self, params: Any, lr: float | Tensor, alpha: float = 0.9, eps: float = 1e-8, momentum: float = 0.0,
+                 weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps, "momentum": momentum,
+                                  "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.grad is None:
+                    continue
+                state = self.state[param]
+                if not state:
+                    state["square_avg"] = torch.ones_like(param)
+                    state["momentum_buffer"] = torch.zeros_like(param)
+                slope = param.grad + group["weight_decay"] * param if group["weight_decay"] else param.grad
+                state["square_avg"].lerp_(slope * slope, 1 - group["alpha"])
+                move = slope * group["lr"] / (state["square_avg"] + group["eps"]).sqrt()
+                param.sub_(state["momentum_buffer"].mul_(group["momentum"]).add_(move))

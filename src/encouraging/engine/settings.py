@@ -1,0 +1,95 @@
+"""How a model is trained: the ``train`` table of a recipe."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Frozen(BaseModel):
+    """Settings never change after they were read, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Train(Frozen):
+    """Optimiser, schedule, length and precision of one stage of training.
+
+    >>> Train(epochs=100, lr=0.1, milestones=(51, 65)).schedule
+    'multistep'
+    """
+
+    epochs: int = Field(default=1_000_000, gt=0)
+    max_steps: int | None = Field(default=None, gt=0)
+    batch_size: int = Field(default=128, gt=0)
+    accumulate: int = Field(default=1, gt=0)
+    shuffle: bool = True
+
+    optimizer: Literal["sgd", "adam", "adamw", "rmsprop", "rmsprop_tf"] = "sgd"
+    lr: float = Field(gt=0)
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    nesterov: bool = False
+    betas: tuple[float, float] = (0.9, 0.999)
+    alpha: float = Field(default=0.9, ge=0, lt=1)
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    clip_norm: float | None = Field(default=None, gt=0)
+    ema: float | None = Field(default=None, gt=0, lt=1)
+
+    schedule: Literal["constant", "multistep", "step", "cosine", "inverse_sqrt"] = "constant"
+    milestones: tuple[int, ...] = ()
+    every: float | None = Field(default=None, gt=0)
+    gamma: float = Field(default=0.1, gt=0, le=1)
+    warmup_epochs: float = Field(default=0.0, ge=0)
+    warmup_steps: int = Field(default=0, ge=0)
+    warmup_from: float = Field(default=0.0, ge=0)
+
+    monitor: str = "accuracy"
+    better: Literal["higher", "lower"] = "higher"
+    patience: int | None = Field(default=None, ge=0)
+    evaluate_every: int = Field(default=1, gt=0)
+    diverge_above: float = Field(default=1e4, gt=0)
+    freeze_norm: bool = True
+
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    channels_last: bool = True
+    compile: bool = False
+    cuda_graph: bool = True
+    checkpoint_seconds: float = Field(default=30.0, ge=0)
+
+    # How a run is carried out, not what it computes: a run may be resumed with another value.
+    INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"checkpoint_seconds", "cuda_graph"})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _infer_schedule(cls, given: object) -> object:
+        """Milestones or a period say which schedule is meant."""
+        if isinstance(given, dict) and "schedule" not in given:
+            if given.get("milestones"):
+                return {**given, "schedule": "multistep"}
+            if given.get("every"):
+                return {**given, "schedule": "step"}
+        return given
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if "epochs" not in self.model_fields_set and self.max_steps is None:
+            raise ValueError("neither epochs nor max_steps is given: say how long to train")
+        if (self.schedule == "multistep") != bool(self.milestones):
+            raise ValueError(f"schedule {self.schedule!r} with milestones {list(self.milestones)}: milestones belong "
+                             "to 'multistep', and it needs them")
+        if list(self.milestones) != sorted(set(self.milestones)) or any(m < 1 for m in self.milestones):
+            raise ValueError(f"milestones {list(self.milestones)}: expected rising epochs, counted from 1")
+        if (self.schedule == "step") != (self.every is not None):
+            raise ValueError(f"schedule {self.schedule!r} with every = {self.every}: every (epochs) belongs to 'step', "
+                             "and it needs it")
+        if self.schedule == "inverse_sqrt" and not self.warmup_steps:
+            raise ValueError("schedule 'inverse_sqrt' without warmup_steps: the rate is lr at the end of the warm-up")
+        if self.warmup_steps and self.warmup_epochs:
+            raise ValueError("both warmup_steps and warmup_epochs are given: keep one")
+        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
+            raise ValueError("nesterov needs optimizer = 'sgd' and a momentum above 0")
+        if self.momentum and self.optimizer in ("adam", "adamw"):
+            raise ValueError(f"optimizer {self.optimizer!r} has no momentum: its first beta plays that part")
+        return self

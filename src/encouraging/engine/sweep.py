@@ -1,0 +1,189 @@
+"""Many runs: one after another, side by side in processes of this machine, or on a Ray cluster.
+
+A job is anything that can be pickled; ``work(job, on_epoch)`` carries it out. Whatever happens to one job is that job's
+outcome and leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from ..errors import RunError
+from .signals import Interrupted, Stopper
+
+Work = Callable[[Any, Callable[[dict[str, Any]], None]], Any]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a job: ``started``, ``epoch`` (with its line), ``done``, ``failed``, ``stopped``."""
+
+    job: Any
+    kind: str
+    detail: Any = None
+
+    @property
+    def last(self) -> bool:
+        return self.kind in ("done", "failed", "stopped")
+
+
+def attempt(work: Work, job: Any, on_epoch: Callable[[dict[str, Any]], None]) -> Event:
+    """Carry a job out and turn whatever comes of it into an event."""
+    try:
+        return Event(job, "done", work(job, on_epoch))
+    except Interrupted as event:
+        return Event(job, "stopped", str(event))
+    except KeyboardInterrupt:
+        return Event(job, "stopped", "interrupted before a checkpoint could be written")
+    except ValueError as error:  # the package's own errors speak for themselves
+        known = type(error).__module__.startswith("encouraging")
+        return Event(job, "failed", str(error) if known else traceback.format_exc())
+    except Exception:
+        return Event(job, "failed", traceback.format_exc())
+
+
+def run_here(jobs: Sequence[Any], work: Work, report: Callable[[Event], None]) -> None:
+    """One after another in this process."""
+    for number, job in enumerate(jobs):
+        report(Event(job, "started"))
+        event = attempt(work, job, lambda line, job=job: report(Event(job, "epoch", line)))  # type: ignore[misc]
+        report(event)
+        if event.kind == "stopped":
+            for rest in jobs[number + 1 :]:
+                report(Event(rest, "stopped", "not started"))
+            return
+
+
+def run_pool(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], workers: int) -> None:
+    """Side by side in fresh processes. A worker that dies costs its job alone, and another takes its place."""
+    waiting = list(jobs)[::-1]
+    team: list[_Worker] = []
+    told = False
+    with Stopper() as stopper:
+        try:
+            while waiting or any(worker.job is not None for worker in team):
+                if stopper.asked and not told:
+                    told = True
+                    for rest in waiting[::-1]:
+                        report(Event(rest, "stopped", "not started"))
+                    waiting.clear()
+                    for worker in team:
+                        worker.stop()
+                while waiting and len(team) < workers:
+                    team.append(_Worker(work))
+                for worker in team:
+                    if worker.job is None and waiting:
+                        worker.give(waiting.pop())
+                        report(Event(worker.job, "started"))
+                wait([handle for worker in team for handle in (worker.pipe, worker.process.sentinel)], timeout=0.5)
+                for worker in list(team):
+                    for event in worker.news():
+                        report(event)
+                    if not worker.process.is_alive() and worker.job is None:
+                        team.remove(worker)
+        finally:
+            for worker in team:
+                worker.dismiss()
+
+
+class _Worker:
+    def __init__(self, work: Work) -> None:
+        context = multiprocessing.get_context("spawn")  # CUDA and threads do not survive a fork
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, work), daemon=False)
+        self.process.start()
+        theirs.close()
+        self.job: Any = None
+        self.stopping = False
+
+    def give(self, job: Any) -> None:
+        self.job = job
+        self.pipe.send(job)
+
+    def news(self) -> Iterator[Event]:
+        """What the worker has sent; where it has died instead, that."""
+        try:
+            while self.job is not None and self.pipe.poll():
+                kind, detail = self.pipe.recv()
+                event = Event(self.job, kind, detail)
+                if event.last:
+                    self.job = None
+                yield event
+        except (EOFError, OSError):
+            job, self.job = self.job, None
+            self.process.join()
+            if self.stopping:
+                yield Event(job, "stopped", "before its first step")
+                return
+            yield Event(job, "failed", f"its process ended with code {self.process.exitcode} (a negative code is a "
+                                       "signal; -9 is often a lack of memory). Run again to continue from its "
+                                       "checkpoint.")
+
+    def stop(self) -> None:
+        if self.job is not None and self.process.pid is not None and self.process.is_alive():
+            self.stopping = True
+            os.kill(self.process.pid, signal.SIGTERM)
+
+    def dismiss(self) -> None:
+        if self.process.is_alive():
+            if self.job is not None:
+                self.process.terminate()
+            else:
+                self.pipe.send(None)
+        self.process.join()
+        self.pipe.close()
+
+
+def _serve(pipe: Connection, work: Work) -> None:
+    """A worker's life. Between jobs the parent decides when to stop; inside one the run sees to signals itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        while (job := pipe.recv()) is not None:
+            event = attempt(work, job, lambda line: pipe.send(("epoch", line)))
+            pipe.send((event.kind, event.detail))
+    except (EOFError, OSError):  # the parent is gone; runs are resumable
+        return
+
+
+def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], address: str, *, cpus: float = 1,
+            gpus: float = 0) -> None:
+    """On a Ray cluster (``local`` starts one here). Every machine must see the same run and data directories."""
+    try:
+        import ray
+    except ImportError as error:
+        raise RunError("--ray: the ray package is not installed. Install encouraging-loss[sweep].") from error
+    started = not ray.is_initialized()
+    if started:
+        ray.init(address=None if address == "local" else address, include_dashboard=False, log_to_driver=False)
+    remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_attempt_quietly)
+    pending = {remote.remote(work, job): job for job in jobs}
+    try:
+        with Stopper() as stopper:
+            while pending:
+                if stopper.asked:
+                    for ref in pending:
+                        ray.cancel(ref)  # SIGINT in the worker, which writes its checkpoint
+                ready, _ = ray.wait(list(pending), timeout=1.0)
+                for ref in ready:
+                    job = pending.pop(ref)
+                    try:
+                        kind, detail = ray.get(ref)
+                        report(Event(job, kind, detail))
+                    except Exception as error:  # a lost worker, a cancelled task: Ray has a class for each
+                        kind = "stopped" if stopper.asked else "failed"
+                        report(Event(job, kind, f"{type(error).__name__}: {error}"))
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _attempt_quietly(work: Work, job: Any) -> tuple[str, Any]:
+    event = attempt(work, job, lambda line: None)
+    return event.kind, event.detail

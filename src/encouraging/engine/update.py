@@ -1,0 +1,84 @@
+"""One update of the weights: forward, backward, clip, step. The same code runs eagerly and inside a CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from .distributed import World
+from .ema import Average
+from .meter import Meter
+from .settings import Train
+from .task import Task
+
+_LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Update:
+    """Called with the batches of one update (several where gradients accumulate) and what is taught."""
+
+    def __init__(self, task: Task, model: nn.Module, optimizer: torch.optim.Optimizer, train: Train, meter: Meter,
+                 average: Average | None, world: World, device: torch.device) -> None:
+        self.task, self.model, self.optimizer, self.train = task, model, optimizer, train
+        self.meter, self.average, self.world, self.device = meter, average, world, device
+        self.params = [param for group in optimizer.param_groups for param in group["params"]]
+        self.scaler = torch.amp.GradScaler(device.type, enabled=train.precision == "fp16")
+
+    def __call__(self, group: Sequence[Any], lesson: Hashable, measure: bool) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        mean, size = self._whole(group, lesson) if len(group) == 1 and self.world.size == 1 \
+            else self._parts(group, lesson)
+        norm = self._norm(measure)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.average is not None:
+            self.average.update()
+        self.meter.add(mean, size, norm)
+
+    def _whole(self, group: Sequence[Any], lesson: Hashable) -> tuple[Tensor, int | Tensor]:
+        with self._autocast():
+            mean, size = self.task.loss(self.model, group[0], lesson)
+        self.scaler.scale(mean).backward()  # type: ignore[no-untyped-call]
+        return mean.detach(), size
+
+    def _parts(self, group: Sequence[Any], lesson: Hashable) -> tuple[Tensor, Tensor]:
+        """The mean over everything in the update, however unequal the parts: sums first, one division at the end."""
+        total = torch.zeros((), device=self.device)
+        size = torch.zeros((), device=self.device)
+        for number, batch in enumerate(group):
+            with self._no_sync(number < len(group) - 1), self._autocast():
+                mean, count = self.task.loss(self.model, batch, lesson)
+                self.scaler.scale(mean * count).backward()  # type: ignore[no-untyped-call]
+            total += mean.detach() * count
+            size += count
+        whole = self.world.sum(size.clone())
+        # DDP has already divided by the number of ranks.
+        torch._foreach_mul_([param.grad for param in self.params if param.grad is not None], self.world.size / whole)
+        return total / size, size
+
+    def _norm(self, measure: bool) -> Tensor | None:
+        if self.train.clip_norm is None and not measure:
+            return None
+        self.scaler.unscale_(self.optimizer)
+        slopes = [param.grad for param in self.params if param.grad is not None]
+        norm = get_total_norm(slopes)
+        if self.train.clip_norm is not None:
+            clip_grads_with_norm_(self.params, self.train.clip_norm, norm)
+        return norm
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.train.precision == "fp32":
+            return nullcontext()
+        # The cache of cast weights would outlive the recording of a CUDA graph.
+        return torch.autocast(self.device.type, _LOW[self.train.precision], cache_enabled=False)
+
+    def _no_sync(self, wanted: bool) -> AbstractContextManager[Any]:
+        """Ranks exchange gradients once an update, after its last part."""
+        if wanted and isinstance(self.model, nn.parallel.DistributedDataParallel):
+            return self.model.no_sync()
+        return nullcontext()

@@ -1,0 +1,23 @@
+"""Class weights from class counts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError
+
+
+def effective_weights(counts: Tensor, beta: float = 0.9999) -> Tensor:
+    r"""The inverse of the effective number of samples, scaled to sum to the number of classes.
+
+    .. math:: w_c \propto \frac{1-\beta}{1-\beta^{n_c}}, \qquad \sum_c w_c = C
+
+    >>> effective_weights(torch.tensor([5, 5]))
+    tensor([1., 1.])
+    """
+    if not 0 <= beta < 1 or bool((counts <= 0).any()):
+        raise ArgumentError(f"effective_weights(counts={counts.tolist()}, beta={beta}): expected 0 <= beta < 1 and at "
+                            "least one example a class.")
+    raw = (1 - beta) / -torch.expm1(counts.double() * torch.log(torch.tensor(beta, dtype=torch.float64)))
+    return (raw * len(raw) / raw.sum()).float()

@@ -1,0 +1,33 @@
+"""Small networks of the paper, by name. The large ones come from other libraries."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+from ..errors import RecipeError
+from .classifier import Classifier
+from .mnist import attack_cnn, digits_mlp, lsoftmax_cnn
+from .resnet import resnet18, resnet20, resnet32
+
+MODELS: dict[str, Callable[..., Classifier]] = {
+    build.__name__: build for build in (lsoftmax_cnn, attack_cnn, digits_mlp, resnet20, resnet32, resnet18)
+}
+
+
+def build_model(name: str, classes: int, channels: int, margin: int | None = None) -> Classifier:
+    """The network of that name, freshly initialised from torch's random state."""
+    check_model(name)
+    return MODELS[name](classes=classes, channels=channels, margin=margin)
+
+
+def check_model(name: str) -> None:
+    """Refuse an unknown name with the nearest right one."""
+    if name not in MODELS:
+        near = difflib.get_close_matches(name, MODELS, n=1)
+        raise RecipeError(f"no model is called {name!r}; there are {', '.join(MODELS)}."
+                          + (f" Did you mean {near[0]!r}?" if near else ""))
+
+
+__all__ = ["MODELS", "Classifier", "attack_cnn", "build_model", "check_model", "digits_mlp", "lsoftmax_cnn",
+           "resnet18", "resnet20", "resnet32"]

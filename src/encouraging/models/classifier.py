@@ -1,0 +1,37 @@
+"""The one shape every network here has: a body that makes features and a head that makes logits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..margins import LSoftmaxLinear
+
+
+class Classifier(nn.Module):
+    """``head(body(x))``. Two-stage training swaps the head; a large-margin head also looks at the target.
+
+    Under autocast the head still runs in float32: the losses look at margins of a hundred, where the eight bits of
+    bfloat16 resolve only halves.
+    """
+
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+        self.head = head
+
+    def forward(self, input: Tensor, target: Tensor | None = None) -> Tensor:
+        features = self.body(input)
+        if torch.is_autocast_enabled(features.device.type):
+            with torch.autocast(features.device.type, enabled=False):
+                return self._logits(features.float(), target)
+        return self._logits(features, target)
+
+    def _logits(self, features: Tensor, target: Tensor | None) -> Tensor:
+        logits: Tensor = self.head(features, target) if isinstance(self.head, LSoftmaxLinear) else self.head(features)
+        return logits
+
+
+def linear_head(width: int, classes: int, margin: int | None, bias: bool = True) -> nn.Module:
+    """A plain output layer, or L-Softmax's where a margin is asked for."""
+    return nn.Linear(width, classes, bias=bias) if margin is None else LSoftmaxLinear(width, classes, margin)

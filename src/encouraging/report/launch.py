@@ -1,0 +1,110 @@
+"""``encouraging run``: train a recipe's grid, then print the table and where everything is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ..data import absent, data_dir, download, missing
+from ..engine import sweep
+from ..engine.distributed import join, leave
+from ..engine.environment import choose_device
+from ..errors import DataError
+from ..recipes import Recipe, read_recipe
+from ..recipes.grid import Job, cores, jobs_of, work
+from .claims import finals_of
+from .display import Display
+from .records import read_records
+from .table import print_table
+
+
+def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None, device: str = "auto",
+               out: str | Path = "runs", data: str | None = None, overrides: Sequence[str] = (),
+               jobs: int | None = None, threads: int | None = None, ray: str | None = None,
+               track: str | None = None, fetch: bool = False, console: Console | None = None) -> int:
+    """Train every arm and seed that is not done yet; 0 when all are, 1 when some failed, 130 when stopped."""
+    recipe = read_recipe(name, [*overrides, *([f"seeds={_seeds(seeds)}"] if seeds is not None else [])])
+    console = console or Console()
+    place = choose_device(device)
+    jobs = jobs or _default_jobs(recipe, place.type, threads)
+    threads = threads or recipe.threads or _default_threads(jobs, ray)
+    if fetch:
+        _fetch(recipe, data, console)
+    if ray in (None, "local"):
+        _check_data(recipe, data)
+    grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(place), data=_absolute(data),
+                   threads=threads, tracker=track)
+    world = join(place.type)
+    if not world.leads:
+        console = Console(quiet=True)
+    try:
+        with Display(console, len(grid)) as display:
+            if ray is not None:
+                sweep.run_ray(grid, work, display, ray, cpus=threads, gpus=1 / jobs if place.type == "cuda" else 0)
+            elif jobs > 1 and world.size == 1:
+                sweep.run_pool(grid, work, display, min(jobs, len(grid)))
+            else:
+                sweep.run_here(grid, work, display)
+    finally:
+        leave()
+    return _conclude(recipe, grid, display, console, Path(out)) if world.leads else int(bool(display.failed))
+
+
+def _conclude(recipe: Recipe, grid: list[Job], display: Display, console: Console, out: Path) -> int:
+    for event in display.failed:
+        console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
+    folder = out / recipe.name
+    records = read_records(folder) if folder.is_dir() else []
+    finals = finals_of(recipe.name, records)
+    if any(finals.values()):
+        print_table(console, recipe, finals)
+    if display.stopped:
+        words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
+        console.print(f"stopped with {len(display.stopped)} of {len(grid)} runs unfinished. {words}".strip(),
+                      markup=False, highlight=False)
+    seconds = sum(record.timing["seconds"] for record in records)
+    console.print(f"{len(records)} runs, {seconds:.0f} s of training, in {folder}", markup=False, highlight=False)
+    return 130 if display.stopped else int(bool(display.failed))
+
+
+def _seeds(text: str) -> str:
+    """``3`` is a number of seeds; ``0,2,4`` are seeds.
+
+    >>> _seeds("3"), _seeds("0,2,4")
+    ('3', '[0,2,4]')
+    """
+    return f"[{text}]" if "," in text else text
+
+
+def _default_jobs(recipe: Recipe, device: str, threads: int | None) -> int:
+    """On the CPU as many runs as leave every one its threads; on a GPU one, unless told otherwise."""
+    wanted = threads or recipe.threads
+    return max(1, cores() // wanted) if device == "cpu" and wanted and "WORLD_SIZE" not in os.environ else 1
+
+
+def _default_threads(jobs: int, ray: str | None) -> int:
+    """The cores shared among the runs, or the ranks of a run, that go side by side; one on Ray, which counts them."""
+    return 1 if ray else max(1, cores() // max(jobs, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+def _absolute(data: str | None) -> str | None:
+    return str(Path(data).resolve()) if data else None
+
+
+def _check_data(recipe: Recipe, data: str | None) -> None:
+    """Say once, before any run starts, what would stop every one of them."""
+    folder = data_dir(data)
+    outside = [(name, "test") for name in recipe.options.get("ood", ())]
+    for name, split in [(recipe.data, "train"), (recipe.data, "test"), *outside]:
+        if missing(name, folder, (split,)):
+            raise DataError(absent(name, split, folder))
+
+
+def _fetch(recipe: Recipe, data: str | None, console: Console) -> None:
+    for name in (recipe.data, *recipe.options.get("ood", ())):
+        if missing(name, data_dir(data)):
+            console.print(f"fetching {name} into {data_dir(data)}", highlight=False)
+            download(name, data)

@@ -1,0 +1,68 @@
+"""Records: what is left of a run when its tensors are gone, one small JSON each, and how runs and records are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..engine import RunDir
+from ..engine.files import read_json, write_json
+from ..errors import RunError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished run: what was asked for, what came out, what it cost."""
+
+    asked: dict[str, Any]
+    environment: dict[str, Any]
+    final: dict[str, Any]
+    timing: dict[str, Any]
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        return self.asked["recipe"], self.asked["arm"], self.asked["seed"]
+
+
+def read_records(*folders: str | Path) -> list[Record]:
+    """Every finished run below these folders, be it a run directory or a record, in the order of recipe, arm, seed."""
+    found: dict[tuple[str, str, int], Record] = {}
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise RunError(f"{folder}: expected a directory of runs or records.")
+        for path in sorted(folder.rglob("*.json")):
+            record = _read(path)
+            if record is not None:
+                found[record.place] = record
+    return [found[place] for place in sorted(found)]
+
+
+def _read(path: Path) -> Record | None:
+    if path.name == "final.json" and (path.parent / "config.json").is_file():
+        run = RunDir(path.parent)
+        config = run.config()
+        return Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"))
+    if path.name in ("config.json", "timing.json") or path.name.startswith("checkpoint-"):
+        return None
+    content = read_json(path)
+    if not {"asked", "environment", "final", "timing"} <= content.keys():
+        return None
+    if content.get("schema") != SCHEMA:
+        raise RunError(f"{path}: schema {content.get('schema')}, expected {SCHEMA}.")
+    return Record(*(content[key] for key in ("asked", "environment", "final", "timing")))
+
+
+def collect(runs: str | Path, out: str | Path) -> list[Path]:
+    """Write one record a finished run: ``<out>/<recipe>/<arm>-seed<k>.json``."""
+    written = []
+    for record in read_records(runs):
+        recipe, arm, seed = record.place
+        path = Path(out) / recipe / f"{arm}-seed{seed}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"schema": SCHEMA, "asked": record.asked, "environment": record.environment,
+                          "final": record.final, "timing": record.timing})
+        written.append(path)
+    return written

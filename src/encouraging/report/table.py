@@ -1,0 +1,60 @@
+"""The table at the end of ``encouraging run``: arms, claims, verdicts."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Console
+from rich.table import Table
+
+from ..recipes import Recipe
+from .claims import Finals, arm_rows, claim_rows, metrics_of
+
+COLOURS = {"reproduced": "green", "contradicted": "red", "undecided": "yellow"}
+
+
+def print_table(console: Console, recipe: Recipe, finals: Finals) -> None:
+    """Mean and deviation of every arm, then every claim's paired difference, interval and verdict."""
+    title = f"{recipe.name}" + (f" ({recipe.paper})" if recipe.paper else "")
+    arms = Table(title=title, title_justify="left")
+    arms.add_column("arm")
+    arms.add_column("n", justify="right")
+    for metric in metrics_of(recipe):
+        arms.add_column(metric, justify="right")
+    papers = any(claim.paper for claim in recipe.claims)
+    if papers:
+        arms.add_column("paper", justify="right")
+    for row in arm_rows(recipe, finals):
+        cells = [spread(mean, std) for mean, std, _, _ in row.numbers.values()]
+        paper = next((f"{p:g}" for *_, p in row.numbers.values() if p is not None), "")
+        n = max(n for _, _, n, _ in row.numbers.values())
+        arms.add_row(row.arm, str(n), *cells, *([paper] if papers else []))
+    console.print(arms)
+    if not recipe.claims:
+        return
+    claims = Table(title="claims: 95% interval of the paired differences, Holm-adjusted", title_justify="left")
+    for head in ("claim", "difference", "interval", "permutation p", "n", "verdict"):
+        claims.add_column(head, justify="left" if head in ("claim", "verdict") else "right")
+    for claim_row in claim_rows(recipe, finals):
+        claim, found = claim_row.claim, claim_row.found
+        direction = "" if claim.better == "higher" else " (lower is better)"
+        claims.add_row(f"{claim.arm} beats {claim.beats}: {claim.metric}{direction}", signed(found.mean),
+                       interval(found.low, found.high), number(found.p_permutation, 3), str(found.n),
+                       f"[{COLOURS[found.verdict]}]{found.verdict}[/]")
+    console.print(claims)
+
+
+def number(value: float, digits: int = 2) -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def signed(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:+.2f}"
+
+
+def spread(mean: float, std: float) -> str:
+    return number(mean) + ("" if math.isnan(std) else f" ± {std:.2f}")
+
+
+def interval(low: float, high: float) -> str:
+    return "-" if math.isnan(low) else f"[{low:+.2f}, {high:+.2f}]".replace("[", "(").replace("]", ")")

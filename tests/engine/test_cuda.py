@@ -1,0 +1,95 @@
+"""On a GPU: a recorded update teaches what an eager one does, and what cannot be recorded still runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+
+import pytest
+import torch
+
+from encouraging.engine import Interrupted, Order, RunDir, Train, execute, load_weights
+from encouraging.errors import DivergenceError
+from encouraging.tasks import Objective, Setting, build_task
+from encouraging.tasks.image import ImageTask
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+CUDA = torch.device("cuda")
+
+
+def run(folder, *, objective=None, make=None, **train):
+    plan = (Train(**{"epochs": 4, "lr": 0.05, "momentum": 0.9, "batch_size": 256, **train}),)
+    setting = Setting("digits", "digits_mlp", (objective or Objective(),), plan, 0, CUDA)
+    make = make or (lambda: build_task("image", setting))
+    asked = {"recipe": "x", "train": plan[0].model_dump(mode="json")}
+    final = execute(Order(make, plan, RunDir(folder), asked, 0, CUDA))
+    return final, json.loads((folder / "timing.json").read_text())["cuda_graph"]
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"optimizer": "adam", "momentum": 0.0, "lr": 1e-3}, {"optimizer": "rmsprop", "lr": 1e-4},
+    {"optimizer": "rmsprop_tf", "lr": 1e-3}, {"clip_norm": 0.5, "ema": 0.9}, {"accumulate": 2}, {"precision": "bf16"},
+    {"schedule": "cosine", "nesterov": True},
+])
+def test_a_recorded_update_is_the_eager_one(tmp_path, settings):
+    recorded, how = run(tmp_path / "graph", **settings)
+    eager, _ = run(tmp_path / "eager", cuda_graph=False, **settings)
+    assert how == "recorded"
+    tolerance = 0.05 if settings.get("precision") == "bf16" else 1e-3
+    assert recorded["train_loss"] == pytest.approx(eager["train_loss"], rel=tolerance)
+    ours, theirs = load_weights(tmp_path / "graph"), load_weights(tmp_path / "eager")
+    for name in ours:
+        torch.testing.assert_close(ours[name].float(), theirs[name].float(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("settings", [
+    {"curve": "encouraging", "log_end": 1.0}, {"curve": "encouraging", "label_smoothing": 0.1}, {"margin": 2},
+    {"curve": "encouraging", "log_end": 1.0, "match_norm": True}, {"loss": "mse", "link": "sigmoid", "bonus": True},
+    {"curve": "focal", "bonus_from_epoch": 3, "reweight_from_epoch": 2},
+])
+def test_every_kind_of_arm_can_be_recorded(tmp_path, settings):
+    final, how = run(tmp_path, objective=Objective(**settings))
+    assert how == "recorded"
+    assert math.isfinite(final["train_loss"])
+
+
+def test_what_cannot_be_recorded_runs_eagerly_and_says_why(tmp_path):
+    class Asks(ImageTask):
+        def loss(self, model, batch, lesson):
+            loss, size = super().loss(model, batch, lesson)
+            return loss * (1 if loss.item() > -1e9 else 0), size
+
+    plan = Train(epochs=1, lr=0.1, batch_size=256)
+    setting = Setting("digits", "digits_mlp", (Objective(),), (plan,), 0, CUDA)
+    final, how = run(tmp_path, make=lambda: Asks(setting))
+    assert "could not be recorded" in how
+    assert math.isfinite(final["train_loss"])
+
+
+def test_a_run_on_a_gpu_resumes(tmp_path):
+    class Stops(ImageTask):
+        def batches(self, stage, epoch, start, rank, world):
+            if epoch == 3:
+                signal.raise_signal(signal.SIGTERM)
+            return super().batches(stage, epoch, start, rank, world)
+
+    plan = Train(epochs=4, lr=0.05, momentum=0.9, batch_size=256)
+    setting = Setting("digits", "digits_mlp", (Objective(),), (plan,), 0, CUDA)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "a", make=lambda: Stops(setting))
+    resumed, _ = run(tmp_path / "a")
+    whole, _ = run(tmp_path / "b")
+    assert resumed["train_loss"] == pytest.approx(whole["train_loss"], rel=1e-3)
+
+
+def test_a_nan_is_found_at_the_end_of_the_epoch_and_named(tmp_path):
+    class Poisoned(ImageTask):
+        def loss(self, model, batch, lesson):
+            loss, size = super().loss(model, batch, lesson)
+            return loss * torch.where((batch[0] == 700).any(), torch.nan, 1.0), size
+
+    plan = Train(epochs=4, lr=0.05, momentum=0.9, batch_size=256, shuffle=False)
+    setting = Setting("digits", "digits_mlp", (Objective(),), (plan,), 0, CUDA)
+    with pytest.raises(DivergenceError, match=r"update 3: batch 3 of 5 in epoch 1"):
+        run(tmp_path, make=lambda: Poisoned(setting))

@@ -1,0 +1,146 @@
+"""More than one process: ranks of one run, runs side by side, runs on Ray. The numbers do not change."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from encouraging.engine import Train, execute, load_weights
+from encouraging.engine.sweep import Event, run_here, run_pool
+from toy_tasks import Blobs, order
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--set", "train.epochs=2", "--set", "train.milestones=[2]", "--seeds", "2", "--threads", "1"]
+
+
+def start(*words: str, out: Path, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1",
+           "TERM": "dumb", "COLUMNS": "200"}
+    return subprocess.Popen([sys.executable, *launcher, "-m", "encouraging", "run", *words, "--out", str(out),
+                             "--device", "cpu"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finals(out: Path) -> dict[str, dict[str, float]]:
+    return {str(path.relative_to(out).parent): json.loads(path.read_text()) for path in out.rglob("final.json")}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The digits with one process, run by run."""
+    out = tmp_path_factory.mktemp("local")
+    process = start("digits", "--arm", "ce", "--arm", "el_1", "--jobs", "1", *SMALL, out=out)
+    printed, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, printed
+    assert "el_1 beats ce: margin.median" in printed
+    assert "undecided" in printed  # two seeds decide nothing
+    assert str(out / "digits") in printed.replace("\n", "")
+    return out
+
+
+def test_two_ranks_give_the_numbers_of_one_process(local, tmp_path):
+    process = start("digits", "--arm", "el_1", *SMALL, out=tmp_path, launcher=(
+        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
+    printed, _ = process.communicate(timeout=250)
+    assert process.returncode == 0, printed
+    ours, theirs = finals(tmp_path), finals(local)
+    assert len(ours) == 2
+    for name, final in ours.items():
+        for key in ("accuracy", "best_accuracy", "test_loss", "train_loss", "steps", "train_accuracy"):
+            assert final[key] == pytest.approx(theirs[name][key], rel=1e-4), key
+        timing = json.loads((tmp_path / name / "timing.json").read_text())
+        assert (timing["processes"], timing["samples"], timing["threads"]) == (2, 2400, 1)
+        for which in ("last", "best"):
+            weights = load_weights(local / name, which)
+            for layer, tensor in load_weights(tmp_path / name, which).items():
+                torch.testing.assert_close(tensor, weights[layer], rtol=1e-4, atol=1e-5)
+
+
+def test_ray_gives_the_same_final_numbers_and_resumes(local, tmp_path):
+    pytest.importorskip("ray", reason="the sweep extra is not installed")
+    shutil.copytree(local / "digits" / "ce", tmp_path / "digits" / "ce")  # done already: must be found so
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("final.json")}
+    process = start("digits", "--arm", "ce", "--arm", "el_1", "--ray", "local", *SMALL, out=tmp_path)
+    printed, _ = process.communicate(timeout=280)
+    assert process.returncode == 0, printed
+    assert finals(tmp_path) == finals(local)
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items())
+
+
+def test_runs_side_by_side_give_the_same_final_numbers(local, tmp_path):
+    process = start("digits", "--arm", "ce", "--arm", "el_1", "--jobs", "2", *SMALL, out=tmp_path)
+    printed, _ = process.communicate(timeout=250)
+    assert process.returncode == 0, printed
+    assert finals(tmp_path) == finals(local)
+
+
+def test_sigterm_ends_with_a_checkpoint_a_message_and_a_way_to_continue(tmp_path):
+    words = ("digits", "--arm", "ce", "--jobs", "2", "--seeds", "2", "--set", "train.epochs=100000",
+             "--set", "train.milestones=[90000]", "--threads", "1")
+    process = start(*words, out=tmp_path)
+    log = tmp_path / "digits" / "ce" / "seed0" / "metrics.jsonl"
+    deadline = time.monotonic() + 100
+    while not (log.is_file() and log.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, printed
+    assert "2 of 2 runs unfinished" in printed
+    assert "checkpoint was written; run the same command again" in " ".join(printed.split())
+    assert list((tmp_path / "digits" / "ce" / "seed0").glob("checkpoint-*.json"))
+
+
+def moody(job: str, on_epoch) -> str:
+    """A job that does what its name says."""
+    on_epoch({"epoch": 1})
+    if job == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if job == "fails":
+        raise ZeroDivisionError("no reason")
+    return job.upper()
+
+
+def test_whatever_happens_to_one_job_leaves_the_others_alone():
+    events: list[Event] = []
+    run_pool(["fine", "dies", "fails", "good"], moody, events.append, workers=2)
+    last = {event.job: event for event in events if event.last}
+    assert {job: event.kind for job, event in last.items()} == {
+        "fine": "done", "dies": "failed", "fails": "failed", "good": "done"}
+    assert last["good"].detail == "GOOD"
+    assert "code -9" in last["dies"].detail
+    assert "ZeroDivisionError: no reason" in last["fails"].detail
+
+
+def test_one_after_another_it_is_the_same():
+    events: list[Event] = []
+    run_here(["fine", "fails", "good"], moody, events.append)
+    assert [event.kind for event in events if event.last] == ["done", "failed", "done"]
+
+
+def test_ranks_take_shares_that_make_the_batch_whole(tmp_path):
+    task = Blobs(batch_size=16)
+    whole = [index for *_, index in _served(task, 0, 1)]
+    shares = [[index for *_, index in _served(task, rank, 2)] for rank in (0, 1)]
+    assert [sorted(a + b) for a, b in zip(*shares, strict=True)] == [sorted(batch) for batch in whole]
+
+
+def _served(task: Blobs, rank: int, world: int) -> list[tuple[int, int, list[int]]]:
+    task.served.clear()
+    list(task.batches(1, 1, 0, rank, world))
+    return list(task.served)
+
+
+def test_the_thread_count_is_recorded(tmp_path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    execute(order(tmp_path, plan=(Train(epochs=1, lr=0.1),)))
+    torch.set_num_threads(before)
+    assert json.loads((tmp_path / "config.json").read_text())["environment"]["threads"] == 1

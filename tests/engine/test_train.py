@@ -1,0 +1,216 @@
+"""The loop: the same numbers as a plain one, whatever the batches are made of."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from encouraging.engine import RunDir, Train, execute, load_weights
+from encouraging.engine.chance import seed_everything
+from encouraging.engine.graph import _map
+from encouraging.engine.meter import DeviceMeter, HostMeter
+from encouraging.engine.optim import CapturableSGD, RMSpropTF
+from encouraging.engine.schedule import learning_rate
+from encouraging.errors import RunError
+from toy_tasks import Blobs, Words, order
+
+
+def test_the_engine_is_a_plain_loop(tmp_path):
+    plan = (Train(epochs=3, lr=0.1, momentum=0.9, batch_size=16),)
+    execute(order(tmp_path, Blobs(dropout=0.0), plan))
+
+    seed_everything(0)
+    task = Blobs(dropout=0.0)
+    model = task.build()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for epoch in (1, 2, 3):
+        for x, y in task.batches(1, epoch, 0, 0, 1):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y, label_smoothing=task.lesson(1, epoch)).backward()
+            optimizer.step()
+    found = load_weights(tmp_path)
+    assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_batches_need_not_be_tensors_and_a_metric_may_need_the_whole_set(tmp_path):
+    plan = (Train(epochs=30, lr=0.05, optimizer="adam", monitor="f1"),)
+    final = execute(order(tmp_path, Words(), plan))
+    assert final["best_f1"] > 0.9
+    lines = RunDir(tmp_path).metrics()
+    assert final["f1"] == lines[-1]["f1"]
+    assert final["best_f1"] == max(line["f1"] for line in lines)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path, accumulate):
+    """100 examples in batches of 40: two of the three parts are full and the last is not."""
+    whole = (Train(epochs=1, lr=0.1, batch_size=40 * accumulate),)
+    parts = (Train(epochs=1, lr=0.1, batch_size=40, accumulate=accumulate),)
+    execute(order(tmp_path / "whole", Blobs(batch_size=40 * accumulate, dropout=0.0), whole))
+    execute(order(tmp_path / "parts", Blobs(batch_size=40, dropout=0.0), parts))
+    ours, theirs = load_weights(tmp_path / "parts"), load_weights(tmp_path / "whole")
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name])
+    losses = [RunDir(tmp_path / kind).metrics()[0]["loss"] for kind in ("whole", "parts")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_early_stopping_waits_for_more_than_its_patience(tmp_path):
+    class Falling(Blobs):
+        def evaluate(self, model):
+            self.count = getattr(self, "count", 0) + 1
+            return {"val_accuracy": {1: 1.0, 2: 5.0}.get(self.count, 3.0)}
+
+    plan = (Train(epochs=50, lr=0.01, monitor="val_accuracy", patience=4),)
+    final = execute(order(tmp_path, Falling(), plan))
+    assert (final["best_epoch"], final["best_val_accuracy"], final["epochs"]) == (2, 5.0, 7)
+
+
+def test_an_unknown_monitor_is_answered_with_what_is_measured(tmp_path):
+    with pytest.raises(RunError, match=r"train.monitor = 'bleu': the task measures .*accuracy"):
+        execute(order(tmp_path, plan=(Train(epochs=1, lr=0.1, monitor="bleu"),)))
+
+
+def test_the_second_stage_has_a_new_head_on_the_old_features(tmp_path):
+    one = (Train(epochs=2, lr=0.1),)
+    two = (*one, Train(epochs=2, lr=0.1))
+    execute(order(tmp_path / "one", plan=one))
+    final = execute(order(tmp_path / "two", plan=two))
+    before, after = load_weights(tmp_path / "one"), load_weights(tmp_path / "two")
+    assert torch.equal(before["0.0.weight"], after["0.0.weight"])
+    assert not torch.equal(before["1.weight"], after["1.weight"])
+    first = json.loads((tmp_path / "one" / "final.json").read_text())
+    assert final["stage1"]["accuracy"] == first["accuracy"]
+
+
+def test_frozen_statistics_do_not_move_in_the_second_stage(tmp_path):
+    class Normed(Blobs):
+        def build(self):
+            return nn.Sequential(nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16)), nn.Linear(16, 3))
+
+    one = Train(epochs=1, lr=0.1)
+    means = {}
+    moving = one.model_copy(update={"freeze_norm": False})
+    for name, second in {"none": (), "frozen": (one,), "moving": (moving,)}.items():
+        execute(order(tmp_path / name, Normed(), (one, *second)))
+        means[name] = load_weights(tmp_path / name)["0.1.running_mean"]
+    assert torch.equal(means["none"], means["frozen"])
+    assert not torch.equal(means["none"], means["moving"])
+
+
+def test_the_average_of_the_weights_is_what_is_judged(tmp_path):
+    seen = {}
+
+    class Watches(Blobs):
+        def evaluate(self, model):
+            seen["judged"] = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            return super().evaluate(model)
+
+    execute(order(tmp_path, Watches(dropout=0.0), (Train(epochs=1, lr=0.1, ema=0.5, batch_size=16),)))
+    seed_everything(0)
+    task = Blobs(dropout=0.0)
+    model = task.build()
+    average = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for x, y in task.batches(1, 1, 0, 0, 1):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        average = {name: 0.5 * old + 0.5 * model.state_dict()[name] for name, old in average.items()}
+    for name, tensor in average.items():
+        torch.testing.assert_close(seen["judged"][name], tensor)
+
+
+@pytest.mark.parametrize("settings", [{"max_steps": 10}, {"precision": "bf16"}, {"clip_norm": 1e-3}])
+def test_other_settings_do_what_they_say(tmp_path, settings):
+    final = execute(order(tmp_path, plan=(Train(epochs=4, lr=0.1, batch_size=16, **settings),)))
+    assert final["steps"] == (10 if "max_steps" in settings else 28)
+    moved = load_weights(tmp_path)
+    seed_everything(0)
+    start = Blobs().build().state_dict()
+    distance = math.sqrt(sum((moved[name] - start[name]).square().sum().item() for name in start))
+    assert (distance < 28 * 0.1 * 1e-3 * 1.01) == ("clip_norm" in settings)
+
+
+def test_every_record_has_what_the_papers_cost_table_has(tmp_path):
+    execute(order(tmp_path, plan=(Train(epochs=2, lr=0.1),)))
+    timing = json.loads((tmp_path / "timing.json").read_text())
+    assert {"device", "peak_memory_mib", "seconds", "epochs", "samples", "threads", "torch"} <= timing.keys()
+    assert timing["samples"] == 200
+    text = (tmp_path / "final.json").read_text()
+    assert "seconds" not in text
+    assert str(tmp_path) not in text
+    assert all(line["grad_norm"] > 0 for line in RunDir(tmp_path).metrics())
+
+
+@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True},
+                                      {"momentum": 0.9, "weight_decay": 0.1}])
+def test_the_capturable_sgd_is_torchs(settings):
+    models = [nn.Linear(4, 3) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [torch.optim.SGD(models[0].parameters(), 0.1, **settings),
+                  CapturableSGD(models[1].parameters(), torch.tensor(0.1), **settings)]
+    for _ in range(5):
+        x = torch.randn(8, 4)
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    torch.testing.assert_close(models[0].weight, models[1].weight)
+
+
+def test_rmsprop_of_tensorflow_by_hand():
+    weight = nn.Parameter(torch.tensor([1.0]))
+    optimizer = RMSpropTF([weight], 0.1, alpha=0.9, eps=1e-3, momentum=0.5)
+    expected, square, buffer = 1.0, 1.0, 0.0
+    for slope in (0.5, -0.2, 0.3):
+        weight.grad = torch.tensor([slope])
+        optimizer.step()
+        square = 0.9 * square + 0.1 * slope**2
+        buffer = 0.5 * buffer + 0.1 * slope / math.sqrt(square + 1e-3)
+        expected -= buffer
+    assert weight.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_schedules_at_their_corners():
+    def rate(epoch, step, steps=10, **settings):
+        return learning_rate(Train(**{"epochs": 10, "lr": 1.0, **settings}), epoch, step, steps)
+
+    assert rate(3, 25) == 1.0
+    assert rate(4, 30, every=3) == pytest.approx(0.1)
+    assert rate(3, 20, every=2.4, gamma=0.97) == 1.0
+    assert rate(4, 30, every=2.4, gamma=0.97) == pytest.approx(0.97)
+    assert rate(1, 0, schedule="cosine") == 1.0
+    assert rate(6, 50, schedule="cosine") == pytest.approx(0.5)
+    assert rate(10, 99, schedule="cosine") < 1e-3
+    assert rate(1, 0, schedule="inverse_sqrt", warmup_steps=4) == pytest.approx(0.25)
+    assert rate(1, 3, schedule="inverse_sqrt", warmup_steps=4) == pytest.approx(1.0)
+    assert rate(2, 15, schedule="inverse_sqrt", warmup_steps=4) == pytest.approx(0.5)
+    assert rate(1, 4, warmup_epochs=1, warmup_from=0.5) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("losses", [[1.0, 2.0], [1.0, math.nan, 2.0], [1.0, 2.0, 1e9], [1.0, -math.inf]])
+def test_both_meters_agree(losses):
+    host, device = HostMeter(1e4), DeviceMeter(1e4, torch.device("cpu"))
+    for number, loss in enumerate(losses):
+        for meter in (host, device):
+            meter.add(torch.tensor(loss), 4, torch.tensor(2.0) if number else None)
+    assert host.bad() == device.bad()
+    torch.testing.assert_close(host.sums(), device.sums(), equal_nan=True)
+
+
+def test_a_tree_of_tensors_is_mapped_leaf_by_leaf():
+    leaves: list[int] = []
+    _map([{"a": (1, 2)}, [3]], leaves.append)
+    assert leaves == [1, 2, 3]
+
+
+def test_tensorboard_gets_every_epoch(tmp_path):
+    pytest.importorskip("tensorboard", reason="the tracking extra is not installed")
+    execute(order(tmp_path, plan=(Train(epochs=2, lr=0.1),), tracker="tensorboard"))
+    assert list((tmp_path / "tensorboard").glob("events.*"))

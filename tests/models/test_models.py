@@ -1,0 +1,53 @@
+"""The paper's networks, layer by layer where the paper says how."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from encouraging import LSoftmaxLinear
+from encouraging.errors import RecipeError
+from encouraging.models import MODELS, build_model
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("margin", [None, 2])
+def test_every_model_has_a_body_and_a_head(name, margin):
+    channels, side = {"lsoftmax_cnn": (1, 28), "attack_cnn": (1, 28), "digits_mlp": (1, 8)}.get(name, (3, 32))
+    model = build_model(name, 10, channels, margin)
+    x, y = torch.randn(4, channels, side, side), torch.tensor([0, 1, 2, 3])
+    assert model(x, y).shape == (4, 10)
+    assert isinstance(model.head, LSoftmaxLinear if margin else nn.Linear)
+    model.eval()
+    assert torch.equal(model(x), model.head(model.body(x)))
+
+
+def test_the_mnist_network_is_the_papers():
+    model = build_model("lsoftmax_cnn", 10, 1)
+    kinds = [type(layer).__name__ for layer in model.body]
+    conv = ["Conv2d", "PReLU", "BatchNorm2d"]
+    assert kinds == ["BatchNorm2d", *conv, *conv * 3, "MaxPool2d", *conv * 4, "MaxPool2d", *conv * 3, "MaxPool2d",
+                     "Flatten", "Linear", "BatchNorm1d"]
+    convolutions = [layer for layer in model.body if isinstance(layer, nn.Conv2d)]
+    assert [layer.padding[0] for layer in convolutions] == [0] + [1] * 10
+    assert all(layer.kernel_size == (3, 3) and layer.out_channels == 64 for layer in convolutions)
+    assert model.head.bias is None
+    assert (model.head.in_features, model.head.out_features) == (256, 10)
+
+
+def test_he_networks_have_their_published_sizes():
+    assert sum(p.numel() for p in build_model("resnet20", 10, 3).parameters()) == pytest.approx(0.27e6, rel=0.01)
+    assert sum(p.numel() for p in build_model("resnet32", 10, 3).parameters()) == pytest.approx(0.46e6, rel=0.01)
+
+
+def test_an_unknown_model_is_answered_with_the_nearest():
+    with pytest.raises(RecipeError, match="Did you mean 'resnet18'"):
+        build_model("resnet8", 10, 3)
+
+
+def test_logits_keep_their_precision_under_autocast():
+    model = build_model("digits_mlp", 10, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.body(torch.randn(2, 1, 8, 8)).dtype == torch.bfloat16
+        assert model(torch.randn(2, 1, 8, 8)).dtype == torch.float32

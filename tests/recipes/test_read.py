@@ -1,0 +1,129 @@
+"""Recipes: what is wrong is named with file, key and the nearest right word."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from encouraging.errors import RecipeError
+from encouraging.recipes import names, read_recipe
+from encouraging.recipes.grid import jobs_of
+from encouraging.tasks import Lesson
+
+GOOD = """
+task = "image"
+data = "digits"
+model = "digits_mlp"
+seeds = 2
+train = { epochs = 3, lr = 0.1 }
+[arms.ce]
+curve = "cross_entropy"
+[arms.el]
+curve = "encouraging"
+log_end = 0.5
+[[claims]]
+metric = "accuracy"
+arm = "el"
+beats = "ce"
+"""
+
+
+def read(tmp_path, text, overrides=()):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return read_recipe(path, overrides)
+
+
+def test_a_good_one_is_frozen_and_complete(tmp_path):
+    recipe = read(tmp_path, GOOD)
+    assert recipe.name == "mine"
+    assert recipe.seeds == (0, 1)
+    with pytest.raises(ValidationError, match="frozen"):
+        recipe.task = "graph"
+    assert [(job.arm, job.seed) for job in jobs_of(recipe, "out")] == [("ce", 0), ("el", 0), ("ce", 1), ("el", 1)]
+
+
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("epochs = 3", "epoch = 3", ["mine.toml", "train.epoch", "Did you mean 'epochs'?"]),
+    ("epochs = 3", "epochs = 'many'", ["mine.toml", "train.epochs = 'many'", "integer"]),
+    ("epochs = 3", "epochs = 0", ["train.epochs = 0", "greater than 0"]),
+    ("epochs = 3, ", "", ["train", "neither epochs nor max_steps"]),
+    ("lr = 0.1", "lr = 0.1, milestones = [2, 1]", ["train", "rising epochs"]),
+    ("lr = 0.1", "lr = 0.1, schedule = 'cosine', milestones = [2]", ["train", "milestones belong to 'multistep'"]),
+    ("lr = 0.1", "lr = 0.1, optimizer = 'sdg'", ["train.optimizer = 'sdg'", "'sgd'"]),
+    ("lr = 0.1", "lr = 0.1, nesterov = true", ["train", "momentum above 0"]),
+    ("log_end = 0.5", "log_ned = 0.5", ["mine.toml", "arms.el", "Did you mean 'log_end'?"]),
+    ("log_end = 0.5", "label_smooting = 0.5", ["arms.el", "Did you mean 'label_smoothing'?"]),
+    ("log_end = 0.5", "log_end = 2.0", ["arms.el", "log_end"]),
+    ('"encouraging"', '"encouragin"', ["arms.el", "Did you mean 'encouraging'?"]),
+    ("log_end = 0.5", "loss = 'mse'", ["arms.el", "loss = 'mse' with curve"]),
+    ("log_end = 0.5", "train = { lrr = 1.0 }", ["arms.el.train.lrr", "Did you mean 'lr'?"]),
+    ('task = "image"', 'tsk = "image"', ["task", "needed and absent"]),
+    ('task = "image"', 'task = "images"', ["no task is called 'images'", "Did you mean 'image'?"]),
+    ('data = "digits"', 'data = "digit"', ["data", "Did you mean 'digits'?"]),
+    ('model = "digits_mlp"', 'model = "digits_mpl"', ["model", "Did you mean 'digits_mlp'?"]),
+    ('beats = "ce"', 'beats = "xe"', ["names the arm 'xe'", "ce, el"]),
+    ('beats = "ce"', 'beats = "ce"\nbeter = "lower"', ["claims.0.beter", "Did you mean 'better'?"]),
+    ("seeds = 2", "seeds = [1, 1]", ["each only once"]),
+    ("seeds = 2", "seeds = 2\noptions = { augmentt = 'none' }", ["options.augmentt", "Did you mean 'augment'?"]),
+    ("seeds = 2", "seeds = ", ["mine.toml", "not valid TOML"]),
+])
+def test_what_is_wrong_is_named(tmp_path, old, new, words):
+    assert old in GOOD
+    with pytest.raises(RecipeError) as error:
+        read(tmp_path, GOOD.replace(old, new, 1))
+    for word in words:
+        assert word in str(error.value), str(error.value)
+
+
+def test_overrides_reach_anything(tmp_path):
+    recipe = read(tmp_path, GOOD, ["train.epochs=7", "arms.el.log_end=0.9", "seeds=[3,4]", "train.optimizer=adam",
+                                   "options.validation=100", "arms.ce.train.lr=0.5"])
+    assert recipe.plan("el")[0].epochs == 7
+    assert recipe.plan("ce")[0].lr == 0.5
+    assert recipe.plan("el")[0].lr == 0.1
+    assert recipe.arms["el"].params == {"log_end": 0.9}
+    assert recipe.seeds == (3, 4)
+    for wrong in ("train.epochs", "=3", "task.name=3", "train.epoch=3"):
+        with pytest.raises(RecipeError):
+            read(tmp_path, GOOD, [wrong])
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest():
+    with pytest.raises(RecipeError, match="Did you mean 'digits'"):
+        read_recipe("digit")
+    with pytest.raises(RecipeError, match="cannot be read"):
+        read_recipe("nowhere.toml")
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_recipe_of_the_package_can_be_read(name):
+    recipe = read_recipe(name)
+    assert recipe.about
+    assert len(recipe.seeds) >= 3
+    assert recipe.claims
+    for arm in recipe.arms:
+        assert isinstance(recipe.objectives(arm)[0].lesson(1), Lesson)
+
+
+def test_the_mnist_recipes_have_the_papers_settings():
+    for name in ("mnist", "mnist-mse", "mnist-label-smoothing", "mnist-large-margin"):
+        recipe = read_recipe(name)
+        train = recipe.train
+        assert recipe.seeds == (0, 1, 2, 3, 4)
+        assert (train.epochs, train.batch_size, train.lr, train.momentum) == (100, 256, 0.1, 0.9)
+        assert (train.milestones, train.gamma, train.weight_decay) == ((51, 65), 0.1, 0)
+
+
+def test_an_arm_may_begin_its_bonus_and_its_class_weights_late(tmp_path):
+    recipe = read(tmp_path, GOOD, ["arms.el.bonus_from_epoch=3", "arms.el.reweight_from_epoch=5"])
+    arm = recipe.arms["el"]
+    assert [arm.lesson(epoch).curve.name for epoch in (2, 3)] == ["cross_entropy", "conservative"]
+    assert [arm.lesson(epoch).weighted for epoch in (4, 5)] == [False, True]
+
+
+def test_what_a_run_depends_on_is_in_what_was_asked(tmp_path):
+    plain = read(tmp_path, GOOD).asked("el", 0)
+    assert read(tmp_path, GOOD, ["paper=elsewhere", "train.checkpoint_seconds=1"]).asked("el", 0) == plain
+    for change in ("train.lr=0.2", "arms.el.log_end=0.6", "options.validation=10", "model=resnet20"):
+        assert read(tmp_path, GOOD, [change]).asked("el", 0) != plain

@@ -1,0 +1,64 @@
+"""The commands around runs, as a user types them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from encouraging.cli import app
+
+QUICK = ["--set", "train.epochs=1", "--set", "train.milestones=[]", "--set", "train.schedule=constant", "--jobs", "1"]
+
+
+def call(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, list(words), env={"COLUMNS": "200"})
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_run_collect_and_results(tmp_path: Path):
+    out = str(tmp_path / "runs")
+    words = ["run", "digits", "--out", out, "--arm", "ce", "--arm", "el_1", "--seeds", "0,3", *QUICK]
+    printed = call(*words)
+    assert "4 runs" in printed
+    assert "el_1 beats ce" in printed
+    again = call(*words)
+    assert "4/4 el_1 seed 3" in again
+    assert "wrote 4 records" in call("collect", out, "-o", str(tmp_path / "results"))
+    call("results", str(tmp_path / "results"), "-o", str(tmp_path / "results.md"))
+    assert "## digits" in (tmp_path / "results.md").read_text()
+
+
+def test_another_recipe_in_the_same_place_fails_in_words(tmp_path: Path):
+    words = ["run", "digits", "--out", str(tmp_path), "--arm", "ce", "--seeds", "1", *QUICK]
+    call(*words)
+    assert "holds another run" in call(*words, "--set", "train.lr=0.01", code=1)
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["run", "digit"], "Did you mean 'digits'?"),
+    (["run", "digits", "--set", "train.epoch=2"], "train.epoch: unknown key. Did you mean 'epochs'?"),
+    (["run", "digits", "--arm", "xe"], "has the arms ce"),
+    (["run", "digits", "--device", "abacus"], "expected cpu, cuda or auto"),
+    (["results", "nowhere"], "expected a directory"),
+])
+def test_a_wrong_word_is_answered_and_ends_with_2(words: list[str], message: str):
+    assert message in " ".join(call(*words, code=2).split())
+
+
+def test_missing_data_is_named_file_by_file(tmp_path: Path):
+    printed = call("run", "mnist", "--data", str(tmp_path), "--out", str(tmp_path / "runs"), "--seeds", "1",
+                   "--jobs", "1", "--device", "cpu", code=2)
+    assert "MNIST/raw/train-images-idx3-ubyte.gz" in printed
+    assert "--download" in printed
+
+
+def test_list_and_doctor_say_what_there_is(tmp_path: Path):
+    listed = call("list", "--data", str(tmp_path))
+    for word in ("mnist-mse", "Table 5", "halted_focal", "cifar100", "missing", "lsoftmax_cnn"):
+        assert word in listed, word
+    advice = call("doctor", "--data", str(tmp_path))
+    for word in ("torch", "threads", "extra: sweep", "datasets in", "Triton"):
+        assert word in advice, word
