@@ -16,7 +16,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed  ## compare cross-entropy with encouraging loss on handwritten digits
-	$(BIN)/python examples/digits.py
+	$(BIN)/encouraging run digits
 
 test: lint  ## lint, types and every test
 	PYTHONPATH=tests $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)

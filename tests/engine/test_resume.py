@@ -161,7 +161,7 @@ def test_a_directory_of_another_run_is_refused_and_left_alone(tmp_path, unbroken
     shutil.copytree(unbroken, tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.name != "lock"}
     other = (RICH_PLAN[0].model_copy(update={"lr": 0.2}), RICH_PLAN[1])
-    with pytest.raises(RunError, match=r"holds another run: there train = .*left as it is"):
+    with pytest.raises(RunError, match=r"holds another run: there train.1.lr = 0.1, here 0.2.*left as it is"):
         execute(order(tmp_path / "run", plan=other))
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.name != "lock"}
 

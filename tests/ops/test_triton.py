@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from encouraging.ops.triton import Plan, hard_loss, loss_and_gradient_, use_plan
 from encouraging.ops.triton import compiled as operators
 
 pytestmark = [
+    pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="these tests run in Triton's interpreter "
+                       "(TRITON_INTERPRET=1); on a GPU run benchmarks/check_gpu.py"),
     # numpy, on which the interpreter runs, warns of the infinities that the kernels mean.
     pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
 ]

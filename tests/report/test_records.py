@@ -76,6 +76,15 @@ def test_the_page_puts_ours_beside_the_papers(runs):
     assert results_page(runs) == page
 
 
+def test_runs_with_other_settings_than_the_recipes_are_named(runs):
+    assert "Departures" not in results_page(runs)
+    path = runs / "mnist/el/seed0/config.json"
+    config = json.loads(path.read_text())
+    config["asked"]["train"][0]["precision"] = "bf16"
+    path.write_text(json.dumps(config))
+    assert "there train.1.precision = 'fp32', here 'bf16'" in results_page(runs)
+
+
 def test_the_terminal_shows_the_interval_and_the_verdict(runs):
     console = Console(record=True, width=150)
     print_table(console, read_recipe("mnist"), finals_of("mnist", read_records(runs)))

@@ -122,8 +122,15 @@ def difference(found: Mapping[str, Any], asked: Mapping[str, Any], path: str = "
 
 def _differences(found: Mapping[str, Any], asked: Mapping[str, Any], path: str) -> Iterator[str]:
     for key in sorted({*found, *asked}):
-        there, here = found.get(key, "absent"), asked.get(key, "absent")
+        there, here = _table(found.get(key, "absent")), _table(asked.get(key, "absent"))
         if isinstance(there, Mapping) and isinstance(here, Mapping):
             yield from _differences(there, here, f"{path}{key}.")
         elif there != here:
             yield f"there {path}{key} = {there!r}, here {here!r}"
+
+
+def _table(value: Any) -> Any:
+    """A list of tables (the stages) as a table by number, so that the key inside it is named."""
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        return {str(number): item for number, item in enumerate(value, 1)}
+    return value

@@ -87,6 +87,9 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
 def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Curve, bias: Tensor | None,
                        class_weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float,
                        chunk_bytes: int | None, accumulate: str, impl: str) -> Tensor:
+    for name, given in (("hidden", hidden), ("weight", weight), ("target", target)):
+        if not isinstance(given, Tensor):
+            raise DtypeError(f"{name} is a {type(given).__name__}: expected a tensor.")
     dtype = _logits_dtype(hidden, weight, bias)
     classes, lead = weight.shape[0], hidden.shape[:-1]
     if hidden.ndim == 0 or weight.ndim != 2 or hidden.shape[-1] != weight.shape[1]:
@@ -103,6 +106,8 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
         raise ArgumentError(f"chunk_bytes={chunk_bytes}: expected a positive number of bytes, or None.")
     rows = hidden.reshape(-1, hidden.shape[-1])
     labels = target.reshape(-1) if target.shape == lead else target.reshape(-1, classes)
+    if labels.dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        labels = labels.long()  # before any comparison: in uint8 the ignore_index -100 is the label 156
     # Stands for the logits wherever only their shape, type and device matter: one number, however large.
     logits = hidden.detach().new_zeros((), dtype=dtype).expand(rows.shape[0], classes)
     soft = as_rows(logits, labels).soft

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..engine.record import difference
 from ..recipes import Recipe, names, read_recipe
 from .claims import arm_rows, claim_rows, finals_of, metrics_of
 from .records import Record, read_records
@@ -51,7 +52,7 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
         lines += _row([f"{claim.arm} beats {claim.beats} on {claim.metric}", theirs, signed(found.mean),
                        interval(found.low, found.high), number(found.p_permutation, 3), str(found.n),
                        f"**{found.verdict}**"])
-    return "\n".join([*lines, "", _cost(mine), ""])
+    return "\n".join([*lines, "", _cost(mine), *_departures(recipe, mine), ""])
 
 
 def _cost(records: list[Record]) -> str:
@@ -63,6 +64,13 @@ def _cost(records: list[Record]) -> str:
     return (f"{', '.join(devices)}; {', '.join(versions)}; {first['epochs']} epochs of "
             f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. Runs that shared the card "
             "took longer than one alone.")
+
+
+def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
+    """Where runs were made with other settings than the recipe's, the page says so."""
+    found = {difference(recipe.asked(arm, seed), record.asked) for record in records
+             for _, arm, seed in [record.place] if arm in recipe.arms and recipe.asked(arm, seed) != record.asked}
+    return [f"Departures from the recipe (there) in these runs (here): {words}." for words in sorted(found)]
 
 
 def _mean(values: Iterable[float | None], digits: int = 2) -> str:
