@@ -176,10 +176,11 @@ def _reduce(rows: Tensor, target: Tensor, weight: Tensor | None, ignore_index: i
         return rows
     if reduction == "sum":
         return rows.sum()
-    known = target.reshape(-1) != ignore_index
+    labels = target.reshape(-1).long()  # before the comparison: in uint8, -100 is the label 156
+    known = labels != ignore_index
     if weight is None:
         return rows.sum() / known.sum()
-    labels = target.reshape(-1).long().clamp(0, weight.shape[0] - 1)
+    labels = labels.clamp(0, weight.shape[0] - 1)
     return rows.sum() / torch.where(known, weight.detach().float()[labels], 0.0).sum()
 
 

@@ -39,7 +39,7 @@ def by_products_of(logits: Tensor, target: Tensor, ignore_index: int) -> ByProdu
     """The same in plain operations, for graphs that a compiler sees."""
     logits = logits.detach().float()
     logits = logits if logits.ndim == 2 else logits.movedim(1, -1).flatten(0, 1)
-    label = target.reshape(-1)
+    label = target.reshape(-1).long()
     known = (label != ignore_index) & (label >= 0) & (label < logits.shape[1])
     lse = logits.logsumexp(-1)
     own = logits.gather(-1, torch.where(known, label, 0).long()[:, None])[:, 0]
