@@ -102,7 +102,7 @@ def chances(z, top, mass):
     p, q = own * over, others * over
     excess = log1p_of_any(tl.where(leads, others, (mass - 1.0) + x))
     surprise = tl.where(leads, excess, (excess - rest) - ahead)
-    log_share = -tl.where(leads, (excess + rest) + ahead, excess)
+    log_share = tl.where(mass == 0.0, -INF, -tl.where(leads, (excess + rest) + ahead, excess))
     share = tl.where(mass == 0.0, 0.0, tl.where(leads, x, 1.0) * over)
     ratio = tl.where(own < others, own / others, others / own)
     log_q = -log1p(ratio) - tl.where(gap > 0, gap, 0.0)

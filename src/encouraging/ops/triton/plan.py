@@ -9,11 +9,8 @@ from functools import lru_cache
 
 import torch
 
-# A multiprocessor of the Hopper generation has 256 KiB of registers and 227 KiB of shared memory. A row of 32768
-# classes takes 128 KiB of registers in float32, and stays there between its sums and its gradient. A row of 128256
-# classes takes 250 KiB even in bfloat16, so it cannot stay on one multiprocessor, and Triton does not reduce across the
-# multiprocessors of a cluster: longer rows are read twice, the second time from the level-2 cache as far as it holds.
-LONGEST_WHOLE_ROW = 32768
+# The cuts below are those that were fastest on an H200 (docs/performance.md). A row that stays in registers between its
+# sums and its gradient is read once; a longer one twice, the second time from the level-2 cache as far as it holds.
 
 
 @dataclass(frozen=True)
@@ -48,12 +45,18 @@ def plan(rows: int, classes: int, dtype: torch.dtype, smooth: bool = False) -> P
 @lru_cache(maxsize=1024)
 def _plan(classes: int, smooth: bool) -> Plan:
     block = max(16, 1 << (classes - 1).bit_length())
-    # Smoothing keeps two numbers of every class at hand, for which the registers are too few from 16384 classes on.
-    if block > LONGEST_WHOLE_ROW or (smooth and block >= LONGEST_WHOLE_ROW // 2):
-        return Plan(rows=1, block=4096 if smooth else 8192, warps=8, streamed=True, per_processor=2)
+    # Smoothing needs more registers an element: its rows stay on chip up to 8192 classes, the plain ones up to 16384.
+    if block > (8192 if smooth else 16384):
+        if smooth:
+            cut = (4096, 4, 8) if classes <= 65536 else (16384, 32, 1)
+        else:
+            cut = (8192, 8, 4) if classes <= 65536 else (8192, 16, 2)
+        return Plan(rows=1, block=cut[0], warps=cut[1], streamed=True, per_processor=cut[2])
     if block >= 2048:
-        return Plan(rows=1, block=block, warps=min(32, block // 512), skip=False)
-    return Plan(rows=max(1, 2048 // block), block=block, warps=4)
+        return Plan(rows=1, block=block, warps=8 if block > 8192 else 4)
+    if block == 1024:
+        return Plan(rows=1, block=block, warps=2 if smooth else 4, skip=False)
+    return Plan(rows=512 // block, block=block, warps=1)
 
 
 def later_plan(rows: int, classes: int) -> tuple[int, int]:

@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 
 from .curves import LIKE_CROSS_ENTROPY, LIKE_NORMAL, chances, curve_at, curve_of_rival
-from .maths import shifted
+from .maths import inverse_of, shifted
 
 
 @triton.jit
@@ -68,14 +68,13 @@ def tail_sums(count, total, product, inverse, share, log_share, top, TAIL: tl.co
 
 
 @triton.jit
-def smooth_row(z_pivot, z_y, top, mass, values, pulls, own, own_of_label, label_weight, is_label,
-               k0, k1, k2, k3, KIND: tl.constexpr, HALF: tl.constexpr):
+def smooth_row(gap, p, q, surprise, log_q, share, log_share, z_y, top, mass, values, pulls, own, own_of_label,
+               label_weight, is_label, k0, k1, k2, k3, KIND: tl.constexpr, HALF: tl.constexpr):
     """Loss, factor, the pivot's gradient and the label's, from the weighted sums over the pivot's rivals.
 
     ``own`` is the pivot's weight as one class of many, ``own_of_label`` the label's, and ``label_weight`` what the
     label has on top of that.
     """
-    gap, p, q, surprise, log_q, share, log_share = chances(z_pivot, top, mass)
     value, pull = curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND)
     t = shifted(z_y, top, HALF)
     y_value, y_pull = curve_of_rival(t, share, log_share, k0, k1, k2, k3, KIND)
@@ -100,7 +99,7 @@ def gradient(z, top, factor, share, log_share, base, k0, k1, k2, k3, KIND: tl.co
         if TAIL == LIKE_CROSS_ENTROPY:
             slope -= base
         elif TAIL == LIKE_NORMAL:
-            slope -= base / (1.0 - e * share)
+            slope -= base * inverse_of(1.0 - e * share)
         else:
             value, pull = curve_of_rival(t, share, log_share, k0, k1, k2, k3, KIND)
             slope -= base * pull

@@ -161,8 +161,8 @@ def stream_kernel(
                 values, pulls = _stream_sums(row, weight, pivot, base, top, share, log_share, n_read, stride_class,
                                              k0, k1, k2, k3, KIND, BLOCK, VECTOR, STAGES, WEIGHTED, HALF)
             row_loss, factor, at_pivot, at_label = smooth_row(
-                z_pivot, z_y, top, mass, values, pulls, own, own_of_label, label_weight, pivot == y,
-                k0, k1, k2, k3, KIND, HALF)
+                gap, p, q, surprise, log_q, share, log_share, z_y, top, mass, values, pulls, own, own_of_label,
+                label_weight, pivot == y, k0, k1, k2, k3, KIND, HALF)
         else:
             row_loss, factor, at_pivot = plain_row(z_y, top, mass, w, k0, k1, k2, k3, KIND)
             share, log_share, at_label, base = mass, mass, at_pivot, mass

@@ -4,13 +4,19 @@ import triton
 import triton.language as tl
 
 from .curves import LIKE_ITSELF, chances, curve_of_rival
-from .maths import INF, LOWEST, log, row_start, shifted
+from .maths import INF, LOWEST, inverse_of, log, row_start, shifted
 from .rows import gradient, logsumexp_with, plain_row, read_label, smooth_row, tail_sums
 
 
+# Two reductions at once: each alone would wait for all warps of the row.
 @triton.jit
-def _times(a, b):
-    return a * b
+def _sums(left_a, right_a, left_b, right_b):
+    return left_a + left_b, right_a + right_b
+
+
+@triton.jit
+def _product_and_sum(left_a, right_a, left_b, right_b):
+    return left_a * left_b, right_a + right_b
 
 
 @triton.jit
@@ -75,10 +81,11 @@ def whole_kernel(
         z_y = tl.load(logits + at_y, mask=taught, other=-INF).to(tl.float32)
         pivot = y
         rest = _without(z, o_c, pivot)
-        top, mass = _mass(rest, HALF)
 
         if SMOOTH:
-            total = tl.sum(tl.where((o_c < n_classes) & (o_c != y[:, None]), rest, 0.0), axis=1)
+            top = tl.maximum(tl.max(rest, axis=1), LOWEST)
+            b_rest = tl.where((o_c < n_classes) & (o_c != y[:, None]), rest, 0.0)
+            mass, total = tl.reduce((tl.exp2(shifted(rest, top[:, None], HALF)), b_rest), 1, _sums)
             base_row = tl.where(taught, smoothing / n_classes, 0.0)
             label_weight = (1.0 - smoothing) * w
             z_pivot = z_y
@@ -90,8 +97,6 @@ def whole_kernel(
                 total += tl.where(mistaken, z_y - z_pivot, 0.0)
                 top, mass = _mass(_swap(rest, o_c, y, z_y, pivot), HALF)
                 gap, p, q, surprise, log_q, share, log_share = chances(z_pivot, top, mass)
-            # Made again rather than carried through the branch: a tile of registers is dearer than its arithmetic.
-            rest = _swap(rest, o_c, y, z_y, pivot)
             own, own_of_label = base_row, base_row
             if WEIGHTED:
                 base = base_row[:, None] * tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
@@ -100,22 +105,31 @@ def whole_kernel(
             else:
                 base = base_row[:, None]
             if WEIGHTED or TAIL == LIKE_ITSELF:
+                # Made again rather than carried through the branch: a tile of registers is dearer than its arithmetic.
+                rest = _swap(rest, o_c, y, z_y, pivot)
                 b_value, b_pull = curve_of_rival(shifted(rest, top[:, None], HALF), share[:, None],
                                                  log_share[:, None], k0, k1, k2, k3, KIND)
                 m_rival = (o_c < n_classes) & (o_c != pivot[:, None])
                 values = tl.sum(tl.where(m_rival, base * b_value, 0.0), axis=1)
                 pulls = tl.sum(tl.where(m_rival, base * b_pull, 0.0), axis=1)
             else:
-                b_q = 1.0 - tl.exp2(shifted(rest, top[:, None], HALF)) * share[:, None]  # 1 for columns that are none
-                product = log(tl.reduce(b_q, 1, _times))
-                inverse = tl.sum(1.0 / b_q, axis=1) - (BLOCK + 1.0 - n_classes)
-                values, pulls = tail_sums(n_classes - 1.0, total, product, inverse, share, log_share, top, TAIL)
+                # 1 for columns that are none, for the pivot and for the label, which has a factor of its own where it
+                # is a rival: cheaper than putting it back into the tile.
+                b_q = 1.0 - tl.exp2(shifted(rest, top[:, None], HALF)) * share[:, None]
+                b_inverse = tl.where(o_c == pivot[:, None], 1.0, inverse_of(b_q))
+                b_q = tl.where(o_c == pivot[:, None], 1.0, b_q)
+                q_y = tl.where(pivot == y, 1.0, 1.0 - tl.exp2(shifted(z_y, top, HALF)) * share)
+                product, inverse = tl.reduce((b_q, b_inverse), 1, _product_and_sum)
+                inverse = (inverse - (BLOCK + 2.0 - n_classes)) + inverse_of(q_y)
+                values, pulls = tail_sums(n_classes - 1.0, total, log(product * q_y), inverse, share, log_share, top,
+                                          TAIL)
                 values *= base_row
                 pulls *= base_row
             row_loss, factor, at_pivot, at_label = smooth_row(
-                z_pivot, z_y, top, mass, values, pulls, own, own_of_label, label_weight, pivot == y,
-                k0, k1, k2, k3, KIND, HALF)
+                gap, p, q, surprise, log_q, share, log_share, z_y, top, mass, values, pulls, own, own_of_label,
+                label_weight, pivot == y, k0, k1, k2, k3, KIND, HALF)
         else:
+            top, mass = _mass(rest, HALF)
             row_loss, factor, at_pivot = plain_row(z_y, top, mass, w, k0, k1, k2, k3, KIND)
             share, log_share, at_label, base = mass, mass, at_pivot, mass[:, None]
 

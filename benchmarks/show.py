@@ -1,0 +1,80 @@
+"""Put a record of ``encouraging bench`` into the documentation: a plot, and tables between two markers.
+
+    python benchmarks/show.py results/bench/h200.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+
+PAGE = Path("docs/performance.md")
+PLOT = Path("docs/images/bench.svg")
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+COLOURS = {"ours": "#0072B2", "torch": "#999999", "torch.compile": "#666666", "Liger": "#E69F00",
+           "published": "#D55E00"}
+
+
+def colour(name: str) -> str:
+    return next((shade for start, shade in reversed(COLOURS.items()) if name.startswith(start)), "#000000")
+
+
+def done(case: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, result) for name, result in case["results"].items() if "milliseconds" in result]
+
+
+def draw(cases: list[dict[str, Any]]) -> None:
+    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "encouraging", "font.size": 9})
+    figure, axes = plt.subplots(3, 3, figsize=(11, 8.5), constrained_layout=True)
+    for axis, case in zip(axes.flat, cases, strict=False):
+        bars = sorted(done(case), key=lambda item: -item[1]["milliseconds"])
+        axis.barh([name for name, _ in bars], [result["milliseconds"] for _, result in bars],
+                  color=[colour(name) for name, _ in bars])
+        axis.axvline(case["floor_milliseconds"], color="black", linewidth=1, linestyle="--")
+        axis.set_title(case["shape"] + (" (rows, width, classes)" if case["width"] else ""), fontsize=9)
+        axis.set_xlabel("ms; dashed: the floor")
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in list(axes.flat)[len(cases):]:
+        axis.remove()
+    figure.savefig(PLOT, metadata={"Date": None})
+
+
+def table(cases: list[dict[str, Any]]) -> str:
+    lines = ["| case | loss | ms | of the floor | extra MiB | host ms |", "| --- | --- | --- | --- | --- | --- |"]
+    for case in cases:
+        for name, result in sorted(done(case), key=lambda item: item[1]["milliseconds"]):
+            lines.append(f"| {case['shape']} | {name} | {result['milliseconds']:.3f} | "
+                         f"{result['share_of_floor']:.0%} | {result['extra_mib']:.0f} | "
+                         f"{result['host_milliseconds']:.2f} |")
+        for name, result in case["results"].items():
+            if "failed" in result:
+                lines.append(f"| {case['shape']} | {name} | failed: {result['failed'][:60]} | | | |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    source = Path(sys.argv[1])
+    record = json.loads(source.read_text())
+    losses = [case for case in record["cases"] if not case["width"]]
+    layers = [case for case in record["cases"] if case["width"]]
+    draw(losses + layers)
+    versions = ", ".join(f"{name} {record[name]}" for name in ("torch", "triton", "liger_kernel", "encouraging")
+                         if name in record)
+    text = "\n\n".join([
+        BEGIN, f"{record['device']}, {versions}, {record['date']}: `{source}`. Milliseconds are the GPU's for forward "
+        "and backward through autograd; *host* is what Python and torch spend on queueing that work, which overlaps "
+        "with it in training.", "![Forward and backward of every contender, in milliseconds](images/bench.svg)",
+        "### Losses on logits", table(losses), "### Output layer and loss together", table(layers), END])
+    page = PAGE.read_text()
+    PAGE.write_text(page[: page.index(BEGIN)] + text + page[page.index(END) + len(END):])
+
+
+if __name__ == "__main__":
+    main()
