@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -12,18 +11,12 @@ from typing import Any
 
 import torch
 
+from .. import __version__
 from ..errors import RunError
 
 
 def versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "torch": torch.__version__, "encouraging": package_version()}
-
-
-def package_version() -> str:
-    try:
-        return importlib.metadata.version("encouraging-loss")
-    except importlib.metadata.PackageNotFoundError:  # run from a checkout
-        return "unknown"
+    return {"python": platform.python_version(), "torch": torch.__version__, "encouraging": __version__}
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .. import curves
+from .. import __version__, curves
 from ..data import DATASETS, data_dir, missing
-from ..engine.environment import has, package_version
+from ..engine.environment import has
 from ..models import MODELS
 from ..recipes import names, read_recipe
 
@@ -53,7 +53,7 @@ def print_doctor(console: Console, data: str | None = None) -> None:
     import torch
 
     machine = _table("this machine", "what", "found", "what to do")
-    machine.add_row("encouraging", package_version(), "")
+    machine.add_row("encouraging", __version__, "")
     machine.add_row("torch", torch.__version__, "" if _recent(torch.__version__) else "install torch 2.11 or later")
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):

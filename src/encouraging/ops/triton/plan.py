@@ -55,7 +55,7 @@ def _plan(classes: int, smooth: bool) -> Plan:
     if block >= 2048:
         return Plan(rows=1, block=block, warps=8 if block > 8192 else 4)
     if block == 1024:
-        return Plan(rows=1, block=block, warps=2 if smooth else 4, skip=False)
+        return Plan(rows=1, block=block, warps=1 if smooth else 2, skip=smooth)
     return Plan(rows=512 // block, block=block, warps=1)
 
 
