@@ -32,14 +32,20 @@ def done(case: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def draw(cases: list[dict[str, Any]]) -> None:
     plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "encouraging", "font.size": 9})
-    figure, axes = plt.subplots(3, 3, figsize=(11, 8.5), constrained_layout=True)
+    figure, axes = plt.subplots(3, 3, figsize=(13, 9), constrained_layout=True)
     for axis, case in zip(axes.flat, cases, strict=False):
         bars = sorted(done(case), key=lambda item: -item[1]["milliseconds"])
-        axis.barh([name for name, _ in bars], [result["milliseconds"] for _, result in bars],
-                  color=[colour(name) for name, _ in bars])
+        times = [result["milliseconds"] for _, result in bars]
+        drawn = axis.barh([name for name, _ in bars], times, color=[colour(name) for name, _ in bars])
+        axis.bar_label(drawn, labels=[f" {time:.3g}" for time in times], fontsize=8)
         axis.axvline(case["floor_milliseconds"], color="black", linewidth=1, linestyle="--")
-        axis.set_title(case["shape"] + (" (rows, width, classes)" if case["width"] else ""), fontsize=9)
-        axis.set_xlabel("ms; dashed: the floor")
+        axis.set_title(case["shape"], fontsize=9)
+        axis.set_xlabel("milliseconds (dashed: the floor)")
+        if not case["width"]:  # from a copy's price to a hundred times that
+            axis.set_xscale("log")
+            axis.set_xlim(case["floor_milliseconds"] / 2, 3 * max(times))
+        else:
+            axis.set_xlim(0, 1.2 * max(times))
         axis.spines[["top", "right"]].set_visible(False)
     for axis in list(axes.flat)[len(cases):]:
         axis.remove()
