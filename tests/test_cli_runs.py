@@ -34,7 +34,7 @@ def test_run_collect_and_results(tmp_path: Path):
 def test_another_recipe_in_the_same_place_fails_in_words(tmp_path: Path):
     words = ["run", "digits", "--out", str(tmp_path), "--arm", "ce", "--seeds", "1", *QUICK]
     call(*words)
-    assert "holds another run" in call(*words, "--set", "train.lr=0.01", code=1)
+    assert "holds another run" in call(*words, "--set", "train.lr=0.01", code=2)
 
 
 @pytest.mark.parametrize(("words", "message"), [

@@ -12,6 +12,7 @@ from encouraging import (
     CurveLoss,
     EncouragingLoss,
     LDAMLoss,
+    LinearCurveLoss,
     LSoftmaxLinear,
     MirrorMSELoss,
     SigmoidCurveLoss,
@@ -20,6 +21,7 @@ from encouraging import (
     encouraging_loss,
     errors,
     focal_loss,
+    linear_curve_loss,
     mirror_mse_loss,
     sigmoid_curve_loss,
 )
@@ -280,3 +282,38 @@ def test_probabilities_are_taken_as_they_are_as_torchs():
     target = torch.tensor([[2.0, -0.5, 0.0]])
     z = torch.tensor([[0.3, 1.0, -1.0]])
     torch.testing.assert_close(curve_loss(z, target, CE), F.cross_entropy(z, target))
+
+
+def test_ldam_sees_the_logits_before_it_changes_them():
+    loss = LDAMLoss(torch.tensor([10, 20, 30]))
+    labels = torch.tensor([0, 1, 2, 0])
+    with pytest.raises(DtypeError, match="floating-point"):
+        loss(torch.zeros(4, 3, dtype=torch.long), labels)
+    with pytest.raises(ShapeError, match="one an example"):
+        loss(torch.zeros(4, 3), labels[:, None])
+    for scale in (0.0, -30.0, float("nan")):
+        with pytest.raises(ArgumentError, match="scale"):
+            LDAMLoss(torch.tensor([10, 20, 30]), scale=scale)
+
+
+def test_devices_are_compared_before_anything_is_computed():
+    hidden, weight, labels = torch.zeros(4, 5), torch.zeros(3, 5, device="meta"), torch.tensor([0, 1, 2, 0])
+    with pytest.raises(ArgumentError, match="weight on meta"):
+        linear_curve_loss(hidden, weight, labels, curves.focal())
+    with pytest.raises(ArgumentError, match="pos_weight is on meta"):
+        sigmoid_curve_loss(hidden, hidden, curves.focal(), pos_weight=torch.ones(5, device="meta"))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_labels_of_wide_unsigned_types_are_labels(dtype):
+    logits, labels = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+    found = curve_loss(logits, labels.to(dtype), curves.normal())
+    assert torch.equal(found, curve_loss(logits, labels, curves.normal()))
+
+
+def test_modules_refuse_what_their_functions_would():
+    for make in (lambda: SigmoidCurveLoss(curves.focal(), alpha=3.0), lambda: MirrorMSELoss(link="x"),
+                 lambda: CurveLoss(curves.focal(), label_smoothing=2.0),
+                 lambda: LinearCurveLoss(5, 3, curves.focal(), chunk=1)):
+        with pytest.raises(ArgumentError):
+            make()

@@ -72,6 +72,7 @@ def run(shapes: Sequence[Shape] | None = None, out: Path | None = None, device: 
         print("No GPU is measured here: small shapes, the reference implementation, and no figures for memory.")
     record: dict[str, Any] = {**machine, "date": datetime.date.today().isoformat(), "cases": []}
     for shape in shapes or (GPU_SHAPES if device != "cpu" else CPU_SHAPES):
+        print(f"\nmeasuring {shape} ...", flush=True)
         case = _case(shape, device, seconds)
         record["cases"].append(case)
         _show(case)
@@ -268,7 +269,7 @@ def _product_time(shape: Shape, device: str, seconds: float) -> float:
 
 
 def _show(case: dict[str, Any]) -> None:
-    print(f"\n{case['shape']}: floor {case['floor_milliseconds']:.3f} ms")
+    print(f"{case['shape']}: floor {case['floor_milliseconds']:.3f} ms")
     for name, result in sorted(case["results"].items(), key=lambda item: item[1].get("milliseconds", math.inf)):
         if "failed" in result:
             print(f"  {name:38} failed: {result['failed']}")

@@ -10,16 +10,18 @@ from torch import Tensor
 from . import curves
 from .curves import Curve
 from .curves.curve import nll
-from .errors import ArgumentError, DtypeError
+from .errors import DtypeError
 from .links import class_gaps, sigmoid_gap
 from .ops import dispatch, reference
 from .ops.elementwise import curve_values
 from .ops.linear import linear_curve_loss
 from .targets import (
     as_rows,
+    check_alpha,
     check_arguments,
     check_factor,
     check_input,
+    check_link,
     check_presence,
     check_reduction,
     one_hot,
@@ -142,8 +144,7 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     check_presence(input, target)
     check_factor("weight", weight, input)
     check_factor("pos_weight", pos_weight, input)
-    if alpha is not None and not 0 <= alpha <= 1:
-        raise ArgumentError(f"alpha={alpha!r}: expected a number from 0 to 1, the weight of positives.")
+    check_alpha(alpha)
     dtype = reference.compute_dtype(input.dtype)
     logits = input.to(dtype)
     for_positives = 1.0 if pos_weight is None else pos_weight.to(dtype)
@@ -182,8 +183,7 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
     >>> mirror_mse_loss(torch.zeros(1, 2), torch.tensor([0]))  # |y - p| is a half everywhere
     tensor(0.)
     """
-    if link not in ("softmax", "sigmoid"):
-        raise ArgumentError(f"link={link!r}: expected 'softmax' or 'sigmoid'.")
+    check_link(link)
     check_reduction(reduction)
     rows = as_rows(input, target)
     logits = rows.logits.to(reference.compute_dtype(input.dtype))

@@ -98,9 +98,10 @@ def ldam_margins(class_counts: Tensor, max_margin: float = 0.5) -> Tensor:
     >>> ldam_margins(torch.tensor([1, 16]))
     tensor([0.5000, 0.2500])
     """
-    if class_counts.ndim != 1 or (host_can_look(class_counts) and bool((class_counts <= 0).any())):
+    bad = host_can_look(class_counts) and not bool(((class_counts > 0) & (class_counts < math.inf)).all())
+    if class_counts.ndim != 1 or not len(class_counts) or bad:
         raise ArgumentError("class_counts: expected one positive number of training examples a class.")
-    if not max_margin >= 0:
+    if not 0 <= max_margin < math.inf:
         raise ArgumentError(f"max_margin={max_margin!r}: expected a number of at least 0, the rarest class's margin.")
     margins = class_counts.to(torch.float32) ** -0.25
     return max_margin * margins / margins.max()

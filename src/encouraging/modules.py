@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import math
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from . import curves
 from .curves import Curve
-from .errors import DtypeError, ShapeError
+from .errors import ArgumentError, DtypeError, ShapeError
 from .losses import curve_loss, linear_curve_loss, mirror_mse_loss, sigmoid_curve_loss
 from .margins import ldam_margins, subtract_margin
-from .targets import check_reduction
+from .targets import as_rows, check_alpha, check_link, check_reduction, check_smoothing
+
+
+class Arguments(TypedDict, total=False):
+    """What every module over a softmax takes beside its curve."""
+
+    weight: Tensor | None
+    ignore_index: int
+    reduction: str
+    label_smoothing: float
+    match_norm: bool
+    impl: str
 
 
 class CurveLoss(nn.CrossEntropyLoss):
@@ -37,6 +50,7 @@ class CurveLoss(nn.CrossEntropyLoss):
         if not isinstance(curve, Curve):
             raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.focal(2.0).")
         check_reduction(reduction)
+        check_smoothing(label_smoothing)
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction,
                          label_smoothing=label_smoothing)
         self.curve, self.match_norm, self.impl = curve, match_norm, impl
@@ -73,7 +87,7 @@ class EncouragingLoss(_NamedCurveLoss):
     EncouragingLoss(log_end=1.0, eps=1e-05)
     """
 
-    def __init__(self, *, log_end: float = 0.75, eps: float = 1e-5, **arguments: Any) -> None:
+    def __init__(self, *, log_end: float = 0.75, eps: float = 1e-5, **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.encouraging(log_end, eps), **arguments)
         self.log_end, self.eps = log_end, eps
 
@@ -89,21 +103,21 @@ class FocalLoss(_NamedCurveLoss):
     FocalLoss(gamma=1.0)
     """
 
-    def __init__(self, *, gamma: float = 2.0, **arguments: Any) -> None:
+    def __init__(self, *, gamma: float = 2.0, **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.focal(gamma), **arguments)
 
 
 class HaltedFocalLoss(_NamedCurveLoss):
     """:func:`halted_focal_loss` as a module."""
 
-    def __init__(self, *, gamma: float = 2.0, halt: float = 0.5, **arguments: Any) -> None:
+    def __init__(self, *, gamma: float = 2.0, halt: float = 0.5, **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.halted_focal(gamma, halt), **arguments)
 
 
 class PolyLoss(_NamedCurveLoss):
     """:func:`poly_loss` as a module."""
 
-    def __init__(self, *, epsilon: float = 1.0, **arguments: Any) -> None:
+    def __init__(self, *, epsilon: float = 1.0, **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.poly(epsilon), **arguments)
 
 
@@ -121,13 +135,16 @@ class LDAMLoss(CurveLoss):
     margins: Tensor
 
     def __init__(self, class_counts: Tensor, curve: Curve | None = None, *, max_margin: float = 0.5,
-                 scale: float = 30.0, **arguments: Any) -> None:
+                 scale: float = 30.0, **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.cross_entropy() if curve is None else curve, **arguments)
+        if not 0 < scale < math.inf:
+            raise ArgumentError(f"scale={scale!r}: expected a positive number, by which the logits are multiplied.")
         self.scale = scale
         self.register_buffer("margins", ldam_margins(torch.as_tensor(class_counts), max_margin))
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        if input.ndim != 2 or target.is_floating_point():
+        rows = as_rows(input, target)
+        if input.ndim != 2 or rows.soft:
             raise ShapeError(f"LDAM takes logits (N, C) with labels (N): got {tuple(input.shape)} with a target of "
                              f"{target.dtype} {tuple(target.shape)}.")
         if input.shape[-1] != len(self.margins):
@@ -154,6 +171,7 @@ class SigmoidCurveLoss(nn.Module):
         if not isinstance(curve, Curve):
             raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.focal(2.0).")
         check_reduction(reduction)
+        check_alpha(alpha)
         self.curve, self.reduction, self.alpha = curve, reduction, alpha
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
@@ -178,6 +196,7 @@ class MirrorMSELoss(nn.Module):
     def __init__(self, *, bonus: bool = True, link: str = "softmax", reduction: str = "mean") -> None:
         super().__init__()
         check_reduction(reduction)
+        check_link(link)
         self.bonus, self.link, self.reduction = bonus, link, reduction
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -209,6 +228,10 @@ class LinearCurveLoss(nn.Linear):
 
     def __init__(self, in_features: int, out_features: int, curve: Curve, *, bias: bool = False,
                  class_weight: Tensor | None = None, device: Any = None, dtype: Any = None, **arguments: Any) -> None:
+        if not isinstance(curve, Curve):
+            raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.conservative(0.75).")
+        for name in arguments.keys() - inspect.signature(linear_curve_loss).parameters.keys():
+            raise ArgumentError(f"{name}={arguments[name]!r}: linear_curve_loss has no such argument.")
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         self.curve, self.arguments = curve, arguments
         self.register_buffer("class_weight", class_weight)

@@ -13,6 +13,7 @@ from torch import Tensor
 from .errors import ArgumentError, DtypeError, ShapeError, TargetError
 
 REDUCTIONS = ("none", "mean", "sum")
+_WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch can store these and hardly anything else
 
 
 class Rows(NamedTuple):
@@ -33,6 +34,8 @@ def as_rows(input: Tensor, target: Tensor) -> Rows:
         raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of labels or of probabilities.")
     if target.device != input.device:
         raise ArgumentError(f"input is on {input.device} but target on {target.device}: move one of them.")
+    if target.dtype in _WIDE_UNSIGNED:
+        target = target.long()
     axis = 0 if input.ndim == 1 else 1
     classes = input.shape[axis]
     shape = input.shape[:axis] + input.shape[axis + 1:]
@@ -78,13 +81,30 @@ def check_reduction(reduction: str) -> None:
         raise ArgumentError(f"reduction={reduction!r}: expected 'none', 'mean' or 'sum'.")
 
 
+def check_smoothing(label_smoothing: float) -> None:
+    if not _is_share(label_smoothing):
+        raise ArgumentError(f"label_smoothing={label_smoothing!r}: expected a number from 0 to 1.")
+
+
+def check_alpha(alpha: float | None) -> None:
+    if alpha is not None and not _is_share(alpha):
+        raise ArgumentError(f"alpha={alpha!r}: expected a number from 0 to 1, the weight of positives.")
+
+
+def check_link(link: str) -> None:
+    if link not in ("softmax", "sigmoid"):
+        raise ArgumentError(f"link={link!r}: expected 'softmax' or 'sigmoid'.")
+
+
+def _is_share(number: object) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number <= 1
+
+
 def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduction: str,
                     label_smoothing: float) -> None:
     """Refuse arguments that do not fit the rows."""
     check_reduction(reduction)
-    number = isinstance(label_smoothing, int | float) and not isinstance(label_smoothing, bool)
-    if not number or not 0 <= label_smoothing <= 1:
-        raise ArgumentError(f"label_smoothing={label_smoothing!r}: expected a number from 0 to 1.")
+    check_smoothing(label_smoothing)
     if not isinstance(ignore_index, int):
         raise ArgumentError(f"ignore_index={ignore_index!r}: expected an integer, the label of rows to leave out.")
     if rows.soft and ignore_index >= 0:
@@ -144,8 +164,11 @@ def check_factor(name: str, factor: Tensor | None, input: Tensor) -> None:
     """Refuse what does not multiply the losses of these logits number by number."""
     if factor is None:
         return
-    if not isinstance(factor, Tensor):
-        raise DtypeError(f"{name} is a {type(factor).__name__}: expected a tensor that broadcasts to the input.")
+    if not isinstance(factor, Tensor) or factor.is_complex():
+        raise DtypeError(f"{name} is {getattr(factor, 'dtype', type(factor).__name__)}: expected a tensor of real "
+                         "numbers that broadcasts to the input.")
+    if factor.device != input.device:
+        raise ArgumentError(f"{name} is on {factor.device} but input on {input.device}: move one of them.")
     trailing = input.shape[input.ndim - factor.ndim:]
     if factor.ndim > input.ndim or any(n not in (1, size) for n, size in zip(factor.shape, trailing, strict=True)):
         raise ShapeError(f"{name} has shape {tuple(factor.shape)}: expected one that broadcasts to the input's, "

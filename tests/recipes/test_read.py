@@ -127,3 +127,9 @@ def test_what_a_run_depends_on_is_in_what_was_asked(tmp_path):
     assert read(tmp_path, GOOD, ["paper=elsewhere", "train.checkpoint_seconds=1"]).asked("el", 0) == plain
     for change in ("train.lr=0.2", "arms.el.log_end=0.6", "options.validation=10", "model=resnet20"):
         assert read(tmp_path, GOOD, [change]).asked("el", 0) != plain
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "", "a/b", ".hidden"])
+def test_a_name_that_is_no_folder_is_refused(name):
+    with pytest.raises(RecipeError, match="name"):
+        read_recipe("digits", [f'name="{name}"'])

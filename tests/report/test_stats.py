@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
@@ -19,9 +19,9 @@ values = st.lists(st.floats(-10, 10).map(lambda x: round(x, 2)), min_size=3, max
 @given(values)
 @settings(max_examples=50, deadline=None)
 def test_the_interval_is_scipys(differences):
+    assume(np.std(differences) > 1e-6)  # without a spread there is no interval
     found = compare(differences, [0.0] * len(differences))
-    low, high = scipy_stats.ttest_1samp(differences, 0).confidence_interval(0.95) if len(set(differences)) > 1 \
-        else (differences[0], differences[0])
+    low, high = scipy_stats.ttest_1samp(differences, 0).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((low, high), abs=1e-9)
 
 
@@ -89,3 +89,12 @@ def test_many_pairs_use_fixed_draws_close_to_the_exact_p():
 def test_mean_and_deviation():
     assert describe([1.0, 3.0]) == (2.0, pytest.approx(math.sqrt(2)))
     assert math.isnan(describe([1.0])[1])
+
+
+def test_differences_without_spread_decide_nothing_and_do_not_stand_in_the_way_of_others():
+    ours, theirs = [97.49, 97.49, 97.82], [97.65, 97.65, 97.98]  # one example each: the interval would have no width
+    alone = compare(ours, theirs)
+    assert alone.verdict == "undecided"
+    assert math.isnan(alone.low)
+    clear = ([1.0, 1.1, 0.9], [0.0, 0.0, 0.0], "higher")
+    assert [found.verdict for found in judge([(ours, theirs, "higher"), clear])] == ["undecided", "reproduced"]

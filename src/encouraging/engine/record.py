@@ -44,18 +44,24 @@ class RunDir:
     def open(self, asked: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
         """Start or continue the run that was asked for; another run's directory is refused. Returns the fingerprint."""
         mark = fingerprint(asked)
+        self.refuse_other(asked)
         path = self.path / "config.json"
-        if path.exists():
-            found = read_json(path)
-            if found.get("schema") != SCHEMA:
-                raise RunError(f"{path}: schema {found.get('schema')}, expected {SCHEMA}: it was written by another "
-                               "version. Choose another --out.")
-            if found.get("fingerprint") != mark:
-                raise RunError(f"{self.path} holds another run: {difference(found.get('asked', {}), asked)}. It is "
-                               "left as it is; choose another --out, or move it away.")
-        else:
+        if not path.exists():
             write_json(path, {"schema": SCHEMA, "fingerprint": mark, "asked": asked, "environment": environment})
         return mark
+
+    def refuse_other(self, asked: Mapping[str, Any]) -> None:
+        """Say so when the directory holds another run than the one that was asked for."""
+        path = self.path / "config.json"
+        if not path.exists():
+            return
+        found = read_json(path)
+        if found.get("schema") != SCHEMA:
+            raise RunError(f"{path}: schema {found.get('schema')}, expected {SCHEMA}: it was written by another "
+                           "version. Choose another --out.")
+        if found.get("fingerprint") != fingerprint(asked):
+            raise RunError(f"{self.path} holds another run: {difference(found.get('asked', {}), asked)}. It is "
+                           "left as it is; choose another --out, or move it away.")
 
     def config(self) -> dict[str, Any]:
         return read_json(self.path / "config.json")

@@ -87,14 +87,16 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
 def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Curve, bias: Tensor | None,
                        class_weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float,
                        chunk_bytes: int | None, accumulate: str, impl: str) -> Tensor:
-    for name, given in (("hidden", hidden), ("weight", weight), ("target", target)):
-        if not isinstance(given, Tensor):
+    for name, given in (("hidden", hidden), ("weight", weight), ("target", target), ("bias", bias)):
+        if not isinstance(given, Tensor) and not (given is None and name == "bias"):
             raise DtypeError(f"{name} is a {type(given).__name__}: expected a tensor.")
+        if given is not None and given.device != hidden.device:
+            raise ArgumentError(f"hidden is on {hidden.device} but {name} on {given.device}: move one of them.")
     dtype = _logits_dtype(hidden, weight, bias)
-    classes, lead = weight.shape[0], hidden.shape[:-1]
     if hidden.ndim == 0 or weight.ndim != 2 or hidden.shape[-1] != weight.shape[1]:
         raise ShapeError(f"hidden {tuple(hidden.shape)} and weight {tuple(weight.shape)} do not multiply: expected "
                          "(..., D) and (C, D).")
+    classes, lead = weight.shape[0], hidden.shape[:-1]
     if bias is not None and bias.shape != (classes,):
         raise ShapeError(f"bias of shape {tuple(bias.shape)}: expected ({classes},), one number a class.")
     if target.shape not in (lead, (*lead, classes)):
@@ -102,8 +104,8 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
                          f"classes: expected labels {tuple(lead)} or probabilities {(*lead, classes)}.")
     if accumulate not in ACCUMULATORS:
         raise ArgumentError(f"accumulate={accumulate!r}: expected 'float32' or 'weight'.")
-    if chunk_bytes is not None and chunk_bytes <= 0:
-        raise ArgumentError(f"chunk_bytes={chunk_bytes}: expected a positive number of bytes, or None.")
+    if chunk_bytes is not None and (not isinstance(chunk_bytes, int) or chunk_bytes <= 0):
+        raise ArgumentError(f"chunk_bytes={chunk_bytes!r}: expected a positive number of bytes, or None.")
     rows = hidden.reshape(-1, hidden.shape[-1])
     labels = target.reshape(-1) if target.shape == lead else target.reshape(-1, classes)
     if labels.dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):

@@ -37,7 +37,7 @@ class Stage(Frozen):
 class Recipe(Frozen):
     """A comparison: task, data, model, training, arms, seeds and claims."""
 
-    name: str
+    name: str = Field(pattern=r"^\w[\w.-]*$")  # it becomes a folder's name
     paper: str = ""
     about: str = ""
     task: str

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from ..data import absent, data_dir, download, missing
-from ..engine import sweep
+from ..engine import RunDir, sweep
 from ..engine.distributed import join, leave
 from ..engine.environment import choose_device
-from ..errors import DataError
+from ..errors import DataError, RecipeError
 from ..recipes import Recipe, read_recipe
 from ..recipes.grid import Job, cores, jobs_of, work
 from .claims import finals_of
@@ -37,6 +38,8 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         _check_data(recipe, data)
     grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(place), data=_absolute(data),
                    threads=threads, tracker=track)
+    for job in grid:
+        RunDir(job.folder).refuse_other(recipe.asked(job.arm, job.seed))
     world = join(place.type)
     if not world.leads:
         console = Console(quiet=True)
@@ -76,6 +79,8 @@ def _seeds(text: str) -> str:
     >>> _seeds("3"), _seeds("0,2,4")
     ('3', '[0,2,4]')
     """
+    if not re.fullmatch(r"[1-9]\d*|\d+(,\d+)*,?", text.replace(" ", "")) or text == "0":
+        raise RecipeError(f"--seeds {text}: expected how many (3), or which, with commas (0,2,4; one alone is 4,).")
     return f"[{text}]" if "," in text else text
 
 

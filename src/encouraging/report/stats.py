@@ -16,6 +16,7 @@ from scipy import stats
 ALPHA = 0.05
 MINIMUM = 3
 EXACT_UP_TO = 20
+SAME = 1e-9
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ def compare(ours: Sequence[float], theirs: Sequence[float], *, better: str = "hi
     dataset: such runs are not independent, and Nadeau and Bengio's correction widens the interval by
     ``sqrt(1/n + overlap)`` instead of ``sqrt(1/n)``.
 
+    Differences that are all the same have no spread from which an interval could be made: undecided.
+
     >>> compare([1.0, 2.0, 3.0], [0.9, 1.8, 2.7]).verdict
     'undecided'
     """
@@ -51,9 +54,11 @@ def compare(ours: Sequence[float], theirs: Sequence[float], *, better: str = "hi
     std = float(differences.std(ddof=1)) if n > 1 else math.nan
     if n < 2 or not np.isfinite(differences).all():
         return Comparison(n, mean, std, math.nan, math.nan, level, math.nan, math.nan)
+    if std <= SAME * max(1.0, abs(mean)):  # as few seeds of a counted metric may have it: no spread, so no interval
+        return Comparison(n, mean, 0.0, math.nan, math.nan, level, math.nan, permutation_p(differences))
     error = std * math.sqrt(1 / n + (overlap or 0.0))
     reach = float(stats.t.ppf((1 + level) / 2, n - 1)) * error
-    p_t = float(2 * stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else float(mean == 0)
+    p_t = float(2 * stats.t.sf(abs(mean) / error, n - 1))
     found = Comparison(n, mean, std, mean - reach, mean + reach, level, p_t, permutation_p(differences))
     return replace(found, verdict=_verdict(found))
 
