@@ -1,6 +1,6 @@
-"""Put a record of ``encouraging bench`` into the documentation: a plot, and tables between two markers.
+"""Put records of the benchmarks into the documentation: a plot, and tables between markers.
 
-    python benchmarks/show.py results/bench/h200.json
+    python benchmarks/show.py results/bench/h200.json results/bench/loss-cpu.json
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import matplotlib.pyplot as plt
 
 PAGE = Path("docs/performance.md")
 PLOT = Path("docs/images/bench.svg")
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 COLOURS = {"ours": "#0072B2", "torch": "#999999", "torch.compile": "#666666", "Liger": "#E69F00",
            "published": "#D55E00"}
 
@@ -65,6 +64,26 @@ def table(cases: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def cpu_table(source: Path) -> str:
+    record = json.loads(source.read_text())
+    machine = f"torch {record['torch']}, {record['threads']} threads, {record['capability']}, {record['date']}"
+    lines = [f"{machine}: `{source}`.", "",
+             "| rows x classes | EL / CE, time | most allowed | peak MiB, CE | peak MiB, EL |",
+             "| --- | --- | --- | --- | --- |"]
+    for case in record["cases"]:
+        theirs, ours = (case[f"{name}_peak_bytes"] / 2**20 for name in ("cross_entropy", "encouraging"))
+        lines.append(f"| {case['rows']} x {case['classes']} | {case['ratio']:.2f} | {case['limit']} | {theirs:.3g} | "
+                     f"{ours:.3g} |")
+    return "\n".join(lines)
+
+
+def put(name: str, text: str) -> None:
+    """Replace what stands between a pair of markers."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    page = PAGE.read_text()
+    PAGE.write_text(f"{page[: page.index(begin)]}{begin}\n\n{text}\n\n{page[page.index(end):]}")
+
+
 def main() -> None:
     source = Path(sys.argv[1])
     record = json.loads(source.read_text())
@@ -74,12 +93,12 @@ def main() -> None:
     versions = ", ".join(f"{name} {record[name]}" for name in ("torch", "triton", "liger_kernel", "encouraging")
                          if name in record)
     text = "\n\n".join([
-        BEGIN, f"{record['device']}, {versions}, {record['date']}: `{source}`. Milliseconds are the GPU's for forward "
+        f"{record['device']}, {versions}, {record['date']}: `{source}`. Milliseconds are the GPU's for forward "
         "and backward through autograd; *host* is what Python and torch spend on queueing that work, which overlaps "
         "with it in training.", "![Forward and backward of every contender, in milliseconds](images/bench.svg)",
-        "### Losses on logits", table(losses), "### Output layer and loss together", table(layers), END])
-    page = PAGE.read_text()
-    PAGE.write_text(page[: page.index(BEGIN)] + text + page[page.index(END) + len(END):])
+        "### Losses on logits", table(losses), "### Output layer and loss together", table(layers)])
+    put("bench", text)
+    put("cpu", cpu_table(Path(sys.argv[2])))
 
 
 if __name__ == "__main__":
