@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from encouraging.engine import Order, RunDir, Train, execute
+from encouraging.tasks import Conclusion
 from encouraging.tasks.draw import generator
 
 CPU = torch.device("cpu")
@@ -61,8 +62,9 @@ class Blobs:
         return {"accuracy": 100 * (logits.argmax(1) == self.y).double().mean().item(),
                 "test_loss": F.cross_entropy(logits, self.y).item()}
 
-    def conclude(self, model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        return {"extra": {"mean": model(self.x).mean().item()}}, {"logits": model(self.x), "labels": self.y}
+    def conclude(self, model: nn.Module) -> Conclusion:
+        return Conclusion({"extra": {"mean": model(self.x).mean().item()}},
+                          {"logits": model(self.x), "labels": self.y})
 
 
 class Words:
@@ -122,8 +124,8 @@ class Words:
         hits = sum(s and t for s, t in zip(said, true, strict=True))
         return {"f1": 2 * hits / max(1, sum(said) + sum(true))}
 
-    def conclude(self, model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        return {}, {}
+    def conclude(self, model: nn.Module) -> Conclusion:
+        return Conclusion({})
 
 
 RICH_PLAN = (

@@ -5,6 +5,6 @@ from .record import RunDir
 from .run import Order, execute
 from .settings import Train
 from .signals import Interrupted, Stopper
-from .task import Task
+from .task import Conclusion, Task
 
-__all__ = ["Interrupted", "Order", "RunDir", "Stopper", "Task", "Train", "execute", "load_weights"]
+__all__ = ["Conclusion", "Interrupted", "Order", "RunDir", "Stopper", "Task", "Train", "execute", "load_weights"]

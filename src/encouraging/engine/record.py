@@ -4,6 +4,7 @@
     metrics.jsonl        one line an epoch; no times, so that equal runs have equal files
     checkpoint-*         see checkpoint.py
     logits.safetensors   what the last epoch's model says about the test set, and the labels
+    diagnosis.json       margins, energies, calibration and the like, as the report draws them
     timing.json          device, memory, seconds, epochs, samples
     final.json           the numbers; written last, so a run that has it is done
 """
@@ -103,11 +104,14 @@ class RunDir:
         path = self.path / "metrics.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
-    def finish(self, final: Mapping[str, Any], timing: Mapping[str, Any], kept: Mapping[str, Tensor]) -> None:
+    def finish(self, final: Mapping[str, Any], timing: Mapping[str, Any], kept: Mapping[str, Tensor],
+               diagnosis: Mapping[str, Any] | None = None) -> None:
         """Everything else first; ``final.json`` last."""
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in kept.items()}
         if plain:
             write_whole(self.path / "logits.safetensors", safetensors.torch.save(plain))
+        if diagnosis is not None:
+            write_json(self.path / "diagnosis.json", dict(diagnosis))
         write_json(self.path / "timing.json", {"schema": SCHEMA, **timing})
         write_json(self.path / "final.json", {"schema": SCHEMA, **final})
 

@@ -82,9 +82,9 @@ def _work(order: Order, stop: Stopper) -> dict[str, Any]:
         trainer, final = train_in_stages(task, order.plan, hooks, found, seed=order.seed, world=world, device=device)
     if world.leads:
         with torch.no_grad():
-            more, kept = task.conclude(trainer.judged)
-        final |= {**more, "parameters": sum(param.numel() for param in trainer.model.parameters())}
-        run.finish(final, _timing(trainer, device, world), kept)
+            end = task.conclude(trainer.judged)
+        final |= {**end.numbers, "parameters": sum(param.numel() for param in trainer.model.parameters())}
+        run.finish(final, _timing(trainer, device, world), end.tensors, end.diagnosis)
     world.wait()
     return run.final()
 

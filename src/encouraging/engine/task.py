@@ -8,6 +8,20 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 
+class Conclusion(Protocol):
+    """What is measured once, on the last epoch's model: more numbers, tensors to keep (the test logits), and a
+    diagnosis, plain data from which the report draws."""
+
+    @property
+    def numbers(self) -> Mapping[str, Any]: ...
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]: ...
+
+    @property
+    def diagnosis(self) -> Mapping[str, Any] | None: ...
+
+
 class Task(Protocol):
     """Data, model, loss and metric of one arm and one seed.
 
@@ -39,8 +53,8 @@ class Task(Protocol):
         """The numbers of the whole evaluation sets, after an epoch; the model is in evaluation mode."""
         ...
 
-    def conclude(self, model: nn.Module) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
-        """What is measured once, on the last epoch's model: more numbers, and tensors to keep (the test logits)."""
+    def conclude(self, model: nn.Module) -> Conclusion:
+        """What is measured once, on the last epoch's model."""
         ...
 
     def head(self, model: nn.Module) -> nn.Module:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Record:
-    """One finished run: what was asked for, what came out, what it cost."""
+    """One finished run: what was asked for, what came out, what it cost, how it went, what its model knows."""
 
     asked: dict[str, Any]
     environment: dict[str, Any]
     final: dict[str, Any]
     timing: dict[str, Any]
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    diagnosis: dict[str, Any] | None = None
 
     @property
     def place(self) -> tuple[str, str, int]:
@@ -44,15 +46,18 @@ def _read(path: Path) -> Record | None:
     if path.name == "final.json" and (path.parent / "config.json").is_file():
         run = RunDir(path.parent)
         config = run.config()
-        return Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"))
-    if path.name in ("config.json", "timing.json") or path.name.startswith("checkpoint-"):
+        known = path.parent / "diagnosis.json"
+        return Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
+                      run.metrics(), read_json(known) if known.is_file() else None)
+    if path.name in ("config.json", "timing.json", "diagnosis.json") or path.name.startswith("checkpoint-"):
         return None
     content = read_json(path)
     if not {"asked", "environment", "final", "timing"} <= content.keys():
         return None
     if content.get("schema") != SCHEMA:
         raise RunError(f"{path}: schema {content.get('schema')}, expected {SCHEMA}.")
-    return Record(*(content[key] for key in ("asked", "environment", "final", "timing")))
+    return Record(content["asked"], content["environment"], content["final"], content["timing"],
+                  content.get("epochs", []), content.get("diagnosis"))
 
 
 def collect(runs: str | Path, out: str | Path) -> list[Path]:
@@ -63,6 +68,7 @@ def collect(runs: str | Path, out: str | Path) -> list[Path]:
         path = Path(out) / recipe / f"{arm}-seed{seed}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"schema": SCHEMA, "asked": record.asked, "environment": record.environment,
-                          "final": record.final, "timing": record.timing})
+                          "final": record.final, "timing": record.timing, "epochs": record.epochs,
+                          "diagnosis": record.diagnosis})
         written.append(path)
     return written

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import RecipeError
 from .objective import Lesson, Objective
-from .setting import Setting
+from .setting import Conclusion, Setting
 
 # Module and class, imported only when a recipe names them: some need libraries that are optional.
 TASKS = {"image": ("image", "ImageTask")}
@@ -44,4 +44,4 @@ def _module(kind: str) -> tuple[Any, Any]:
     return module, getattr(module, cls)
 
 
-__all__ = ["TASKS", "Lesson", "Objective", "Setting", "build_task", "check_task", "option_names"]
+__all__ = ["TASKS", "Conclusion", "Lesson", "Objective", "Setting", "build_task", "check_task", "option_names"]

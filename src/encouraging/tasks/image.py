@@ -10,12 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..curves import Curve
 from ..data import dataset, load
 from ..imbalance import effective_weights
+from ..metrics import Reader, read, summary
+from ..metrics.calibration import nll
+from ..metrics.teaching import usual
 from ..models import Classifier, build_model
 from .draw import generator
 from .objective import Lesson
-from .setting import Setting
+from .setting import Conclusion, Setting
 
 Batch = tuple[Tensor, ...]
 PAD = 4
@@ -123,19 +127,33 @@ class ImageTask:
         right, cost = torch.stack([right, F.cross_entropy(logits, labels).double()]).tolist()
         return {accuracy: 100 * right / len(labels), loss: cost}
 
-    def conclude(self, model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def conclude(self, model: nn.Module) -> Conclusion:
         model.eval()
         images, labels = self.test
         kept = {"logits": self.logits(model, images), "labels": labels}
+        reader = Reader(self.known.classes)
+        reader.update(kept["logits"], labels)
         for number, (name, outside) in enumerate(self.outside.items()):
-            kept["ood_logits" if number == 0 else f"ood_logits.{name}"] = self.logits(model, outside.to(self.device))
-        numbers: dict[str, Any] = self._judge(model, self.train, "train_accuracy", "train_ce")
-        test = self._judge(model, self.test, "accuracy", "test_loss")["accuracy"]
-        numbers["excess_risk"] = numbers["train_accuracy"] - test
-        rival = kept["logits"].scatter(1, labels[:, None], -torch.inf).amax(1)
-        margin = kept["logits"].gather(1, labels[:, None])[:, 0] - rival
-        numbers["margin"] = {"median": margin.median().item(), "mean": margin.mean().item()}
-        return numbers, kept
+            logits = self.logits(model, outside.to(self.device))
+            kept["ood_logits" if number == 0 else f"ood_logits.{name}"] = logits
+            reader.update_outside(logits, name)
+        taught = read(self.logits(model, self.train[0]), self.train[1])
+        found = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught)
+        numbers: dict[str, Any] = summary(found)
+        numbers["train_accuracy"] = 100 * float(taught.correct.double().mean())
+        numbers["train_ce"] = nll(taught)
+        numbers["excess_risk"] = numbers["train_accuracy"] - found["accuracy"]
+        return Conclusion(numbers, kept, found)
+
+    def _rare_counts(self) -> Tensor | None:
+        """Accuracy by shots is asked for where some classes are rarer than others."""
+        counts = torch.bincount(self.train[1], minlength=self.known.classes).cpu()
+        return counts if int(counts.min()) * 2 < int(counts.max()) else None
+
+    def _taught_curves(self) -> dict[str, Curve]:
+        """The arm's own loss beside the usual ones."""
+        own = self.lesson(1, 1_000_000).curve
+        return usual() | ({repr(own): own} if own is not None and own not in usual().values() else {})
 
     def head(self, model: nn.Module) -> nn.Module:
         assert isinstance(model, Classifier)

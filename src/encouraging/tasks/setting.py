@@ -1,4 +1,4 @@
-"""What a task is made from."""
+"""What a task is made from, and what it ends with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from .objective import Objective
 
@@ -34,3 +35,12 @@ class Setting:
     device: torch.device
     root: str | Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What is measured once, on the last epoch's model: more numbers, tensors to keep, and a diagnosis to draw."""
+
+    numbers: Mapping[str, Any]
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    diagnosis: Mapping[str, Any] | None = None

@@ -1,0 +1,41 @@
+"""What a classifier knows: margins, energies, calibration, strangers, rare classes, and who teaches it."""
+
+from .calibration import Reliability, ece, fit_temperature, reliability
+from .diagnosis import Reader, summary
+from .energy import conditional_energy, energy_profile, free_energy, minimum_energy, rival_energy, scores
+from .margin import margin
+from .ood import Detection, detection
+from .readings import Readings, Unlabelled, read, read_unlabelled
+from .shots import class_accuracy, shot_accuracy
+from .spread import LEVELS, mean_spread, shares, spread
+from .teaching import gradient_mass, teaching
+
+__all__ = [
+    "LEVELS",
+    "Detection",
+    "Reader",
+    "Readings",
+    "Reliability",
+    "Unlabelled",
+    "class_accuracy",
+    "conditional_energy",
+    "detection",
+    "ece",
+    "energy_profile",
+    "fit_temperature",
+    "free_energy",
+    "gradient_mass",
+    "margin",
+    "mean_spread",
+    "minimum_energy",
+    "read",
+    "read_unlabelled",
+    "reliability",
+    "rival_energy",
+    "scores",
+    "shares",
+    "shot_accuracy",
+    "spread",
+    "summary",
+    "teaching",
+]

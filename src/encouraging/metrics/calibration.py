@@ -1,0 +1,105 @@
+"""Calibration: is a model that says 90% right nine times out of ten?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import brentq
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..errors import ArgumentError
+from .readings import Readings, check, read
+
+BINS = 10
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Equal-width bins ``(low, high]`` of confidence: how many examples, sums of confidence and of right ones."""
+
+    count: np.ndarray
+    confidence: np.ndarray
+    right: np.ndarray
+
+    def __add__(self, other: Reliability) -> Reliability:
+        return Reliability(self.count + other.count, self.confidence + other.confidence, self.right + other.right)
+
+    @property
+    def ece(self) -> float:
+        """The expected calibration error: the mean distance between confidence and accuracy, weighed by the counts."""
+        total = self.count.sum()
+        return float(np.abs(self.confidence - self.right).sum() / total) if total else math.nan
+
+    @property
+    def mce(self) -> float:
+        """The largest distance in any bin that has examples."""
+        there = self.count > 0
+        distance = np.abs(self.confidence - self.right)[there] / self.count[there]
+        return float(distance.max()) if len(distance) else math.nan
+
+    def rows(self) -> list[dict[str, float | int]]:
+        """The bins for a table or a picture; empty ones have no confidence and no accuracy."""
+        width = 1 / len(self.count)
+        return [{"low": round(i * width, 12), "high": round((i + 1) * width, 12), "count": int(count)}
+                | ({"confidence": float(sure / count), "accuracy": float(right / count)} if count else {})
+                for i, (count, sure, right) in enumerate(zip(self.count, self.confidence, self.right, strict=True))]
+
+
+def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliability:
+    """Count examples into bins of confidence.
+
+    >>> round(reliability(torch.tensor([0.95, 0.85]), torch.tensor([True, False])).ece, 6)
+    0.45
+    """
+    if bins < 1:
+        raise ArgumentError(f"reliability(bins={bins}): expected one bin or more.")
+    sure = confidence.detach().double().cpu().numpy()
+    right = correct.detach().double().cpu().numpy()
+    inner = np.arange(1, bins) / bins
+    place = np.searchsorted(inner, sure, side="left")  # (low, high]: a confidence on an edge belongs below it
+    count, total, hits = (np.bincount(place, weights, minlength=bins) for weights in (None, sure, right))
+    return Reliability(count, total, hits)
+
+
+def ece(logits: Tensor, target: Tensor, bins: int = BINS) -> float:
+    """The expected calibration error of softmax probabilities."""
+    found = read(logits, target)
+    return reliability(found.confidence, found.correct, bins).ece
+
+
+def nll(readings: Readings) -> float:
+    """The mean negative log-likelihood, from the gap: exact where the probability has rounded to 1."""
+    return float(F.softplus(-readings.gap.double()).mean())
+
+
+def fit_temperature(logits: Tensor, target: Tensor) -> float:
+    """The temperature by which to divide logits so that their likelihood on held-out examples is best.
+
+    It never changes which class is chosen. Fit it on examples that the model was not trained on; judge it on others.
+
+    >>> logits = 50 * torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+    >>> round(fit_temperature(logits, torch.tensor([0, 0, 0, 1])), 2)  # right three times in four: log-odds 1.1
+    45.51
+    """
+    check(logits, target)
+    if not len(logits):
+        raise ArgumentError("fit_temperature: expected at least one example.")
+    values, label = logits.detach().double(), target.to(torch.int64)
+
+    chosen = values.gather(1, label[:, None]).mean()
+
+    def slope(log_temperature: float) -> float:
+        """Which way the likelihood rises: the logit that the model expects minus the label's."""
+        return float((torch.softmax(values / math.exp(log_temperature), 1) * values).nansum(1).mean() - chosen)
+
+    # Convex in 1/T, so the slope changes sign once. It does not at all where a model is perfect or worse than chance.
+    low, high = math.log(1e-3), math.log(1e4)
+    if slope(low) <= 0:
+        return math.exp(low)
+    if slope(high) >= 0:
+        return math.exp(high)
+    return math.exp(float(brentq(slope, low, high, xtol=1e-5)))

@@ -1,0 +1,68 @@
+r"""Energies: minus the logits, as energy-based models see them.
+
+A classifier with logits :math:`z` has the conditional energy :math:`E(y \mid x) = -z_y` and the free energy
+:math:`-\log \sum_y e^{z_y}`. Learning should make the energy low on the data, for the label, and high elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .readings import Readings, Unlabelled
+from .spread import spread
+
+
+def conditional_energy(logits: Tensor) -> Tensor:
+    """The energy of every class: minus its logit."""
+    return -logits
+
+
+def free_energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    r"""The energy of the example whatever its class, :math:`-T \log \sum_y e^{z_y / T}`.
+
+    >>> free_energy(torch.tensor([[0.0, 0.0]])).exp()
+    tensor([0.5000])
+    """
+    return -temperature * torch.logsumexp(logits / temperature, -1)
+
+
+def minimum_energy(logits: Tensor) -> Tensor:
+    """The lowest conditional energy, the paper's sign of an example from the training distribution."""
+    return -logits.amax(-1)
+
+
+def rival_energy(logits: Tensor, target: Tensor, *, zero_label: bool = False) -> Tensor:
+    """The lowest conditional energy among the classes that are not the label.
+
+    ``zero_label`` gives what the paper's tables hold: there the label's logit is set to 0 and not left out, so that a
+    rival never counts as higher than 0.
+
+    >>> logits, target = torch.tensor([[5.0, -1.0, -2.0]]), torch.tensor([0])
+    >>> rival_energy(logits, target).item(), rival_energy(logits, target, zero_label=True).item()
+    (1.0, -0.0)
+    """
+    return -logits.scatter(-1, target[..., None], 0.0 if zero_label else -torch.inf).amax(-1)
+
+
+def energy_profile(logits: Tensor, target: Tensor, of: int) -> Tensor:
+    """The mean conditional energy of every class over the examples of one: the paper's picture of the surface."""
+    return conditional_energy(logits[target == of]).double().mean(0)
+
+
+def energies(readings: Readings) -> dict[str, Any]:
+    """On the label, on its best rival (and in the paper's form), free, and the lowest of all classes."""
+    return {"label": spread(-readings.score), "rival": spread(-readings.rival),
+            "rival_zeroed": float(-readings.rival.clamp(min=0).double().mean()),
+            "free": spread(-readings.lse), "minimum": spread(-readings.top)}
+
+
+def scores(readings: Readings | Unlabelled) -> dict[str, Tensor]:
+    """How much an example looks like the training distribution, by three measures; more is more alike.
+
+    The maximum probability goes in as its log-odds. The order is the same, but it does not end where the probability
+    rounds to 1, which is where a model with large margins has most of its examples.
+    """
+    return {"max_probability": readings.odds, "min_energy": readings.top, "free_energy": readings.lse}

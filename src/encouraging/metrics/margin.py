@@ -1,0 +1,27 @@
+"""Margins: by how much the label beats its best rival."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .readings import Readings
+from .spread import median, spread
+
+
+def margin(logits: Tensor, target: Tensor) -> Tensor:
+    """The label's logit minus its best rival: positive exactly when the example is classified correctly.
+
+    >>> margin(torch.tensor([[3.0, 1.0], [0.0, 2.0]]), torch.tensor([0, 0]))
+    tensor([ 2., -2.])
+    """
+    rival = logits.scatter(-1, target[..., None], -torch.inf).amax(-1)
+    return logits.gather(-1, target[..., None])[..., 0] - rival
+
+
+def margins(readings: Readings) -> dict[str, Any]:
+    """Their distribution, and the share of examples that have none."""
+    found = spread(readings.margin)
+    return {**found, "median": median(found), "wrong": float((~readings.correct).double().mean())}

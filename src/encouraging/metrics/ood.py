@@ -1,0 +1,83 @@
+"""Out-of-distribution detection: do scores tell examples of the training distribution from others?
+
+Scores are any numbers, larger for examples that look familiar; only their order matters, so energies of any scale are
+judged rightly and ties cost what a coin toss would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from sklearn.metrics import roc_curve
+from torch import Tensor
+
+from ..errors import ArgumentError
+
+Positive = Literal["inside", "outside"]
+GRID = np.unique(np.concatenate([[0.0], np.geomspace(1e-4, 1, 81), np.linspace(0, 1, 41)]))
+
+
+@dataclass(frozen=True)
+class Detection:
+    """The whole trade-off: false and true positive rates at every threshold, and how many examples of each kind."""
+
+    fpr: np.ndarray
+    tpr: np.ndarray
+    positives: int
+    negatives: int
+
+    @property
+    def auroc(self) -> float:
+        """The chance that a positive example scores above a negative one, ties counted half."""
+        return float(np.trapezoid(self.tpr, self.fpr))
+
+    @property
+    def aupr(self) -> float:
+        """Average precision: precision at every threshold, weighed by the recall that it adds."""
+        found, false = self.tpr * self.positives, self.fpr * self.negatives
+        called = found + false
+        precision = np.divide(found, called, out=np.ones_like(found), where=called > 0)
+        return float((np.diff(self.tpr) * precision[1:]).sum())
+
+    def fpr_at(self, tpr: float = 0.95) -> float:
+        """The false positive rate at the first threshold that reaches this true positive rate."""
+        reached = self.tpr * self.positives >= tpr * self.positives - 1e-9
+        return float(self.fpr[np.argmax(reached)])
+
+    @property
+    def fpr95(self) -> float:
+        return self.fpr_at(0.95)
+
+    def points(self) -> dict[str, list[float]]:
+        """A curve of about a hundred points for drawing, dense at small false positive rates."""
+        last = np.searchsorted(self.fpr, GRID, side="right") - 1
+        return {"fpr": [float(f"{x:.6g}") for x in GRID], "tpr": [float(f"{x:.6g}") for x in self.tpr[last]]}
+
+
+def detection(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray, positive: Positive = "inside") -> Detection:
+    """The trade-off between two sets of scores. The paper takes examples of the training distribution as positive.
+
+    >>> import torch
+    >>> found = detection(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.5]))
+    >>> round(found.auroc, 3), found.fpr95
+    (0.833, 0.5)
+    """
+    if positive not in ("inside", "outside"):
+        raise ArgumentError(f"detection(positive={positive!r}): expected 'inside' or 'outside'.")
+    yes, no = (_numbers(values) for values in (inside, outside))
+    if positive == "outside":
+        yes, no = -no, -yes
+    truth = np.concatenate([np.ones(len(yes)), np.zeros(len(no))])
+    fpr, tpr, _ = roc_curve(truth, np.concatenate([yes, no]), drop_intermediate=False)
+    return Detection(fpr, tpr, len(yes), len(no))
+
+
+def _numbers(values: Tensor | np.ndarray) -> np.ndarray:
+    array = values.detach().double().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values, float)
+    if array.ndim != 1 or not len(array) or np.isnan(array).any():
+        raise ArgumentError(f"detection: expected two rows of numbers without NaN and not empty, got the shape "
+                            f"{array.shape}.")
+    # A masked class may leave an infinite score; its place in the order is all that counts.
+    return np.asarray(np.nan_to_num(array, posinf=np.finfo(float).max, neginf=np.finfo(float).min))

@@ -1,0 +1,43 @@
+"""Who teaches the model: how much of a loss's gradient comes from examples that are already classified well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from ..curves import Curve, conservative, cross_entropy, focal, normal
+
+SURE = (0.5, 0.9, 0.99)
+
+
+def usual() -> dict[str, Curve]:
+    """The losses that every diagnosis shows."""
+    return {"cross-entropy": cross_entropy(), "encouraging, LE 0.5": conservative(0.5),
+            "encouraging, LE 0.75": conservative(0.75), "encouraging, LE 1": normal(), "focal, gamma 2": focal(2.0)}
+
+
+def gradient_mass(gap: Tensor, curve: Curve, above: tuple[float, ...] = SURE) -> dict[str, float]:
+    r"""The share of the gradient on the logits that comes from examples whose label has a probability above each level.
+
+    An example's part is the sum of the absolute values of its gradient, which is twice its pull: the label is pulled as
+    hard as all its rivals together are pushed.
+
+    >>> import torch
+    >>> gap = torch.tensor([0.0, 5.0])  # p = 0.5 and 0.993
+    >>> {p: round(share, 2) for p, share in gradient_mass(gap, cross_entropy()).items()}
+    {'0.5': 0.01, '0.9': 0.01, '0.99': 0.01}
+    >>> gradient_mass(gap, normal())["0.9"]
+    0.5
+    """
+    gap = gap.double()
+    pull = curve.pull(gap).abs()
+    total, p = float(pull.sum()), gap.sigmoid()
+    return {f"{level:g}": float(pull[p > level].sum()) / total if total else 0.0 for level in above}
+
+
+def teaching(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[str, dict[str, float]]:
+    """The gradient mass of several losses, and beside it the share of the examples that are above each level."""
+    p = gap.double().sigmoid()
+    examples = {f"{level:g}": float((p > level).double().mean()) if len(p) else 0.0 for level in SURE}
+    return {"examples": examples} | {name: gradient_mass(gap, curve) for name, curve in (curves or usual()).items()}
