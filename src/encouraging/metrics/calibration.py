@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ShapeError
 from .readings import Readings, check, read
 
 BINS = 10
@@ -57,9 +57,16 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliab
     """
     if bins < 1:
         raise ArgumentError(f"reliability(bins={bins}): expected one bin or more.")
+    if confidence.shape != correct.shape or confidence.ndim != 1:
+        raise ShapeError(f"reliability: expected one confidence and one answer an example, got the shapes "
+                         f"{tuple(confidence.shape)} and {tuple(correct.shape)}.")
     sure = confidence.detach().double().cpu().numpy()
+    if not bool(((sure >= 0) & (sure <= 1)).all()):
+        row = int(np.argmin((sure >= 0) & (sure <= 1)))
+        raise ArgumentError(f"reliability: the confidence of row {row} is {sure[row]:g}, expected 0 to 1.")
     right = correct.detach().double().cpu().numpy()
-    inner = np.arange(1, bins) / bins
+    # Edges in the type of the confidence: as float32, 0.3 is a little above 0.3 and would miss the bin that it ends.
+    inner = (torch.arange(1, bins, dtype=torch.float64) / bins).to(confidence.dtype).double().numpy()
     place = np.searchsorted(inner, sure, side="left")  # (low, high]: a confidence on an edge belongs below it
     count, total, hits = (np.bincount(place, weights, minlength=bins) for weights in (None, sure, right))
     return Reliability(count, total, hits)

@@ -16,7 +16,7 @@ import torch.distributed
 from torch import Tensor
 
 from ..curves import Curve
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
 from .calibration import BINS, fit_temperature, nll, reliability
 from .energy import energies, scores
 from .margin import margins
@@ -29,7 +29,7 @@ from .teaching import teaching
 SCHEMA = 1
 KEPT_LOGITS = 1 << 22  # of whole rows, for the temperature: 16 MiB
 KEPT_ROWS = 50_000
-ALL_PROFILES = 32  # with more classes only one has its energy profile taken
+ALL_PROFILES = 32  # with more classes only one has its energy profile taken, the first if none is asked for
 LONGEST = 4096  # classes beyond which a list with a number a class is left out
 
 
@@ -43,29 +43,34 @@ class Reader:
     """
 
     def __init__(self, classes: int, *, profile: int | None = None, seed: int = 0) -> None:
+        if profile is not None and not 0 <= profile < classes:
+            raise ArgumentError(f"Reader(profile={profile}): expected a class, 0 to {classes - 1}.")
         self.classes = classes
         self.profile = profile
         self.parts: list[Readings] = []
         self.outside: dict[str, list[Unlabelled]] = {}
-        self.sums: dict[int, tuple[Tensor, int]] = {}
+        self.sums: dict[int, tuple[Tensor, Tensor, int]] = {}  # of finite logits, how many of them, examples
         self.random = torch.Generator().manual_seed(seed)
         self.sample = _Sample(max(2, min(KEPT_ROWS, KEPT_LOGITS // max(classes, 1))))
 
-    def update(self, logits: Tensor, target: Tensor) -> None:
-        """Examples with their labels."""
+    def update(self, logits: Tensor, target: Tensor, *, first: int = 0) -> None:
+        """Examples with their labels; ``first`` is the number of the first row in what errors say."""
         self._check(logits)
-        found = read(logits, target)
+        logits = logits.detach()
+        found = read(logits, target, first=first)
         if not len(found):
             return
         self.parts.append(Readings(*(getattr(found, name).cpu() for name in Readings.__dataclass_fields__)))
         self._add_profiles(logits, target)
         self.sample.add(torch.rand(len(logits), generator=self.random, dtype=torch.float64), logits, target)
 
-    def update_outside(self, logits: Tensor, name: str = "outside") -> None:
+    def update_outside(self, logits: Tensor, name: str = "outside", *, first: int = 0) -> None:
         """Examples from outside the training distribution, by the name of the set they come from."""
         self._check(logits)
-        found = read_unlabelled(logits)
-        self.outside.setdefault(name, []).append(Unlabelled(found.top.cpu(), found.others.cpu()))
+        found = read_unlabelled(logits, first=first)
+        if not len(found):
+            return
+        self.outside.setdefault(name, []).append(Unlabelled(found.top.cpu(), found.odds.cpu()))
 
     def merge(self, other: Self) -> Self:
         """Take in what another reader has seen."""
@@ -74,9 +79,8 @@ class Reader:
         self.parts += other.parts
         for name, parts in other.outside.items():
             self.outside.setdefault(name, []).extend(parts)
-        for label, (total, count) in other.sums.items():
-            before, so_far = self.sums.get(label, (torch.zeros_like(total), 0))
-            self.sums[label] = (before + total, so_far + count)
+        for label, sums in other.sums.items():
+            self._add_sums(label, *sums)
         self.sample.take(other.sample)
         return self
 
@@ -141,18 +145,23 @@ class Reader:
     def _add_profiles(self, logits: Tensor, target: Tensor) -> None:
         if self.classes > LONGEST:
             return
-        if self.classes > ALL_PROFILES and self.profile is None:
-            self.profile = int(target.mode().values)
-        wanted = range(self.classes) if self.classes <= ALL_PROFILES else [self.profile]
-        for label in wanted:
-            rows = logits[target == label]
-            if label is not None and len(rows):
-                total, count = self.sums.get(label, (torch.zeros(self.classes, dtype=torch.float64), 0))
-                self.sums[label] = (total + rows.double().sum(0).cpu(), count + len(rows))
+        for label in range(self.classes) if self.classes <= ALL_PROFILES else [self.profile or 0]:
+            rows = logits[target == label].double()
+            if len(rows):
+                there = rows.isfinite()
+                self._add_sums(label, rows.masked_fill_(~there, 0).sum(0).cpu(), there.sum(0).cpu(), len(rows))
+
+    def _add_sums(self, label: int, total: Tensor, there: Tensor, examples: int) -> None:
+        if label in self.sums:
+            before, so_far, count = self.sums[label]
+            total, there, examples = before + total, so_far + there, count + examples
+        self.sums[label] = (total, there, examples)
 
     def _profiles(self) -> dict[str, dict[str, Any]]:
-        return {str(label): {"examples": count, "energies": (-total / count).tolist()}
-                for label, (total, count) in sorted(self.sums.items())}
+        """A class that was masked out for all examples of a label has no energy there: None."""
+        return {str(label): {"examples": examples, "energies": [-z / n if n else None for z, n in
+                                                                zip(total.tolist(), there.tolist(), strict=True)]}
+                for label, (total, there, examples) in sorted(self.sums.items())}
 
 
 class _Sample:
@@ -161,29 +170,41 @@ class _Sample:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.rows: tuple[Tensor, Tensor, Tensor] | None = None  # random number, logits, label
+        self.parts: list[tuple[Tensor, Tensor, Tensor]] = []  # random number, logits, label
+        self.held = 0
+        self.below = math.inf  # no number above this one has a place any more
 
     def add(self, chance: Tensor, logits: Tensor, target: Tensor) -> None:
-        if self.rows is not None and len(self.rows[0]) >= self.size:
-            lucky = (chance < self.rows[0].max()).nonzero()[:, 0]
-            chance, logits, target = chance[lucky], logits[lucky.to(logits.device)], target[lucky.to(target.device)]
-        elif len(chance) > self.size:
+        lucky = (chance < self.below).nonzero()[:, 0]
+        if len(lucky) > self.size:
             lucky = chance.topk(self.size, largest=False).indices
-            chance, logits, target = chance[lucky], logits[lucky.to(logits.device)], target[lucky.to(target.device)]
-        new = (chance, logits.detach().float().cpu(), target.to(torch.int64).cpu())
-        both = new if self.rows is None else tuple(torch.cat(pair) for pair in zip(self.rows, new, strict=True))
-        keep = both[0].topk(min(self.size, len(both[0])), largest=False).indices
-        self.rows = (both[0][keep], both[1][keep], both[2][keep])
+        if not len(lucky):
+            return
+        self.parts.append((chance[lucky], logits.index_select(0, lucky.to(logits.device)).float().cpu(),
+                           target[lucky.to(target.device)].to(torch.int64).cpu()))
+        self.held += len(lucky)
+        if self.held >= 2 * self.size:  # not at every call: whole rows are copied
+            self.thin()
+
+    def thin(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The sample itself, in the order of the random numbers whatever the order in which the rows came."""
+        chance, logits, label = (torch.cat(column) for column in zip(*self.parts, strict=True))
+        keep = chance.topk(min(self.size, len(chance)), largest=False).indices
+        self.parts = [(chance[keep], logits[keep], label[keep])]
+        self.held = len(keep)
+        if self.held == self.size:
+            self.below = float(chance[keep[-1]])
+        return self.parts[0]
 
     def take(self, other: _Sample) -> None:
-        if other.rows is not None:
-            self.add(*other.rows)
+        for part in other.parts:
+            self.add(*part)
 
     def temperature(self, bins: int) -> dict[str, float | int] | None:
         """Fitted on one half, judged on the other."""
-        if self.rows is None or len(self.rows[0]) < 2:
+        if self.held < 2:
             return None
-        _, logits, label = self.rows
+        _, logits, label = self.thin()
         half = len(label) // 2
         value = fit_temperature(logits[:half], label[:half])
         before, after = (read(rest, label[half:]) for rest in (logits[half:], logits[half:] / value))

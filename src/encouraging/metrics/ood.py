@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from sklearn.metrics import roc_curve
 from torch import Tensor
 
 from ..errors import ArgumentError
@@ -69,8 +68,14 @@ def detection(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray, positiv
     yes, no = (_numbers(values) for values in (inside, outside))
     if positive == "outside":
         yes, no = -no, -yes
-    truth = np.concatenate([np.ones(len(yes)), np.zeros(len(no))])
-    fpr, tpr, _ = roc_curve(truth, np.concatenate([yes, no]), drop_intermediate=False)
+    values = np.concatenate([yes, no])
+    order = np.argsort(-values)
+    ranked = values[order]
+    # One point a distinct score, however many share it. Compared, never subtracted: an infinite score has its place.
+    ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
+    found = np.cumsum(order < len(yes))[ends]
+    false = ends + 1 - found
+    tpr, fpr = (np.concatenate([[0.0], count / count[-1]]) for count in (found, false))
     return Detection(fpr, tpr, len(yes), len(no))
 
 
@@ -78,6 +83,5 @@ def _numbers(values: Tensor | np.ndarray) -> np.ndarray:
     array = values.detach().double().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values, float)
     if array.ndim != 1 or not len(array) or np.isnan(array).any():
         raise ArgumentError(f"detection: expected two rows of numbers without NaN and not empty, got the shape "
-                            f"{array.shape}.")
-    # A masked class may leave an infinite score; its place in the order is all that counts.
-    return np.asarray(np.nan_to_num(array, posinf=np.finfo(float).max, neginf=np.finfo(float).min))
+                            f"{array.shape}" + (" with NaN." if np.isnan(array).any() else "."))
+    return array

@@ -1,0 +1,194 @@
+"""Arrays in files, read some rows at a time.
+
+Files are read, not mapped: what was read and left is nobody's memory. Nothing in them is ever run: pickled arrays are
+refused by their header.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from numpy.lib import format as npy
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ..errors import DataError
+
+BLOCK = 1 << 22  # numbers in a block
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+SAFETENSORS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "I8": "int8", "I16": "int16",
+               "I32": "int32", "I64": "int64", "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64"}
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array in a file, of which only the header has been read."""
+
+    where: str
+    shape: tuple[int, ...]
+    dtype: str
+    start: Callable[[], AbstractContextManager[IO[bytes]]]  # a stream that stands at the first number
+    swapped: bool = False  # the other order of bytes
+    fortran: bool = False  # column after column
+
+    @property
+    def width(self) -> int:
+        return int(getattr(torch, self.dtype).itemsize) * math.prod(self.shape[1:])
+
+    def whole(self) -> Tensor:
+        return next(self.blocks(self.shape[0]))
+
+    def blocks(self, rows: int | None = None) -> Iterator[Tensor]:
+        """Some rows at a time, the next ones being read meanwhile. A block is good until the next one is asked for."""
+        total = self.shape[0]
+        step = max(1, min(rows or BLOCK // max(1, math.prod(self.shape[1:])), total))
+        lengths = [min(step, total - first) for first in range(0, total, step)]
+        stores = [torch.empty(step * self.width, dtype=torch.uint8) for _ in lengths[:2]]
+        with words(self.where), self.start() as file, ThreadPoolExecutor(1) as reader:
+            begin = file.tell() if self.fortran else 0
+
+            def fetch(number: int) -> Tensor:
+                store = stores[number % 2][: lengths[number] * self.width]
+                if not self.fortran:
+                    return self._numbers(_fill(file, store), lengths[number])
+                width = self.width // self.shape[1]
+                for column, piece in enumerate(store.view(self.shape[1], -1)):
+                    file.seek(begin + (column * total + number * step) * width)
+                    _fill(file, piece)
+                return self._numbers(store, lengths[number])
+
+            coming = reader.submit(fetch, 0)
+            for number in range(len(lengths)):
+                block = coming.result()
+                if number + 1 < len(lengths):
+                    coming = reader.submit(fetch, number + 1)
+                yield block
+
+    def _numbers(self, store: Tensor, rows: int) -> Tensor:
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        if self.swapped:
+            store = store.view(-1, dtype.itemsize).flip(1).view(-1)
+        numbers = store.view(dtype)
+        return numbers.view(self.shape[1], rows).T if self.fortran else numbers.view(rows, *self.shape[1:])
+
+
+def in_folder(path: Path, keys: Collection[str]) -> dict[str, Array]:
+    """The ``.npy`` files of a folder. Only those whose name begins with one of the keys are looked into."""
+    files = (file for file in sorted(path.glob("*.npy")) if file.is_file())
+    return {file.stem: _npy(file) if _family(file.stem) in keys else _unread(f"{path}: {file.stem}") for file in files}
+
+
+def in_npz(path: Path, keys: Collection[str]) -> dict[str, Array]:
+    """Members are streamed, stored or deflated; only one in Fortran order has to be held whole."""
+    with words(str(path)), zipfile.ZipFile(path) as archive:
+        found = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        return {key: _member(path, archive, info, key) if _family(key) in keys else _unread(f"{path}: {key}")
+                for key, info in found.items()}
+
+
+def in_safetensors(path: Path) -> dict[str, Array]:
+    with words(str(path)):
+        with safe_open(path, "numpy"):  # the library judges header, offsets and length
+            pass
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header: dict[str, Any] = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    return {key: Array(f"{path}: {key}", tuple(entry["shape"]), SAFETENSORS.get(entry["dtype"], entry["dtype"]),
+                       partial(_from, path, 8 + length + entry["data_offsets"][0])) for key, entry in header.items()}
+
+
+@contextmanager
+def words(where: str) -> Iterator[None]:
+    """What goes wrong in a file is said with its name."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, SafetensorError, zipfile.BadZipFile,
+            zlib.error) as error:
+        raise DataError(f"{where}: cannot be read: {error}.") from error
+
+
+def _family(key: str) -> str:
+    return key.partition(".")[0]
+
+
+def _unread(where: str) -> Array:
+    return Array(where, (), "unknown", io.BytesIO)
+
+
+def _npy(path: Path) -> Array:
+    with words(str(path)), open(path, "rb") as file:
+        shape, dtype, swapped, fortran = _header(file)
+        begin, size = file.tell(), path.stat().st_size
+    return _sized(Array(str(path), shape, dtype, partial(_from, path, begin), swapped, fortran), size - begin)
+
+
+def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str) -> Array:
+    where = f"{path}: {key}"
+    with words(where), archive.open(info) as file:
+        shape, dtype, swapped, fortran = _header(file)
+        begin = file.tell()
+
+    @contextmanager
+    def start() -> Iterator[IO[bytes]]:
+        with zipfile.ZipFile(path) as again, again.open(info) as file:
+            file.read(begin)
+            yield io.BytesIO(file.read()) if fortran else file
+
+    return _sized(Array(where, shape, dtype, start, swapped, fortran), info.file_size - begin)
+
+
+@contextmanager
+def _from(path: Path, offset: int) -> Iterator[IO[bytes]]:
+    with open(path, "rb", buffering=0) as file:
+        file.seek(offset)
+        yield file
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], str, bool, bool]:
+    """Shape, type, whether bytes are swapped and whether columns come first; an array of objects is refused unread."""
+    version = npy.read_magic(file)
+    if version == (1, 0):
+        shape, fortran, dtype = npy.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, fortran, dtype = npy.read_array_header_2_0(file)
+    else:
+        raise ValueError(f"version {version} of the format, which is for named fields")
+    if dtype.hasobject:
+        raise ValueError("it holds pickled Python objects, which are never loaded; save plain numbers")
+    return shape, dtype.name, not dtype.isnative, bool(fortran) and len(shape) == 2
+
+
+def _sized(array: Array, size: int) -> Array:
+    """The header promises as many numbers as follow it."""
+    if array.dtype in FLOATS + INTEGERS and array.shape:
+        promised = array.shape[0] * array.width
+        if promised != size:
+            raise DataError(f"{array.where}: the header promises {promised} bytes {array.shape} of {array.dtype} and "
+                            f"{size} follow: the file is cut off or damaged.")
+    return array
+
+
+def _fill(file: IO[bytes], store: Tensor) -> Tensor:
+    view = memoryview(store.numpy())  # type: ignore[arg-type]
+    while len(view):
+        got = file.readinto(view)  # type: ignore[attr-defined]
+        if not got:
+            raise EOFError(f"{len(view)} bytes are missing at the end")
+        view = view[got:]
+    return store

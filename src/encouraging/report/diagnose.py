@@ -1,0 +1,179 @@
+"""``encouraging diagnose``: what any classifier knows, from a file of its logits."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ..data.logits import Logits, open_logits
+from ..engine.files import write_whole
+from ..errors import ArgumentError, DataError, TargetError
+from ..metrics import Reader
+
+WEAKEST = 3
+SCORES = {"max_probability": "maximum probability", "min_energy": "minimum energy", "free_energy": "free energy"}
+
+
+def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = None, profile: int | None = None,
+             names: Path | None = None, console: Console | None = None) -> list[Path]:
+    """Read the file once, print what it says, and write the page and the numbers; the paths of what was written."""
+    console = console or Console()
+    for target in filter(None, (out, json_out)):  # before minutes of reading, not after
+        if not target.parent.is_dir():
+            raise ArgumentError(f"{target}: there is no folder {target.parent}.")
+    source = open_logits(path)
+    called = None if names is None else read_names(names, source.classes)
+    found = read_through(source, profile, console)
+    if called:
+        found["class_names"] = called
+    console.print(overview(found, path.name))
+    notes = list(remarks(found, source))
+    for note in notes:
+        console.print(escape(note), highlight=False)
+    written = []
+    if json_out is not None:
+        write_whole(json_out, (json.dumps(_plain(found), indent=1, allow_nan=False) + "\n").encode())
+        written.append(json_out)
+    if out is not None:
+        from .page import diagnosis_page
+
+        write_whole(out, diagnosis_page(found, path.name, notes).encode())
+        written.append(out)
+    return written
+
+
+def read_through(source: Logits, profile: int | None = None, console: Console | None = None) -> dict[str, Any]:
+    """One pass over everything in the file, with a bar where a person watches."""
+    if profile is not None and not 0 <= profile < source.classes:
+        raise ArgumentError(f"--profile {profile}: expected a class of these logits, 0 to {source.classes - 1}.")
+    reader = Reader(source.classes, profile=profile)
+    bar = Progress(TextColumn("reading {task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f}%"),
+                   TimeRemainingColumn(), console=console, transient=True,
+                   disable=console is None or not console.is_terminal)
+    with bar:
+        task = bar.add_task("logits", total=source.examples)
+        for first, logits, labels in source.blocks():
+            with _in(source.logits.where):
+                reader.update(logits, labels, first=first)
+            bar.advance(task, len(labels))
+        for name, array in source.outside.items():
+            first, task = 0, bar.add_task(escape(name), total=array.shape[0])
+            for logits in array.blocks():
+                with _in(array.where):
+                    reader.update_outside(logits, name, first=first)
+                first += len(logits)
+                bar.advance(task, len(logits))
+    return reader.diagnosis(counts=source.counts)
+
+
+@contextmanager
+def _in(where: str) -> Iterator[None]:
+    try:
+        yield
+    except TargetError as error:
+        raise DataError(f"{where}: {error}") from error
+
+
+def read_names(path: Path, classes: int) -> list[str]:
+    """Class names, one a line."""
+    try:
+        names = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: expected a text file with a class name a line ({error}).") from error
+    if len(names) != classes:
+        raise DataError(f"{path}: expected {classes} lines, one a class, got {len(names)}.")
+    return names
+
+
+def overview(found: Mapping[str, Any], title: str) -> Table:
+    """What the model knows, in about ten lines."""
+    table = Table.grid(padding=(0, 2))
+    table.title = f"{escape(title)}: {found['examples']:,} examples, {found['classes']:,} classes"
+    table.title_justify = "left"
+    for subject, words in lines(found):
+        table.add_row(f"[bold]{subject}[/]", escape(words))
+    return table
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A subject and what is to be said about it."""
+    yield "accuracy", f"{found['accuracy']:.2f}%, negative log-likelihood {found['nll']:.4g}" + _weakest(found)
+    yield "calibration", _calibration(found)
+    margin, energy = found["margin"], found["energy"]
+    yield "margin", (f"median {margin['median']:.4g}, mean {margin['mean']:.4g}; {100 * margin['wrong']:.2f}% are "
+                     "misclassified and have none")
+    yield "energy", (f"{energy['label']['mean']:.4g} on the label, {energy['rival']['mean']:.4g} on its best rival, "
+                     f"free {energy['free']['mean']:.4g} (means; lower is surer)")
+    for name, outside in found.get("ood", {}).items():
+        yield f"{escape(name)}", f"{outside['examples']:,} examples from outside, told apart by"
+        for score, numbers in outside["scores"].items():
+            yield "", (f"  {SCORES.get(score, score)}: AUROC {numbers['auroc']:.2f}, AUPR {numbers['aupr']:.2f}, "
+                       f"FPR95 {numbers['fpr95']:.2f}")
+    if "shots" in found:
+        yield "shots", ", ".join(f"{group} {right:.2f}%" for group, right in found["shots"].items())
+    yield from (("teaching" if number == 0 else "", words) for number, words in enumerate(_teaching(found)))
+
+
+def _weakest(found: Mapping[str, Any]) -> str:
+    names = found.get("class_names")
+    right = [(value, label) for label, value in enumerate(found.get("class_accuracy", ())) if value is not None]
+    if len(right) <= WEAKEST or found["accuracy"] == 100:
+        return ""
+    low = ", ".join(f"{names[label] if names else label} {value:.1f}%" for value, label in sorted(right)[:WEAKEST])
+    return f"; weakest classes: {low}"
+
+
+def _calibration(found: Mapping[str, Any]) -> str:
+    calibration = found["calibration"]
+    bins = [row for row in calibration["bins"] if row["count"]]
+    excess = sum(row["count"] * (row["confidence"] - row["accuracy"]) for row in bins) / found["examples"]
+    too = "over" if excess > 0 else "under"
+    words = f"ECE {calibration['ece']:.4f}, {too}confident by {100 * abs(excess):.2f} points"
+    if scaled := calibration.get("temperature"):
+        words += (f"; divided by the temperature {scaled['value']:.3g}, fitted on {scaled['fitted_on']:,} of the "
+                  f"examples, ECE goes from {scaled['ece_before']:.4f} to {scaled['ece_after']:.4f} on "
+                  f"{scaled['judged_on']:,} others")
+    return words
+
+
+def _teaching(found: Mapping[str, Any]) -> Iterator[str]:
+    shares = dict(found["teaching"]["shares"])
+    few = 1 - shares.pop("examples")["0.9"]
+    below = [(name, _percent(1 - share["0.9"])) for name, share in shares.items()]
+    name, part = below[0]
+    yield f"{name} learns {part} from examples below p = 0.9, which are {_percent(few)} of all"
+    if below[1:]:
+        yield "the same of " + "; ".join(f"{name}: {part}" for name, part in below[1:])
+
+
+def _percent(share: float) -> str:
+    """Whole percents, but never all or nothing where a little is left."""
+    if 0 < share < 0.01 or 0.99 < share < 1:
+        return f"{100 * share:.2g}%" if share < 0.5 else f"{100 - 100 * (1 - share):.4g}%"
+    return f"{100 * share:.0f}%"
+
+
+def remarks(found: Mapping[str, Any], source: Logits) -> Iterator[str]:
+    """What a reader of the numbers should know about them."""
+    if found["teaching"]["of"] == "test":
+        yield "Who teaches the model is seen on these examples; give training logits to see where its gradient is made."
+    if source.unused:
+        yield f"Not used: {', '.join(source.unused)}."
+
+
+def _plain(value: Any) -> Any:
+    """NaN and infinity have no JSON."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

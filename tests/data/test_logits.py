@@ -1,0 +1,276 @@
+"""Logits from any file, block by block; what is malformed is refused in words."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from encouraging.data import arrays
+from encouraging.data.logits import Logits, open_logits
+from encouraging.errors import DataError
+
+N, C = 23, 4
+
+
+def drawn(dtype: torch.dtype = torch.float32, n: int = N) -> Tensor:
+    return (5 * torch.randn(n, C, generator=torch.Generator().manual_seed(n))).to(dtype)
+
+
+LABELS = torch.arange(N) % C
+COUNTS = torch.tensor([100, 10, 5, 1])
+
+Writer = Callable[[Path, dict[str, Any]], Path]
+
+
+def as_safetensors(folder: Path, content: dict[str, Any]) -> Path:
+    path = folder / "mine.safetensors"
+    save_file({key: torch.as_tensor(value).contiguous() for key, value in content.items()}, path)
+    return path
+
+
+def as_npz(folder: Path, content: dict[str, Any]) -> Path:
+    np.savez(folder / "mine.npz", **{key: np.asarray(value) for key, value in content.items()})
+    return folder / "mine.npz"
+
+
+def as_deflated(folder: Path, content: dict[str, Any]) -> Path:
+    np.savez_compressed(folder / "mine.npz", **{key: np.asarray(value) for key, value in content.items()})
+    return folder / "mine.npz"
+
+
+def as_folder(folder: Path, content: dict[str, Any]) -> Path:
+    (folder / "mine").mkdir()
+    for key, value in content.items():
+        np.save(folder / "mine" / f"{key}.npy", np.asarray(value))
+    return folder / "mine"
+
+
+WRITERS = [as_safetensors, as_npz, as_deflated, as_folder]
+
+
+def joined(found: Logits, rows: int | None = None) -> Tensor:
+    parts = []
+    for first, block, labels in found.blocks(rows):
+        assert first == sum(map(len, parts))
+        assert torch.equal(labels, found.labels[first : first + len(block)])
+        parts.append(block.clone())  # good until the next one only
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [None, 1, 5, N, 1000])
+def test_what_was_written_is_read(tmp_path: Path, write: Writer, dtype: torch.dtype, rows: int | None) -> None:
+    content = {"logits": drawn(dtype), "labels": LABELS, "ood_logits": drawn(dtype, 9), "ood_logits.far": drawn(n=3),
+               "class_counts": COUNTS}
+    found = open_logits(write(tmp_path, content))
+    assert (found.examples, found.classes, found.unused) == (N, C, ())
+    assert joined(found, rows).dtype == dtype
+    assert torch.equal(joined(found, rows), content["logits"])
+    assert torch.equal(found.labels, LABELS)
+    assert set(found.outside) == {"outside", "far"}
+    assert torch.equal(torch.cat([b.clone() for b in found.outside["outside"].blocks(4)]), content["ood_logits"])
+    assert found.counts is not None
+    assert found.counts.tolist() == COUNTS.tolist()
+
+
+def test_bfloat16_in_safetensors(tmp_path: Path) -> None:
+    found = open_logits(as_safetensors(tmp_path, {"logits": drawn(torch.bfloat16), "labels": LABELS}))
+    assert torch.equal(joined(found), drawn(torch.bfloat16))
+    assert found.counts is None
+    assert found.outside == {}
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_labels_of_any_integer_type(tmp_path: Path, write: Writer, kind: str) -> None:
+    found = open_logits(write(tmp_path, {"logits": drawn(), "labels": LABELS.numpy().astype(kind)}))
+    assert found.labels.dtype == torch.int64
+    assert torch.equal(found.labels, LABELS)
+
+
+@pytest.mark.parametrize("write", [as_npz, as_deflated, as_folder])
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8", ">f2"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_columns_first_and_bytes_swapped(tmp_path: Path, write: Writer, dtype: str, order: str) -> None:
+    values = np.asarray(drawn().half().numpy().astype(dtype), order=order)
+    found = open_logits(write(tmp_path, {"logits": values, "labels": LABELS.numpy().astype(">i2")}))
+    for rows in (None, 1, 7):
+        np.testing.assert_array_equal(joined(found, rows).double().numpy(), values.astype(float))
+    assert torch.equal(found.labels, LABELS)
+
+
+def test_a_run_directory_and_its_file(tmp_path: Path) -> None:
+    run = tmp_path / "seed0"
+    run.mkdir()
+    save_file({"logits": drawn(), "labels": LABELS, "ood_logits": drawn(n=3)}, run / "logits.safetensors")
+    (run / "final.json").write_text("{}")
+    for path in (run, run / "logits.safetensors"):
+        assert torch.equal(joined(open_logits(str(path))), drawn())
+
+
+def test_a_second_pass_and_one_that_stops_half_way(tmp_path: Path) -> None:
+    found = open_logits(as_safetensors(tmp_path, {"logits": drawn(), "labels": LABELS}))
+    next(iter(found.blocks(2)))
+    assert torch.equal(joined(found, 2), joined(found, 7))
+
+
+def test_blocks_have_a_size_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "BLOCK", 10 * C)
+    found = open_logits(as_npz(tmp_path, {"logits": drawn(), "labels": LABELS}))
+    assert [len(block) for _, block, _ in found.blocks()] == [10, 10, 3]
+
+
+def test_what_is_not_used_is_named(tmp_path: Path) -> None:
+    content = {"logits": drawn(), "labels": LABELS, "features": drawn(n=2), "ood_logit": drawn(n=2)}
+    for write in WRITERS[:1] + WRITERS[2:]:
+        assert open_logits(write(tmp_path, content)).unused == ("features", "ood_logit")
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize(("change", "says"), [
+    ({"labels": None}, "has no 'labels'; it holds logits"),
+    ({"logits": None, "logit": drawn()}, "has no 'logits'; it holds labels, logit. Is 'logit' meant?"),
+    ({"labels": None, "targets": LABELS}, "has no 'labels'; it holds logits, targets"),
+    ({"logits": drawn()[:, :1]}, "two classes, got (23, 1)"),
+    ({"logits": drawn()[0]}, "expected the shape (examples, classes)"),
+    ({"logits": drawn()[:0], "labels": LABELS[:0]}, "at least one example"),
+    ({"logits": LABELS[:, None].repeat(1, C)}, "expected float16, bfloat16, float32 or float64, got int64"),
+    ({"labels": LABELS[:-1]}, "expected the shape (23,), one label a row of the logits, got (22,)"),
+    ({"labels": torch.nn.functional.one_hot(LABELS)}, "got (23, 4)"),
+    ({"labels": LABELS.float()}, "expected integers"),
+    ({"labels": LABELS - 1}, "row 0 has -1, expected 0 to 3"),
+    ({"labels": LABELS + 1}, "row 3 has 4, expected 0 to 3"),
+    ({"ood_logits": drawn()[:, :3]}, "has 3 classes where logits has 4"),
+    ({"ood_logits.far": LABELS.clone()}, "expected the shape (examples, classes)"),
+    ({"class_counts": COUNTS[:2]}, "expected 4 numbers, one a class, got the shape (2,)"),
+    ({"class_counts": -COUNTS}, "class 0 has -100"),
+])
+def test_what_does_not_fit_is_refused_with_file_and_key(tmp_path: Path, write: Writer, change: dict[str, Any],
+                                                        says: str) -> None:
+    content = {"logits": drawn(), "labels": LABELS, **change}
+    path = write(tmp_path, {key: value for key, value in content.items() if value is not None})
+    with pytest.raises(DataError) as refused:
+        open_logits(path)
+    assert says in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_file_that_was_cut_off(tmp_path: Path, write: Writer) -> None:
+    path = write(tmp_path, {"logits": drawn(), "labels": LABELS})
+    file = path / "logits.npy" if path.is_dir() else path
+    file.write_bytes(file.read_bytes()[:-50])
+    with pytest.raises(DataError, match=r"cannot be read|cut off"):
+        open_logits(path)
+
+
+def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    path = as_folder(tmp_path, {"logits": drawn(), "labels": LABELS})
+    found = open_logits(path)
+    file = path / "logits.npy"
+    file.write_bytes(file.read_bytes()[:-50])
+    with pytest.raises(DataError, match=r"logits.npy: cannot be read: 50 bytes are missing"):
+        joined(found)
+
+
+def test_a_damaged_member_is_found_by_its_checksum(tmp_path: Path) -> None:
+    path = as_npz(tmp_path, {"logits": drawn(), "labels": LABELS})
+    content = bytearray(path.read_bytes())
+    place = content.index(drawn().numpy().tobytes()[:40]) + 20
+    content[place] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"mine.npz: logits: cannot be read: Bad CRC"):
+        joined(open_logits(path))
+
+
+class Trap:
+    """Unpickling this would leave a file behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("write", [as_npz, as_folder])
+def test_pickled_arrays_are_refused_and_never_loaded(tmp_path: Path, write: Writer) -> None:
+    sprung = tmp_path / "sprung"
+    trap = np.empty(1, object)
+    trap[0] = Trap(sprung)
+    path = write(tmp_path, {"logits": drawn(), "labels": trap})
+    with pytest.raises(DataError, match=r"labels.*pickled Python objects, which are never loaded"):
+        open_logits(path)
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".pkl"])
+def test_pickled_files_are_refused_with_a_way_out(tmp_path: Path, suffix: str) -> None:
+    sprung, path = tmp_path / "sprung", tmp_path / f"mine{suffix}"
+    path.write_bytes(pickle.dumps(Trap(sprung)))
+    with pytest.raises(DataError, match=r"safetensors.torch.save_file"):
+        open_logits(path)
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize(("name", "content", "says"), [
+    ("mine.csv", b"1,2", "expected .safetensors, .npz"),
+    ("mine", b"1,2", "expected .safetensors, .npz"),
+    ("logits.npy", b"", "Give the folder"),
+    ("mine.safetensors", b"", "cannot be read"),
+    ("mine.safetensors", b"\xff" * 64, "cannot be read"),
+    ("mine.safetensors", (2).to_bytes(8, "little") + b"{}", "has no 'logits'; it holds nothing"),
+    ("mine.npz", b"", "cannot be read"),
+    ("mine.npz", b"PK\x03\x04 and no more", "cannot be read"),
+])
+def test_what_is_no_such_file_is_refused(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as refused:
+        open_logits(tmp_path / name)
+    assert says in str(refused.value)
+    assert name in str(refused.value)
+
+
+def test_nothing_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no such file"):
+        open_logits(tmp_path / "none.safetensors")
+    with pytest.raises(DataError, match="it holds nothing"):
+        open_logits(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(DataError, match=r"logits.safetensors of a finished run; it holds config.json"):
+        open_logits(tmp_path)
+
+
+@pytest.mark.parametrize("broken", [b"not numpy", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x03\x00\x10\x00\x00\x00{}",
+                                    b"\x93NUMPY\x01\x00\x08\x00{'a': 1}"])
+def test_a_header_that_is_none(tmp_path: Path, broken: bytes) -> None:
+    path = as_folder(tmp_path, {"labels": LABELS})
+    (path / "logits.npy").write_bytes(broken)
+    with pytest.raises(DataError, match=r"logits.npy: cannot be read"):
+        open_logits(path)
+    with zipfile.ZipFile(tmp_path / "mine.npz", "w") as archive:
+        archive.writestr("logits.npy", broken)
+    with pytest.raises(DataError, match=r"mine.npz: logits: cannot be read"):
+        open_logits(tmp_path / "mine.npz")
+
+
+def test_types_that_are_not_numbers_of_ours(tmp_path: Path) -> None:
+    for values in (np.zeros((N, C), complex), np.full((N, C), "a"), np.zeros((N, C), bool), np.zeros((N, C), "M8[s]")):
+        with pytest.raises(DataError, match="expected float16, bfloat16, float32 or float64"):
+            open_logits(as_npz(tmp_path, {"logits": values, "labels": LABELS}))
+    text = json.dumps({"logits": {"dtype": "F8_E4M3", "shape": [2, 2], "data_offsets": [0, 4]},
+                       "labels": {"dtype": "I8", "shape": [2], "data_offsets": [4, 6]}}).encode()
+    (tmp_path / "small.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(6))
+    with pytest.raises(DataError, match="got F8_E4M3"):
+        open_logits(tmp_path / "small.safetensors")
