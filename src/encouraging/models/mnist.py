@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from .classifier import Classifier, linear_head
+from .fused import Stack
 
 
 def lsoftmax_cnn(classes: int = 10, channels: int = 1, margin: int | None = None) -> Classifier:
@@ -21,7 +22,7 @@ def lsoftmax_cnn(classes: int = 10, channels: int = 1, margin: int | None = None
         for _ in range(count):
             layers += conv(64)
         layers.append(nn.MaxPool2d(2))
-    body = nn.Sequential(*layers, nn.Flatten(), nn.Linear(576, 256), nn.BatchNorm1d(256))
+    body = Stack(*layers, nn.Flatten(), nn.Linear(576, 256), nn.BatchNorm1d(256))
     return Classifier(body, linear_head(256, classes, margin, bias=False))
 
 

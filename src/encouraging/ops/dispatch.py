@@ -51,6 +51,12 @@ def kernels() -> ModuleType:
     return triton
 
 
+def has_kernels(tensor: Tensor) -> bool:
+    """Whether Triton can work on this tensor at all."""
+    return (type(tensor) in _PLAIN and tensor.dtype in _DTYPES and _machine_obstacle(tensor.device.type) is None
+            and not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0)
+
+
 def _obstacle(logits: Tensor, target: Tensor, curve: Curve) -> str | None:
     """Why the kernels cannot do it, cheapest questions first."""
     if logits.dtype not in _DTYPES:
