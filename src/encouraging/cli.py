@@ -152,6 +152,52 @@ def results(
     typer.echo(f"wrote {out}")
 
 
+@app.command()
+def diagnose(
+    logits: Annotated[
+        Path,
+        typer.Argument(help="A .safetensors or .npz file, a folder of .npy files (logits, labels, and if there are any "
+                            "ood_logits and class_counts), or a run directory."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("diagnosis.html"),
+    json: Annotated[Path | None, typer.Option(help="Also write every number here, as JSON.")] = None,
+    profile: Annotated[
+        int | None, typer.Option(metavar="CLASS", help="Whose energy profile to take; with 32 classes or fewer, all.")
+    ] = None,
+    names: Annotated[Path | None, typer.Option(help="Class names: a text file, one a line.")] = None,
+) -> None:
+    """Say what any classifier knows, from its logits: margins, energies, calibration, strangers, rare classes."""
+    from rich.console import Console
+
+    from .report.diagnose import diagnose as write_diagnosis
+
+    try:
+        written = write_diagnosis(logits, out=out, json_out=json, profile=profile, names=names, console=Console())
+    except (ValueError, OSError) as error:
+        _refuse(str(error))
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Directories of runs or records.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write every figure alone, as .svg and .png.")
+    ] = None,
+) -> None:
+    """Write one HTML page about these runs: verdicts, tables with intervals, figures, and how to make them again."""
+    from .report.page import write_report
+    from .report.records import read_records
+
+    try:
+        written = write_report(read_records(*runs), out, figures=figures)
+    except ValueError as error:
+        _refuse(str(error))
+    typer.echo(f"wrote {out}" + (f" and {len(written) - 1} figures below {figures}" if figures else ""))
+
+
 def parse_curve(spec: str) -> Curve:
     """The curve that a word on the command line names.
 

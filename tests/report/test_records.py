@@ -71,7 +71,7 @@ def test_an_arm_without_runs_is_a_gap_and_not_an_error(runs):
 
 def test_the_page_puts_ours_beside_the_papers(runs):
     page = results_page(runs)
-    for words in ("## mnist", "| el | 5 | 99.57 ± 0.02 |", "99.56", "99.42 -> 99.56", "**reproduced**", "a card"):
+    for words in ("## mnist", "| el | 5 | 99.57 ± 0.02 (paper 99.56) |", "99.42 -> 99.56", "**reproduced**", "a card"):
         assert words in page, words
     assert results_page(runs) == page
 
@@ -80,9 +80,9 @@ def test_runs_with_other_settings_than_the_recipes_are_named(runs):
     assert "Departures" not in results_page(runs)
     path = runs / "mnist/el/seed0/config.json"
     config = json.loads(path.read_text())
-    config["asked"]["train"][0]["precision"] = "bf16"
+    config["asked"]["train"][0]["precision"] = "fp32"
     path.write_text(json.dumps(config))
-    assert "there train.1.precision = 'fp32', here 'bf16'" in results_page(runs)
+    assert "there train.1.precision = 'bf16', here 'fp32'" in results_page(runs)
 
 
 def test_the_terminal_shows_the_interval_and_the_verdict(runs):

@@ -18,7 +18,7 @@ from ..recipes import Recipe, read_recipe
 from ..recipes.grid import Job, cores, jobs_of, work
 from .claims import finals_of
 from .display import Display
-from .records import read_records
+from .records import Record, read_records
 from .table import print_table
 
 
@@ -70,7 +70,22 @@ def _conclude(recipe: Recipe, grid: list[Job], display: Display, console: Consol
                       markup=False, highlight=False)
     seconds = sum(record.timing["seconds"] for record in records)
     console.print(f"{len(records)} runs, {seconds:.0f} s of training, in {folder}", markup=False, highlight=False)
+    if records:
+        _report(recipe, records, folder / "report.html", console)
     return 130 if display.stopped else int(bool(display.failed))
+
+
+def _report(recipe: Recipe, records: list[Record], path: Path, console: Console) -> None:
+    """The page of these runs. They are done and safe, so nothing that goes wrong here may count against them."""
+    try:
+        from .page import write_report
+
+        write_report(records, path, {recipe.name: recipe})
+    except Exception as error:
+        console.print(f"the report could not be written: {error or type(error).__name__}", markup=False,
+                      highlight=False)
+    else:
+        console.print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _seeds(text: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..engine import RunDir
-from ..engine.files import read_json, write_json
+from ..engine.files import read_json, write_whole
 from ..errors import RunError
 
 SCHEMA = 1
@@ -67,8 +68,23 @@ def collect(runs: str | Path, out: str | Path) -> list[Path]:
         recipe, arm, seed = record.place
         path = Path(out) / recipe / f"{arm}-seed{seed}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"schema": SCHEMA, "asked": record.asked, "environment": record.environment,
-                          "final": record.final, "timing": record.timing, "epochs": record.epochs,
-                          "diagnosis": record.diagnosis})
+        parts = {"schema": SCHEMA, "asked": record.asked, "environment": record.environment, "final": record.final,
+                 "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}
+        write_whole(path, _in_lines(parts).encode())
         written.append(path)
     return written
+
+
+def _in_lines(parts: dict[str, Any]) -> str:
+    """JSON with a line a part, an epoch and a metric: short files whose differences can be read."""
+    lines = []
+    for name, part in parts.items():
+        if isinstance(part, dict):
+            inner = ",\n  ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in part.items())
+            lines.append(f"{json.dumps(name)}: {{\n  {inner}\n }}")
+        elif isinstance(part, list):
+            inner = ",\n  ".join(json.dumps(item) for item in part)
+            lines.append(f"{json.dumps(name)}: [\n  {inner}\n ]")
+        else:
+            lines.append(f"{json.dumps(name)}: {json.dumps(part)}")
+    return "{\n " + ",\n ".join(lines) + "\n}\n"

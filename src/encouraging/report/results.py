@@ -10,14 +10,16 @@ from ..engine.record import difference
 from ..recipes import Recipe, names, read_recipe
 from .claims import arm_rows, claim_rows, finals_of, metrics_of
 from .records import Record, read_records
-from .table import interval, number, signed, spread
+from .table import digits, interval, number, signed, spread
 
 HEAD = """# Results
 
 Measured with the recipes of this package; every number is the mean over seeds, with the standard deviation. The verdict
 is that of the 95% t interval of the paired differences, Holm-adjusted within a recipe: *reproduced* when it lies wholly
 on the claimed side of 0, *contradicted* when wholly on the other, else *undecided*. The exact permutation p stands
-beside it. This page is written by `encouraging results`; do not edit it.
+beside it. Differences are counted towards the claim: a positive one speaks for it, also where lower is better. The
+records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
+`encouraging results`; do not edit it.
 """
 
 
@@ -33,14 +35,15 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
     mine = [record for record in records if record.place[0] == recipe.name]
     metrics = metrics_of(recipe)
     lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
-    lines += _row(["arm", "n", *metrics, "paper", "train accuracy", "excess risk", "seconds a run"])
-    lines.append("|" + " --- |" * (len(metrics) + 6))
+    lines += _row(["arm", "n", *(f"`{name}`" for name in metrics), "train accuracy", "excess risk", "seconds a run"])
+    lines.append("|" + " --- |" * (len(metrics) + 5))
     for row in arm_rows(recipe, finals):
         runs = [record for record in mine if record.place[1] == row.arm]
         if not runs:
             continue
-        paper = next((f"{p:g}" for *_, p in row.numbers.values() if p is not None), "")
-        lines += _row([row.arm, str(len(runs)), *(spread(mean, std) for mean, std, _, _ in row.numbers.values()), paper,
+        cells = [spread(mean, std, digits(name)) + (f" (paper {paper:g})" if paper is not None else "")
+                 for name, (mean, std, _, paper) in row.numbers.items()]
+        lines += _row([row.arm, str(len(runs)), *cells,
                        _mean(r.final.get("train_accuracy") for r in runs),
                        _mean(r.final.get("excess_risk") for r in runs),
                        _mean((r.timing.get("seconds") for r in runs), 0)])
@@ -49,9 +52,10 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
     for claim_row in claim_rows(recipe, finals):
         claim, found = claim_row.claim, claim_row.found
         theirs = f"{claim.paper[claim.beats]:g} -> {claim.paper[claim.arm]:g}" if len(claim.paper) > 1 else ""
-        lines += _row([f"{claim.arm} beats {claim.beats} on {claim.metric}", theirs, signed(found.mean),
-                       interval(found.low, found.high), number(found.p_permutation, 3), str(found.n),
-                       f"**{found.verdict}**"])
+        places, lower = digits(claim.metric), ", lower is better" if claim.better == "lower" else ""
+        lines += _row([f"{claim.arm} beats {claim.beats} on `{claim.metric}`{lower}", theirs,
+                       signed(found.mean, places), interval(found.low, found.high, places),
+                       number(found.p_permutation, 3), str(found.n), f"**{found.verdict}**"])
     return "\n".join([*lines, "", _cost(mine), *_departures(recipe, mine), ""])
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..recipes import Recipe
+from .arms import metric
 from .claims import Finals, arm_rows, claim_rows, metrics_of
 
 COLOURS = {"reproduced": "green", "contradicted": "red", "undecided": "yellow"}
@@ -19,16 +20,12 @@ def print_table(console: Console, recipe: Recipe, finals: Finals) -> None:
     arms = Table(title=title, title_justify="left")
     arms.add_column("arm")
     arms.add_column("n", justify="right")
-    for metric in metrics_of(recipe):
-        arms.add_column(metric, justify="right")
-    papers = any(claim.paper for claim in recipe.claims)
-    if papers:
-        arms.add_column("paper", justify="right")
+    for name in metrics_of(recipe):
+        arms.add_column(name, justify="right")
     for row in arm_rows(recipe, finals):
-        cells = [spread(mean, std) for mean, std, _, _ in row.numbers.values()]
-        paper = next((f"{p:g}" for *_, p in row.numbers.values() if p is not None), "")
-        n = max(n for _, _, n, _ in row.numbers.values())
-        arms.add_row(row.arm, str(n), *cells, *([paper] if papers else []))
+        cells = [spread(mean, std, digits(name)) + (f"\n[dim]paper {paper:g}[/]" if paper is not None else "")
+                 for name, (mean, std, _, paper) in row.numbers.items()]
+        arms.add_row(row.arm, str(max(n for _, _, n, _ in row.numbers.values())), *cells)
     console.print(arms)
     if not recipe.claims:
         return
@@ -38,8 +35,9 @@ def print_table(console: Console, recipe: Recipe, finals: Finals) -> None:
     for claim_row in claim_rows(recipe, finals):
         claim, found = claim_row.claim, claim_row.found
         direction = "" if claim.better == "higher" else " (lower is better)"
-        claims.add_row(f"{claim.arm} beats {claim.beats}: {claim.metric}{direction}", signed(found.mean),
-                       interval(found.low, found.high), number(found.p_permutation, 3), str(found.n),
+        places = digits(claim.metric)
+        claims.add_row(f"{claim.arm} beats {claim.beats}: {claim.metric}{direction}", signed(found.mean, places),
+                       interval(found.low, found.high, places), number(found.p_permutation, 3), str(found.n),
                        f"[{COLOURS[found.verdict]}]{found.verdict}[/]")
     console.print(claims)
 
@@ -48,13 +46,18 @@ def number(value: float, digits: int = 2) -> str:
     return "-" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def signed(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:+.2f}"
+def digits(name: str) -> int:
+    """How many decimals a metric needs: calibration errors are small numbers, accuracies are percents."""
+    return metric(name).digits
 
 
-def spread(mean: float, std: float) -> str:
-    return number(mean) + ("" if math.isnan(std) else f" ± {std:.2f}")
+def signed(value: float, digits: int = 2) -> str:
+    return "-" if math.isnan(value) else f"{value:+.{digits}f}"
 
 
-def interval(low: float, high: float) -> str:
-    return "-" if math.isnan(low) else f"[{low:+.2f}, {high:+.2f}]".replace("[", "(").replace("]", ")")
+def spread(mean: float, std: float, digits: int = 2) -> str:
+    return number(mean, digits) + ("" if math.isnan(std) else f" ± {std:.{digits}f}")
+
+
+def interval(low: float, high: float, digits: int = 2) -> str:
+    return "-" if math.isnan(low) else f"({low:+.{digits}f}, {high:+.{digits}f})"

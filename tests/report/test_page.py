@@ -1,0 +1,364 @@
+"""The report: one page from records, whole, escaped, of a size to be mailed, and at home in a real browser."""
+
+from __future__ import annotations
+
+import io
+import re
+import statistics
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from datetime import date
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import synthetic_runs as synthetic
+from encouraging import cli
+from encouraging.recipes import read_recipe
+from encouraging.report import launch, page
+from encouraging.report.arms import between, mean_of, show, signed
+from encouraging.report.claims import claim_rows, finals_of
+from encouraging.report.drawing import VARIABLES
+from encouraging.report.page import build_report, diagnosis_page, write_report
+from encouraging.report.records import collect, read_records
+
+EVIL = "<script>alert(1)</script>"
+WHOLE = {"outside": ("svhn",), "attacks": True, "shots": True}
+
+
+class Reading(HTMLParser):
+    """What a browser would make of the page: its elements, and the words in them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.cells: list[list[str]] = []
+        self.script = self.cell = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.script = tag in ("script", "style")
+        if tag == "tr":
+            self.cells.append([])
+        elif tag in ("td", "th", "small") and self.cells:
+            self.cells[-1].append("")
+            self.cell = True
+
+    def handle_data(self, data):
+        if not self.script:
+            self.words.append(data)
+        if self.cell:
+            self.cells[-1][-1] += data.strip()
+
+    def handle_endtag(self, tag):
+        self.script = False
+        self.cell = self.cell and tag not in ("td", "th", "small")
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    @property
+    def ids(self):
+        return [attributes["id"] for _, attributes in self.tags if "id" in attributes]
+
+
+@pytest.fixture(scope="module")
+def records():
+    """Five arms, five seeds, and everything that a diagnosis may hold."""
+    return synthetic.shipped("digits", **WHOLE)
+
+
+@pytest.fixture(scope="module")
+def text(records):
+    return build_report(records, when=date(2026, 1, 2))
+
+
+@pytest.fixture(scope="module")
+def read(text):
+    return Reading(text)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A real run of two arms and three seeds, and what it printed."""
+    out, said = tmp_path_factory.mktemp("runs"), io.StringIO()
+    code = launch.run_recipe("digits", arms=("ce", "el_1"), seeds="3", overrides=["train.epochs=2"], device="cpu",
+                             threads=1, jobs=1, out=out, console=Console(file=said, width=200))
+    assert code == 0
+    return out, said.getvalue()
+
+
+def test_all_sections_are_there_and_reachable(read):
+    sections = {attributes["id"] for attributes in read.all("section")}
+    for key in ("claims", "arms", "training", "margins", "energy", "calibration", "outside-1", "attacks", "shots",
+                "teaching"):
+        assert f"r1-{key}" in sections
+    assert {"explorer", "again"} <= sections
+    assert len(read.ids) == len(set(read.ids))
+    for link in read.all("a"):
+        assert link["href"][1:] in read.ids
+    assert len(read.all("h1")) == 1
+
+
+def test_every_figure_says_in_words_what_it_shows(read):
+    figures = [attributes for attributes in read.all("figure") if attributes.get("role") == "img"]
+    assert len(figures) >= 14
+    for attributes in figures:
+        assert re.search(r"\d", attributes["aria-label"])
+        assert attributes["aria-label"].endswith(".")
+    assert len(read.all("figcaption")) >= len(figures)
+
+
+def test_it_is_small_and_needs_nothing_from_elsewhere(text, read):
+    assert len(text.encode()) < 600_000
+    for tag, attributes in read.tags:
+        assert tag not in ("link", "img", "iframe", "object")
+        assert not {"src", "srcset"} & set(attributes)
+    assert "@import" not in text
+    assert "url(http" not in text
+
+
+def test_the_numbers_are_those_of_the_records(records, read):
+    words = " ".join(" ".join(read.words).split())
+    recipe = read_recipe("digits")
+    for row in claim_rows(recipe, finals_of("digits", records)):
+        assert f"{row.claim.arm} beats {row.claim.beats}" in words
+        assert row.found.verdict in words
+        assert signed(row.found.mean) in words
+    for arm in recipe.arms:
+        finals = [record.final for record in records if record.place[1] == arm]
+        row = next(cells for cells in read.cells if cells[:1] == [arm] and "5" in cells[:3])
+        for values, digits in (([final["accuracy"] for final in finals], 2), ([final["ece"] for final in finals], 4),
+                               ([final["margin"]["median"] for final in finals], 2),
+                               ([final["energy"]["label"] for final in finals], 2),
+                               ([final["ood"]["min_energy"]["fpr95"] for final in finals], 2)):
+            assert show(statistics.fmean(values), digits) in row
+            mean = mean_of(values)
+            assert between(max(mean.low, -1e9 if digits == 2 else 0), mean.high, digits) in row
+
+
+def test_a_claim_that_fails_is_as_prominent_as_one_that_holds():
+    recipe = read_recipe("mnist-large-margin")
+    records = [synthetic.record(recipe.name, arm, seed, asked=recipe.asked(arm, seed))
+               for arm in recipe.arms for seed in range(4)]
+    for record in records:
+        record.final["best_accuracy"] = 99.0 + 0.01 * record.place[2] - (
+            (0.5 + 0.02 * record.place[2]) if record.place[1] == "lsoftmax_el" else 0.0)
+    page_ = build_report(records)
+    words = " ".join(" ".join(Reading(page_).words).split())
+    assert ("The one claim is contradicted. lsoftmax_el falls behind lsoftmax on best accuracy: a difference of −0.53"
+            in words)
+    assert '<p class="verdict contradicted">contradicted</p>' in page_
+    assert "99.62 → 99.64" in words
+
+
+def test_the_same_records_give_the_same_words(records):
+    one, two = (Reading(build_report(records[:2], when=date(2026, 1, 2))) for _ in range(2))
+    assert one.words == two.words
+    assert "Made on 2026-01-02 from 2 runs" in " ".join(one.words)
+
+
+def test_figures_follow_the_page_s_colours(text):
+    drawn = "".join(re.findall(r'<svg viewBox="0 0 344.*?</svg>', text, re.DOTALL))
+    assert len(drawn) > 50_000
+    assert set(re.findall(r"#[0-9a-fA-F]{6}", drawn)) == set()
+    declared = set(re.findall(r"--(\w+):", text))
+    assert set(VARIABLES.values()) <= declared
+    assert set(re.findall(r"var\(--(\w+)", text)) <= declared
+
+
+def test_names_stay_text_wherever_they_stand():
+    records = [synthetic.record(EVIL, arm, seed, outside=(EVIL,), attacks=True)
+               for arm in (EVIL, "$x_1$ & 'co'", "a\x07b", "\u6c49\u5b57") for seed in range(3)]
+    page_ = build_report(records)
+    assert page_.count("<script") == 1  # the explorer's
+    assert "alert(1)</script>" not in page_
+    read = Reading(page_)
+    assert EVIL in read.words  # the heading, and panel titles
+    assert any(EVIL in (attributes.get("aria-label") or "") for attributes in read.all("figure"))
+    assert "$x_1$ & 'co'" in read.words
+
+
+def test_class_names_are_shown_and_stay_text():
+    found = synthetic.diagnosis()
+    worst = min(range(10), key=lambda label: found["class_accuracy"][label])
+    found["class_names"] = [EVIL if label == worst else f"c{label}" for label in range(10)]
+    page_ = diagnosis_page(found, EVIL, [EVIL])
+    assert page_.count("<script") == 1
+    assert any(f"Examples of class {worst}, {EVIL}" in words for words in Reading(page_).words)
+
+
+def test_what_is_missing_is_left_out():
+    bare = [synthetic.record("mine", arm, seed) for arm in ("a", "b") for seed in range(2)]
+    ids = Reading(build_report(bare)).ids
+    assert "r1-margins" in ids
+    assert not {"r1-claims", "r1-outside-1", "r1-attacks", "r1-shots", "paper"} & set(ids)
+    poor = [replace(record, final={"accuracy": 90.0}, timing={}, epochs=[], diagnosis=None) for record in bare]
+    read = Reading(build_report(poor))
+    assert [i for i in read.ids if i.startswith("r1-")] == ["r1-arms"]
+    assert "90.00" in read.words
+
+
+def test_a_recipe_that_is_not_at_hand_has_arms_but_no_claims():
+    words = " ".join(Reading(build_report([synthetic.record("mine", "a", 0)])).words)
+    assert "No claims are known" in words
+    assert "encouraging run mine.toml --seeds 1" in words
+    assert "encouraging, log_end 0.5" in words
+
+
+def test_the_command_repeats_exactly_these_runs():
+    changed = read_recipe("digits", ["train.epochs=3", "train.lr=0.05"])
+    records = [synthetic.record("digits", arm, seed, asked=changed.asked(arm, seed))
+               for arm in ("ce", "el_1") for seed in (1, 4)]
+    command = ("encouraging run digits --set train.epochs=3 --set train.lr=0.05 --arm ce --arm el_1 --seeds 1,4")
+    assert command in " ".join(Reading(build_report(records)).words)
+    odd = changed.asked("ce", 0) | {"objectives": [{"loss": "curve", "curve": "focal", "gamma": 2.0}]}
+    words = " ".join(Reading(build_report([synthetic.record("digits", "ce", 0, asked=odd)])).words)
+    assert "depart from the recipe" in words
+
+
+def test_the_paper_s_tables_stand_beside_ours():
+    records = (synthetic.shipped("mnist", 3, outside=("fashion_mnist",))
+               + synthetic.shipped("mnist-label-smoothing", 3, outside=("fashion_mnist",)))
+    numbers = [replace(record, diagnosis=None, epochs=[]) for record in records]
+    read = Reading(build_report(numbers))
+    words = " ".join(read.words)
+    rows = {cells[0]: cells for cells in read.cells if len(cells) > 5}
+    ours = [r.final["energy"]["rival_zeroed"] for r in records if r.place[:2] == ("mnist", "el")]
+    row = next(cells for cells in read.cells if cells[:1] == ["encouraging loss, LE 1"] and "−131.6" in cells)
+    assert f"{show(statistics.fmean(ours))} ± {show(statistics.stdev(ours))}" in row
+    assert "cross-entropy, smoothed" in rows
+    for number in ("0.009", "−5.85", "97.10", "20.92", "0.98"):
+        assert any(number in cells for cells in read.cells), number
+    assert "could not be confirmed" in words
+    assert "contradicts itself" in words
+    assert {"r1", "r2", "paper"} <= set(read.ids)
+
+
+def test_a_single_model_has_its_page():
+    found = synthetic.diagnosis(outside=("svhn", "kmnist"), shots=True)
+    read = Reading(diagnosis_page(found, "logits.npz", ["Read from here."]))
+    expected = {"margins", "energy", "calibration", "outside-1", "outside-2", "shots", "teaching", "explorer"}
+    assert expected <= set(read.ids)
+    assert not {"again", "r1"} & set(read.ids)
+    assert "Read from here." in read.words
+    assert f"{found['accuracy']:.2f}%" in " ".join(read.words)
+    for classes in (2, 100):
+        assert diagnosis_page(synthetic.diagnosis(classes=classes), "x").startswith("<!doctype html>")
+
+
+def test_masked_classes_leave_a_page():
+    import torch
+
+    from encouraging.metrics import Reader
+
+    reader = Reader(3)
+    logits = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    logits[:, 2] = -torch.inf
+    reader.update(logits, torch.zeros(40, dtype=torch.int64))
+    assert "Margins" in Reading(diagnosis_page(reader.diagnosis(), "masked")).words
+
+
+def test_figures_alone_are_written_for_papers(tmp_path):
+    recipe = read_recipe("digits")
+    records = [synthetic.record("digits", arm, seed, asked=recipe.asked(arm, seed), outside=("svhn",))
+               for arm in ("ce", "el_1") for seed in range(2)]
+    written = write_report(records, tmp_path / "new" / "report.html", figures=tmp_path / "figures")
+    names = {path.name for path in written[1:]}
+    assert {"claims.svg", "claims.png", "margins.svg", "ood-roc-1.png", "teaching.svg", "training.png"} <= names
+    for path in written[1:]:
+        if path.suffix == ".svg":
+            assert "var(--" not in path.read_text()
+            ET.parse(path)
+        else:
+            assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_run_ends_with_its_report(trained):
+    out, said = trained
+    path = out / "digits" / "report.html"
+    assert f"report: {path}" in said
+    read = Reading(path.read_text())
+    words = " ".join(read.words)
+    assert "encouraging run digits --set train.epochs=2 --arm ce --arm el_1 --seeds 3" in words
+    assert "el_1 beats ce on the median margin" in words
+    accuracy = [r.final["accuracy"] for r in read_records(out) if r.place[1] == "el_1"]
+    assert show(statistics.fmean(accuracy)) in words
+
+
+def test_a_report_that_fails_does_not_fail_the_run(trained, monkeypatch):
+    out, _ = trained
+
+    def broken(*_, **__):
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr(page, "write_report", broken)
+    said = io.StringIO()
+    code = launch.run_recipe("digits", arms=("ce", "el_1"), seeds="3", overrides=["train.epochs=2"], device="cpu",
+                             threads=1, jobs=1, out=out, console=Console(file=said, width=200))
+    assert code == 0
+    assert "the report could not be written: no ink" in said.getvalue()
+
+
+def test_the_command_line(trained, tmp_path):
+    out, _ = trained
+    collect(out, tmp_path / "records")
+    done = CliRunner().invoke(cli.app, ["report", str(tmp_path / "records"), "-o", str(tmp_path / "r.html")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(("runs", "out", "words"), [
+    ("nothing", "r.html", "expected a directory of runs"),
+    ("empty", "r.html", "no finished run"),
+    ("runs", ".", "this is a folder"),
+    ("runs", "file/r.html", "cannot be written"),
+])
+def test_what_cannot_be_done_is_said_in_words(trained, tmp_path, monkeypatch, runs, out, words):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    (tmp_path / "runs").symlink_to(trained[0])
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.app, ["report", runs, "-o", out])
+    assert done.exit_code == 2
+    assert words in done.output
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(380, "light"), (1200, "light"), (1200, "dark")])
+def test_it_is_at_home_in_a_browser(open_page, text, tmp_path, width, scheme):
+    path = tmp_path / "report.html"
+    path.write_text(text)
+    shown = open_page(path, viewport=(width, 900), color_scheme=scheme)
+    assert shown.evaluate("document.documentElement.scrollWidth") <= width
+    paper = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+    ink = shown.evaluate("getComputedStyle(document.querySelector('figure svg text')).fill")
+    bright = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (paper, ink)]
+    assert (bright[0] > bright[1]) == (scheme == "light")
+    spilled = """[...document.querySelectorAll('.panel, .claim, .legend, figcaption')]
+                 .filter(e => e.getBoundingClientRect().right > innerWidth + 1).length"""
+    assert shown.evaluate(spilled) == 0
+    drawn = "[...document.querySelectorAll('figure svg')].every(s => s.getBoundingClientRect().width > 20)"
+    assert shown.evaluate(drawn)
+
+
+def test_hostile_names_do_nothing_in_a_browser(open_page, tmp_path):
+    path = tmp_path / "report.html"
+    long = "an_arm_whose_name_goes_on_" * 6
+    path.write_text(build_report([synthetic.record(EVIL, arm, seed) for arm in (EVIL, long) for seed in range(2)]))
+    shown = open_page(path, viewport=(380, 800))
+    shown.on("dialog", lambda dialog: pytest.fail("a script ran"))
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 380
+    assert shown.inner_text("h1") == EVIL
+
+
+def test_it_prints(open_page, text, tmp_path):
+    (tmp_path / "report.html").write_text(text)
+    shown = open_page(Path(tmp_path / "report.html"), color_scheme="dark")
+    shown.emulate_media(media="print")
+    assert shown.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(26, 26, 26)"
+    assert shown.pdf(format="A4")[:4] == b"%PDF"
