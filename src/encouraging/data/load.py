@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -29,7 +30,7 @@ def load(name: str, split: str, root: str | Path | None = None) -> tuple[Tensor,
         return read_digits(split)
     folder = data_dir(root)
     if missing(name, folder, (split,)):
-        raise DataError(absent(name, split, folder))
+        raise DataError(absent(name, (split,), folder))
     paths = [_checked(file, folder) for file in known.files(split)]
     if known.reader == "idx":
         images, labels = (read_idx(path) for path in paths)
@@ -43,12 +44,13 @@ def load(name: str, split: str, root: str | Path | None = None) -> tuple[Tensor,
     return images, labels
 
 
-def absent(name: str, split: str, folder: Path) -> str:
+def absent(name: str, splits: Sequence[str], folder: Path) -> str:
     """What to say where a dataset is missing: the exact names, and both ways out."""
     known = dataset(name)
-    listed = "\n".join(f"  {folder / path}" for path in missing(name, folder, (split,)))
+    listed = "\n".join(f"  {folder / path}" for path in missing(name, folder, splits))
     source = [place + (known.archive.name if known.archive else "") for place in known.places]
-    return (f"the {split} part of {name} is not in {folder}. These files are missing:\n{listed}\n"
+    parts = " and the ".join(split for split in splits if missing(name, folder, (split,)))
+    return (f"the {parts} part of {name} is not in {folder}. These files are missing:\n{listed}\n"
             f"Fetch them with --download, or place them there by hand (from {' or '.join(source)}), "
             f"or point --data or {VARIABLE} at a directory that has them.")
 

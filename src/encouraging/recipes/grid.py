@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,9 @@ def jobs_of(recipe: Recipe, out: str, *, arms: Sequence[str] = (), **how: Any) -
     """The grid, seeds outermost: after a while every arm has been trained with the first seeds."""
     for arm in arms:
         if arm not in recipe.arms:
-            raise RecipeError(f"--arm {arm}: {recipe.name} has the arms {', '.join(recipe.arms)}.")
+            near = difflib.get_close_matches(arm, recipe.arms, n=1)
+            raise RecipeError(f"--arm {arm}: {recipe.name} has the arms {', '.join(recipe.arms)}."
+                              + (f" Did you mean {near[0]!r}?" if near else ""))
     return [Job(recipe, arm, seed, out, **how) for seed in recipe.seeds for arm in arms or recipe.arms]
 
 

@@ -111,6 +111,8 @@ def _explain(error: ValidationError, where: tuple[Any, ...]) -> str:
     if fault["type"] == "extra_forbidden":
         word, known = str(place[-1]), _known(place[:-1])
         near = difflib.get_close_matches(word, known, n=1)
+        if len(place) == 1 and not near:  # a word that is right one table further down
+            near = [f"train.{deeper}" for deeper in difflib.get_close_matches(word, list(Train.model_fields), n=1)]
         return f"{key}: unknown key." + (f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(known)}.")
     if fault["type"] == "missing":
         return f"{key}: this key is needed and absent."

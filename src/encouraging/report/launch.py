@@ -40,12 +40,15 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
                    threads=threads, tracker=track)
     for job in grid:
         RunDir(job.folder).refuse_other(recipe.asked(job.arm, job.seed))
+    whole, grid = grid, [job for job in grid if not RunDir(job.folder).done]
     world = join(place.type)
     if not world.leads:
         console = Console(quiet=True)
+    if len(grid) < len(whole):
+        console.print(f"{len(whole) - len(grid)} of {len(whole)} runs were done before", highlight=False)
     try:
         with Display(console, len(grid)) as display:
-            if ray is not None:
+            if ray is not None and grid:
                 sweep.run_ray(grid, work, display, ray, cpus=threads, gpus=1 / jobs if place.type == "cuda" else 0)
             elif jobs > 1 and world.size == 1:
                 sweep.run_pool(grid, work, display, min(jobs, len(grid)))
@@ -117,10 +120,10 @@ def _absolute(data: str | None) -> str | None:
 def _check_data(recipe: Recipe, data: str | None) -> None:
     """Say once, before any run starts, what would stop every one of them."""
     folder = data_dir(data)
-    outside = [(name, "test") for name in recipe.options.get("ood", ())]
-    for name, split in [(recipe.data, "train"), (recipe.data, "test"), *outside]:
-        if missing(name, folder, (split,)):
-            raise DataError(absent(name, split, folder))
+    wanted = [(recipe.data, ("train", "test")), *((name, ("test",)) for name in recipe.options.get("ood", ()))]
+    words = [absent(name, splits, folder) for name, splits in wanted if missing(name, folder, splits)]
+    if words:
+        raise DataError("\n".join(words))
 
 
 def _fetch(recipe: Recipe, data: str | None, console: Console) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from .. import __version__, curves
-from ..data import DATASETS, data_dir, missing
+from ..data import DATASETS, VARIABLE, data_dir, missing
 from ..engine.environment import has
 from ..models import MODELS
 from ..recipes import names, read_recipe
@@ -41,7 +41,7 @@ def print_list(console: Console, data: str | None = None) -> None:
         losses.add_row(name, _parameters(name))
     losses.add_row("mse (loss = \"mse\")", "link, bonus")
     console.print(losses)
-    console.print(_datasets(data))
+    console.print(_datasets(data)[0])
     models = _table("models", "name", "what it is")
     for name, build in MODELS.items():
         models.add_row(name, (build.__doc__ or "").splitlines()[0])
@@ -52,36 +52,52 @@ def print_doctor(console: Console, data: str | None = None) -> None:
     """Versions, GPU, Triton, threads, extras and datasets; for what is missing, what to install."""
     import torch
 
-    machine = _table("this machine", "what", "found", "what to do")
-    machine.add_row("encouraging", __version__, "")
-    machine.add_row("torch", torch.__version__, "" if _recent(torch.__version__) else "install torch 2.11 or later")
+    machine, advice = _table("this machine", "what", "found"), []
+    machine.add_row("encouraging", __version__)
+    machine.add_row("torch", torch.__version__)
+    if not _recent(torch.__version__):
+        advice.append(("pip install 'torch>=2.11'", "everything here"))
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             memory = torch.cuda.get_device_properties(index).total_memory / 2**30
-            machine.add_row(f"GPU {index}", f"{torch.cuda.get_device_name(index)}, {memory:.0f} GiB", "")
+            machine.add_row(f"GPU {index}", f"{torch.cuda.get_device_name(index)}, {memory:.0f} GiB")
     else:
-        machine.add_row("GPU", "none", "everything runs on the CPU; a CUDA build of torch uses a GPU")
-    machine.add_row("Triton", _triton(), "" if has("triton") else "comes with torch's CUDA builds; kernels need it")
+        machine.add_row("GPU", "none: everything runs on the CPU")
+    machine.add_row("Triton", _triton() or "none: it comes with torch's CUDA builds")
     machine.add_row("threads", f"{torch.get_num_threads()} of {os.cpu_count()} cores, "
-                    f"{torch.backends.cpu.get_cpu_capability()}", "")
+                    f"{torch.backends.cpu.get_cpu_capability()}")
+    compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    machine.add_row("C++ compiler", compiler or "none")
+    if compiler is None:
+        advice.append(("apt install g++", "torch.compile on a CPU"))
     for extra, (modules, purpose) in EXTRAS.items():
         absent = [module for module in modules if not has(module)]
-        machine.add_row(f"extra: {extra}", "present" if not absent else f"no {', '.join(absent)}",
-                        "" if not absent else escape(f"pip install 'encouraging-loss[{extra}]' for {purpose}"))
+        machine.add_row(f"extra: {extra}", "present" if not absent else f"no {', '.join(absent)}")
+        if absent:
+            advice.append((f"pip install 'encouraging-loss[{extra}]'", purpose))
     console.print(machine)
-    console.print(_datasets(data))
+    datasets, missing_some = _datasets(data)
+    console.print(datasets)
+    if missing_some:
+        advice.append(("encouraging run RECIPE --download", f"a recipe's data (or point --data or {VARIABLE} at it)"))
+    if advice:
+        console.print("to have what is missing:", style="bold")
+        width = max(len(command) for command, _ in advice)
+        for command, purpose in advice:  # outside the table, where no column can break a command
+            console.print(f"  {command:{width}}  # {purpose}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _datasets(data: str | None) -> Table:
-    folder = data_dir(data)
-    table = _table(f"datasets in {folder}", "name", "training part", "test part", "what to do")
+def _datasets(data: str | None) -> tuple[Table, bool]:
+    """What there is, and whether anything is missing."""
+    folder, some = data_dir(data), False
+    table = _table(f"datasets in {folder}", "name", "training part", "test part")
     for name, known in DATASETS.items():
         absent = {split: missing(name, folder, (split,)) for split in ("train", "test")}
         where = "in scikit-learn" if not known.test else str(Path(known.test[0].path).parent)
         cells = ["missing" if absent[split] else where for split in ("train", "test")]
-        table.add_row(name, *cells, "encouraging run ... --download, --data, or ENCOURAGING_DATA"
-                      if any(absent.values()) else "")
-    return table
+        table.add_row(name, *cells)
+        some = some or any(absent.values())
+    return table, some
 
 
 def _parameters(name: str) -> str:
@@ -92,9 +108,9 @@ def _parameters(name: str) -> str:
                      for parameter in signature.parameters.values()) or "-"
 
 
-def _triton() -> str:
+def _triton() -> str | None:
     if not has("triton"):
-        return "none"
+        return None
     return str(getattr(importlib.import_module("triton"), "__version__", "present"))
 
 
