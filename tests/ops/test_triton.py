@@ -106,6 +106,10 @@ def test_every_curve_is_float64s_at_any_confidence(curve: Curve, plan: Plan) -> 
     assert ((loss.double() - expected).abs() <= 6 * ULP * size).all()
     # 1 - p is only as good as the gap that float32 can hold, and focal loss takes its third power.
     assert (row_error(gradient, slope) <= 4 * ULP * size.clamp(min=4)).all()
+    leaf = z.clone().requires_grad_()
+    F.cross_entropy(leaf, y, reduction="none").backward(upstream)
+    theirs = row_error(leaf.grad, truth(z, y, curves.cross_entropy(), upstream, reduction="none")[1])
+    assert row_error(gradient, slope).max() <= 2 * theirs.max()
     with use_plan(plan):
         total, gradient = ours(z, y, curve, reduction="sum")
     expected, slope = truth(z, y, curve, reduction="sum")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -44,7 +43,7 @@ def load(name: str, split: str, root: str | Path | None = None) -> tuple[Tensor,
     return images, labels
 
 
-def absent(name: str, splits: Sequence[str], folder: Path) -> str:
+def absent(name: str, splits: tuple[str, ...], folder: Path) -> str:
     """What to say where a dataset is missing: the exact names, and both ways out."""
     known = dataset(name)
     listed = "\n".join(f"  {folder / path}" for path in missing(name, folder, splits))
