@@ -190,6 +190,36 @@ def test_smoothing_over_many_classes_takes_a_shortcut_that_is_exact(curve: Curve
     assert row_error(gradient, slope).max() <= (64 * ULP if dtype == torch.float32 else 1.01 * 2.0**-7)
 
 
+@pytest.mark.parametrize("inplace", [False, True], ids=["apart", "in place"])
+@pytest.mark.parametrize("classes", [40, 1000, 2050])
+@pytest.mark.parametrize("curve", [curves.cross_entropy(), curves.conservative(0.75), curves.normal()], ids=repr)
+def test_smoothing_by_powers_leaves_crowded_rows_to_exact_sums(curve: Curve, classes: int, inplace: bool) -> None:
+    """A row with a program of its own sums powers of p; rivals with much of the mass, and mistakes, are read again."""
+    z, y = draw(8, classes, seed=11, lowest=0.01, highest=0.999)
+    z[1, 7] = z[1].max() + 8  # a confident mistake
+    z[2, 11] = z[2].logsumexp(0) - 0.5  # a rival with much of the mass, but not half of it
+    z[3, [3, 5, 9]] = z[3].max() + 2  # three that share it
+    y[4] = -100
+    z[4, 2] = math.nan
+    z[5] = 0.0  # all alike
+    upstream = torch.tensor(3.0)
+    clean = z.clone()
+    clean[4] = 0.0
+    expected, slope = truth(clean, y, curve, upstream, label_smoothing=0.1, reduction="mean")
+    block = 1 << (classes - 1).bit_length()
+    with use_plan(Plan(rows=1, block=block, warps=4)):
+        leaf = z.clone().requires_grad_()
+        loss = hard_loss(leaf * 1.0, y, curve, label_smoothing=0.1, inplace=inplace)
+        loss.backward(upstream)
+    assert loss.item() == pytest.approx(expected.item(), rel=8 * ULP)
+    assert (leaf.grad[4] == 0).all() or leaf.grad[4].isnan().sum() <= 1  # NaN times the factor 1.0 of this test
+    # Where p is near 1 - smoothing the gradient is a small difference: the plain code in float32 is the measure there.
+    plain = clean.requires_grad_()
+    reference.hard_loss(plain, y, curve, label_smoothing=0.1).backward(upstream)
+    error, usual = (row_error(found, slope)[y >= 0] for found in (leaf.grad, plain.grad))
+    assert (error <= (4 * usual).clamp(min=48 * ULP)).all()
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_sixteen_bits_round_once(dtype: torch.dtype, smoothing: float) -> None:

@@ -107,6 +107,42 @@ def gradient(z, top, factor, share, log_share, base, k0, k1, k2, k3, KIND: tl.co
 
 
 @triton.jit
+def series_sums(count, total, two, three, four, q, share, log_share, top, TAIL: tl.constexpr):
+    """``tail_sums`` from the moments of the rivals, the sums of e**n with p = share * e: log(1 - p) and 1 / (1 - p) as
+    power series in p, to the fourth power."""
+    square = share * share
+    two *= square
+    three *= square * share
+    four *= square * square
+    product = -(q + two / 2 + three / 3 + four / 4)
+    inverse = count + q + two + three + four
+    return tail_sums(count, total, product, inverse, share, log_share, top, TAIL)
+
+
+@triton.jit
+def series_gradient(e, factor, share, base, TAIL: tl.constexpr, HALF: tl.constexpr):
+    """``gradient`` by the same series: a polynomial in e whose coefficients belong to the row."""
+    if TAIL == LIKE_CROSS_ENTROPY:
+        slope = e * factor - base
+    else:
+        second = base * share
+        third = second * share
+        if HALF:
+            inner = -third
+        else:
+            fourth = third * share
+            inner = e * (e * (-fourth * share) - fourth) - third
+        slope = e * (e * inner + (factor - second)) - base
+    return slope
+
+
+@triton.jit
+def not_series(share, base):
+    """Whether what the series leaves out, below share**4 of a class's weight, would show in float32."""
+    return share * share * share * share * base > 1.2e-7
+
+
+@triton.jit
 def logsumexp_with(z, top, mass):
     """logsumexp of a class and its rivals."""
     gap, p, q, surprise, log_q, share, log_share = chances(z, top, mass)

@@ -5,7 +5,7 @@ import triton.language as tl
 
 from .curves import LIKE_NORMAL, chances, curve_of_rival
 from .maths import INF, LOG2E, LOWEST, row_start, shifted
-from .rows import gradient, logsumexp_with, plain_row, read_label, smooth_row, tail_sums
+from .rows import gradient, logsumexp_with, plain_row, read_label, series_gradient, series_sums, smooth_row
 
 
 @triton.jit
@@ -91,6 +91,67 @@ def _stream_sums(row, weight, pivot, base, top, share, log_share, n_classes, str
     return base * tl.sum(b_values, axis=0), base * tl.sum(b_pulls, axis=0)
 
 
+# All sums of a smoothed row, read block by block, and what follows from them. A class with p > 1/2 is set apart in the
+# label's stead. MOMENTS takes the power series; without them the sums take a pass of their own.
+@triton.jit
+def smooth_row_by_blocks(row, weight, y, z_y, taught, w, base, label_weight, n_classes, n_read, stride, k0, k1, k2, k3,
+                         KIND: tl.constexpr, TAIL: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
+                         STAGES: tl.constexpr, WEIGHTED: tl.constexpr, HALF: tl.constexpr, MOMENTS: tl.constexpr):
+    pivot, z_pivot = y, z_y
+    top, mass, two, three, four, total = _stream_mass(row, pivot, n_read, stride, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
+    gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
+    if taught & (share > 0.5):
+        pivot = _stream_index(row, top, y, n_classes, stride, BLOCK, VECTOR)
+        z_pivot = top
+        top, mass, two, three, four, total = _stream_mass(
+            row, pivot, n_classes, stride, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
+        gap, p, q, surprise, log_q, share, log_share = chances(z_pivot, top, mass)
+    own, own_of_label = base, base * w if WEIGHTED else base
+    if WEIGHTED:
+        own *= tl.load(weight + tl.where(taught, pivot, 0), mask=taught, other=0.0).to(tl.float32)
+    if MOMENTS:
+        total -= tl.where(z_pivot > -INF, z_pivot, 0.0)
+        values, pulls = series_sums(n_classes - 1.0, total, two, three, four, q, share, log_share, top, TAIL)
+        values *= base
+        pulls *= base
+        # Not enough for float32 when a rival has much of the mass.
+        if HALF == 0 and TAIL == LIKE_NORMAL:  # noqa: SIM102 - the compiler asks this one, the device the next
+            if share > 0.125:
+                values, pulls = _stream_sums(row, weight, pivot, base, top, share, log_share, n_read, stride, k0, k1,
+                                             k2, k3, KIND, BLOCK, VECTOR, STAGES, WEIGHTED, HALF)
+    else:
+        values, pulls = _stream_sums(row, weight, pivot, base, top, share, log_share, n_read, stride, k0, k1, k2, k3,
+                                     KIND, BLOCK, VECTOR, STAGES, WEIGHTED, HALF)
+    loss, factor, at_pivot, at_label = smooth_row(
+        gap, p, q, surprise, log_q, share, log_share, z_y, top, mass, values, pulls, own, own_of_label, label_weight,
+        pivot == y, k0, k1, k2, k3, KIND, HALF)
+    return pivot, z_pivot, top, mass, share, log_share, loss, factor, at_pivot, at_label
+
+
+# The gradient of a row, right but for the pivot and the label; REVERSE begins at its end, which was read last and may
+# still be in the cache. SERIES writes 1 / (1 - p) as a polynomial, enough for 16 bits and many classes.
+@triton.jit
+def gradient_by_blocks(row, out, weight, top, factor, share, log_share, base, n_classes, n_taught, stride, grad_stride,
+                       k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr, BLOCK: tl.constexpr,
+                       VECTOR: tl.constexpr, STAGES: tl.constexpr, REVERSE: tl.constexpr, WEIGHTED: tl.constexpr,
+                       SMOOTH: tl.constexpr, HALF: tl.constexpr, SERIES: tl.constexpr):
+    o_b = _offsets(BLOCK, VECTOR)
+    n_blocks = tl.cdiv(n_classes, BLOCK)
+    for i_block in tl.range(0, n_blocks, num_stages=STAGES):
+        o_c = (n_blocks - 1 - i_block if REVERSE else i_block) * BLOCK + o_b
+        z = tl.load(row + o_c.to(tl.int64) * stride, mask=o_c < n_taught, other=-INF,
+                    eviction_policy="evict_first").to(tl.float32)
+        if SERIES:
+            slope = series_gradient(tl.exp2(shifted(z, top, HALF)), factor, share, base, TAIL, HALF)
+        else:
+            b_base = base
+            if SMOOTH and WEIGHTED:
+                b_base = base * tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
+            slope = gradient(z, top, factor, share, log_share, b_base, k0, k1, k2, k3, KIND, TAIL, SMOOTH, HALF)
+        tl.store(out + o_c.to(tl.int64) * grad_stride, slope.to(out.dtype.element_ty), mask=o_c < n_classes,
+                 eviction_policy="evict_first")
+
+
 # A persistent grid, a row at a time a program. Pass 1: online logsumexp of the rivals -> gap, loss, factor. Pass 2: the
 # gradient, backwards through the row (REVERSE), because its end was read last and may still be in the cache. Smoothing
 # of a curve without a shortcut (MOMENTS off) takes a pass between the two. Reads the logits twice, writes the gradient
@@ -112,7 +173,6 @@ def stream_kernel(
     denominator = 1.0
     if N_SHARES:
         denominator = tl.sum(tl.load(shares + tl.arange(0, N_SHARES)), axis=0)
-    o_b = _offsets(BLOCK, VECTOR)
     b_sum = 0.0
     for i in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         i_row = tl.cast(i, tl.int32)
@@ -122,48 +182,15 @@ def stream_kernel(
         n_taught = tl.where(taught, n_classes, 0)
         n_read = n_classes if STATS else n_taught
         z_y = tl.load(row + tl.where(taught, y, 0).to(tl.int64) * stride_class, mask=taught, other=-INF).to(tl.float32)
-        pivot, z_pivot = y, z_y
-        top, mass, two, three, four, total = _stream_mass(
-            row, pivot, n_read, stride_class, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
-
         if SMOOTH:
             base = tl.where(taught, smoothing / n_classes, 0.0)
-            label_weight = (1.0 - smoothing) * w
-            gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
-            if taught & (share > 0.5):
-                pivot = _stream_index(row, top, y, n_classes, stride_class, BLOCK, VECTOR)
-                z_pivot = top
-                top, mass, two, three, four, total = _stream_mass(
-                    row, pivot, n_classes, stride_class, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
-                gap, p, q, surprise, log_q, share, log_share = chances(z_pivot, top, mass)
-            own, own_of_label = base, base * w if WEIGHTED else base
-            if WEIGHTED:
-                own *= tl.load(weight + tl.where(taught, pivot, 0), mask=taught, other=0.0).to(tl.float32)
-            if MOMENTS:
-                # log(1 - p) and 1 / (1 - p) as power series in p = share * e, to the fourth power. What is left out is
-                # below share**4 of count, the number of classes.
-                total -= tl.where(z_pivot > -INF, z_pivot, 0.0)
-                two *= share * share
-                three *= share * share * share
-                four *= share * share * share * share
-                product = -(q + two / 2 + three / 3 + four / 4)
-                inverse = (n_classes - 1.0) + q + two + three + four
-                values, pulls = tail_sums(n_classes - 1.0, total, product, inverse, share, log_share, top, TAIL)
-                values *= base
-                pulls *= base
-                # Not enough for float32 when a rival has much of the mass.
-                if HALF == 0 and TAIL == LIKE_NORMAL:  # noqa: SIM102 - the compiler asks this one, the device the next
-                    if share > 0.125:
-                        values, pulls = _stream_sums(row, weight, pivot, base, top, share, log_share, n_read,
-                                                     stride_class, k0, k1, k2, k3, KIND, BLOCK, VECTOR, STAGES,
-                                                     WEIGHTED, HALF)
-            else:
-                values, pulls = _stream_sums(row, weight, pivot, base, top, share, log_share, n_read, stride_class,
-                                             k0, k1, k2, k3, KIND, BLOCK, VECTOR, STAGES, WEIGHTED, HALF)
-            row_loss, factor, at_pivot, at_label = smooth_row(
-                gap, p, q, surprise, log_q, share, log_share, z_y, top, mass, values, pulls, own, own_of_label,
-                label_weight, pivot == y, k0, k1, k2, k3, KIND, HALF)
+            pivot, z_pivot, top, mass, share, log_share, row_loss, factor, at_pivot, at_label = smooth_row_by_blocks(
+                row, weight, y, z_y, taught, w, base, (1.0 - smoothing) * w, n_classes, n_read, stride_class,
+                k0, k1, k2, k3, KIND, TAIL, BLOCK, VECTOR, STAGES, WEIGHTED, HALF, MOMENTS)
         else:
+            pivot, z_pivot = y, z_y
+            top, mass, two, three, four, total = _stream_mass(
+                row, pivot, n_read, stride_class, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
             row_loss, factor, at_pivot = plain_row(z_y, top, mass, w, k0, k1, k2, k3, KIND)
             share, log_share, at_label, base = mass, mass, at_pivot, mass
 
@@ -198,20 +225,11 @@ def stream_kernel(
                 at_label *= scale
                 base = tl.where(taught, base * scale, 0.0)
             out = grad + row_start(i_row, inner, grad_stride_outer, grad_stride_inner)
-            n_blocks = tl.cdiv(n_classes, BLOCK)
             if INPLACE:
                 tl.debug_barrier()  # every thread has read the label's logit before any writes over it
-            for i_block in tl.range(0, n_blocks, num_stages=STAGES):
-                start = (n_blocks - 1 - i_block if REVERSE else i_block) * BLOCK
-                o_c = start + o_b
-                z = tl.load(row + o_c.to(tl.int64) * stride_class, mask=o_c < n_taught, other=-INF,
-                            eviction_policy="evict_first").to(tl.float32)
-                b_base = base
-                if SMOOTH and WEIGHTED:
-                    b_base = base * tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
-                slope = gradient(z, top, factor, share, log_share, b_base, k0, k1, k2, k3, KIND, TAIL, SMOOTH, HALF)
-                tl.store(out + o_c.to(tl.int64) * grad_stride_class, slope.to(grad.dtype.element_ty),
-                         mask=o_c < n_classes, eviction_policy="evict_first")
+            gradient_by_blocks(row, out, weight, top, factor, share, log_share, base, n_classes, n_taught, stride_class,
+                               grad_stride_class, k0, k1, k2, k3, KIND, TAIL, BLOCK, VECTOR, STAGES, REVERSE, WEIGHTED,
+                               SMOOTH, HALF, MOMENTS and HALF)
             tl.debug_barrier()  # the row first, then the two numbers that are not of its pattern
             tl.store(out + pivot.to(tl.int64) * grad_stride_class, at_pivot.to(grad.dtype.element_ty), mask=taught)
             if SMOOTH:
