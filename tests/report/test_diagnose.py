@@ -72,7 +72,7 @@ def test_it_says_what_the_model_knows(mine: Path, page: list[Any]) -> None:
     diagnosis, title, notes = page[0]
     assert title == "mine.safetensors"
     assert diagnosis["accuracy"] == found["accuracy"]
-    assert any("training logits" in note for note in notes)
+    assert notes == []
     for words in ("300 examples, 5 classes", f"accuracy     {found['accuracy']:.2f}%", "weakest classes",
                   f"ECE {found['calibration']['ece']:.4f}", "temperature",
                   f"median {found['margin']['median']:.4g}", "on the label", "far", "50 examples from outside",
@@ -210,3 +210,20 @@ def test_the_real_page_and_the_real_command(mine: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "wrote page.html" in done.stdout
     assert "mine.safetensors" in Path("page.html").read_text()
+
+
+def test_probabilities_in_the_place_of_logits_are_noticed(tmp_path: Path, page: list[Any]) -> None:
+    given = content()
+    given["logits"] = given["logits"].float().softmax(1)
+    save_file({name: tensor.contiguous() for name, tensor in given.items()}, tmp_path / "mine.safetensors")
+    result = run(tmp_path / "mine.safetensors", "-o", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert any("probabilities, not logits" in note for note in page[0][2])
+    assert "probabilities, not logits" in " ".join(result.output.split())
+
+
+def test_a_temperature_at_its_bound_is_said_to_be_one(tmp_path: Path, page: list[Any]) -> None:
+    labels = torch.arange(40) % 4
+    save_file({"logits": 9.0 * torch.eye(4)[labels], "labels": labels}, tmp_path / "mine.safetensors")
+    assert run(tmp_path / "mine.safetensors", "-o", tmp_path / "page.html").exit_code == 0
+    assert any("right without exception" in note for note in page[0][2])

@@ -151,7 +151,7 @@ def test_a_claim_that_fails_is_as_prominent_as_one_that_holds():
             (0.5 + 0.02 * record.place[2]) if record.place[1] == "lsoftmax_el" else 0.0)
     page_ = build_report(records)
     words = " ".join(" ".join(Reading(page_).words).split())
-    assert ("The one claim is contradicted. lsoftmax_el falls behind lsoftmax on best accuracy: a difference of −0.53"
+    assert ("The one claim is contradicted. lsoftmax_el falls behind lsoftmax on best accuracy: a difference of 0.53"
             in words)
     assert '<p class="verdict contradicted">contradicted</p>' in page_
     assert "99.62 → 99.64" in words

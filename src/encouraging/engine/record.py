@@ -140,7 +140,9 @@ def _differences(found: Mapping[str, Any], asked: Mapping[str, Any], path: str) 
 
 
 def _table(value: Any) -> Any:
-    """A list of tables (the stages) as a table by number, so that the key inside it is named."""
+    """A list of tables (the stages) as a table by number, so that the key inside it is named; a single one as it is."""
     if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        if len(value) == 1:
+            return value[0]
         return {str(number): item for number, item in enumerate(value, 1)}
     return value

@@ -8,7 +8,7 @@ from .ood import Detection, detection
 from .readings import Readings, Unlabelled, read, read_unlabelled
 from .shots import class_accuracy, shot_accuracy
 from .spread import LEVELS, mean_spread, shares, spread
-from .teaching import gradient_mass, teaching
+from .teaching import gradient_mass, mean_pulls, teaching
 
 __all__ = [
     "LEVELS",
@@ -26,6 +26,7 @@ __all__ = [
     "free_energy",
     "gradient_mass",
     "margin",
+    "mean_pulls",
     "mean_spread",
     "minimum_energy",
     "read",

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import ArgumentError, ShapeError
-from .readings import Readings, check, read
+from .readings import Readings, as_tensor, check, read
 
 BINS = 10
+LOWEST, HIGHEST = 1e-3, 1e4  # temperatures
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliab
     return Reliability(count, total, hits)
 
 
-def ece(logits: Tensor, target: Tensor, bins: int = BINS) -> float:
+def ece(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, bins: int = BINS) -> float:
     """The expected calibration error of softmax probabilities."""
     found = read(logits, target)
     return reliability(found.confidence, found.correct, bins).ece
@@ -83,7 +84,7 @@ def nll(readings: Readings) -> float:
     return float(F.softplus(-readings.gap.double()).mean())
 
 
-def fit_temperature(logits: Tensor, target: Tensor) -> float:
+def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> float:
     """The temperature by which to divide logits so that their likelihood on held-out examples is best.
 
     It never changes which class is chosen. Fit it on examples that the model was not trained on; judge it on others.
@@ -92,6 +93,7 @@ def fit_temperature(logits: Tensor, target: Tensor) -> float:
     >>> round(fit_temperature(logits, torch.tensor([0, 0, 0, 1])), 2)  # right three times in four: log-odds 1.1
     45.51
     """
+    logits, target = as_tensor(logits), as_tensor(target)
     check(logits, target)
     if not len(logits):
         raise ArgumentError("fit_temperature: expected at least one example.")
@@ -104,7 +106,7 @@ def fit_temperature(logits: Tensor, target: Tensor) -> float:
         return float((torch.softmax(values / math.exp(log_temperature), 1) * values).nansum(1).mean() - chosen)
 
     # Convex in 1/T, so the slope changes sign once. It does not at all where a model is perfect or worse than chance.
-    low, high = math.log(1e-3), math.log(1e4)
+    low, high = math.log(LOWEST), math.log(HIGHEST)
     if slope(low) <= 0:
         return math.exp(low)
     if slope(high) >= 0:

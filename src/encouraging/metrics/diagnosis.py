@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Self
 
+import numpy as np
 import torch
 import torch.distributed
 from torch import Tensor
@@ -21,10 +22,10 @@ from .calibration import BINS, fit_temperature, nll, reliability
 from .energy import energies, scores
 from .margin import margins
 from .ood import Positive, detection
-from .readings import Readings, Unlabelled, read, read_unlabelled
+from .readings import Readings, Unlabelled, as_tensor, read, read_unlabelled
 from .shots import class_accuracy, shot_accuracy
 from .spread import spread
-from .teaching import teaching
+from .teaching import mean_pulls, teaching
 
 SCHEMA = 1
 KEPT_LOGITS = 1 << 22  # of whole rows, for the temperature: 16 MiB
@@ -53,10 +54,10 @@ class Reader:
         self.random = torch.Generator().manual_seed(seed)
         self.sample = _Sample(max(2, min(KEPT_ROWS, KEPT_LOGITS // max(classes, 1))))
 
-    def update(self, logits: Tensor, target: Tensor, *, first: int = 0) -> None:
-        """Examples with their labels; ``first`` is the number of the first row in what errors say."""
+    def update(self, logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int = 0) -> None:
+        """Examples with their labels, tensors or arrays; errors count rows from ``first``."""
+        logits, target = as_tensor(logits).detach(), as_tensor(target)
         self._check(logits)
-        logits = logits.detach()
         found = read(logits, target, first=first)
         if not len(found):
             return
@@ -64,8 +65,9 @@ class Reader:
         self._add_profiles(logits, target)
         self.sample.add(torch.rand(len(logits), generator=self.random, dtype=torch.float64), logits, target)
 
-    def update_outside(self, logits: Tensor, name: str = "outside", *, first: int = 0) -> None:
+    def update_outside(self, logits: Tensor | np.ndarray, name: str = "outside", *, first: int = 0) -> None:
         """Examples from outside the training distribution, by the name of the set they come from."""
+        logits = as_tensor(logits)
         self._check(logits)
         found = read_unlabelled(logits, first=first)
         if not len(found):
@@ -123,7 +125,8 @@ class Reader:
             "margin": margins(found), "energy": energies(found) | {"profiles": self._profiles()},
             "calibration": {"ece": counted.ece, "mce": counted.mce, "bins": counted.rows()},
             "teaching": {"of": "test" if taught is None else "train",
-                         "shares": teaching((found if taught is None else taught).gap, curves)},
+                         "shares": teaching((found if taught is None else taught).gap, curves),
+                         "pulls": mean_pulls((found if taught is None else taught).gap, curves)},
         }
         if self.classes <= LONGEST:
             whole["class_accuracy"] = class_accuracy(found, self.classes)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -112,13 +113,14 @@ class Unlabelled:
                      for field in fields(cls)))
 
 
-def read(logits: Tensor, target: Tensor, *, first: int = 0) -> Readings:
-    """Readings of (N, C) logits with their labels; ``first`` is the number of the first row in what errors say.
+def read(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int = 0) -> Readings:
+    """Readings of (N, C) logits with their labels, tensors or arrays; errors count rows from ``first``.
 
     >>> found = read(torch.tensor([[3.0, 1.0, 0.0]]), torch.tensor([0]))
     >>> found.margin.item(), found.correct.item()
     (2.0, True)
     """
+    logits, target = as_tensor(logits), as_tensor(target)
     check(logits, target, first=first)
     label = target.to(torch.int64, copy=True)  # readings outlive the block, whose storage may be used again
     score, rival, mass = _empty(logits, 3)
@@ -140,8 +142,9 @@ def read(logits: Tensor, target: Tensor, *, first: int = 0) -> Readings:
     return Readings(label, score, rival, rest, odds)
 
 
-def read_unlabelled(logits: Tensor, *, first: int = 0) -> Unlabelled:
+def read_unlabelled(logits: Tensor | np.ndarray, *, first: int = 0) -> Unlabelled:
     """Readings of (N, C) logits without labels."""
+    logits = as_tensor(logits)
     check(logits)
     top, mass, below = _empty(logits, 3)
     for rows, buffer in _blocks(logits):
@@ -149,6 +152,14 @@ def read_unlabelled(logits: Tensor, *, first: int = 0) -> Unlabelled:
         below[rows] = _below(buffer)
     _refuse(~top.isfinite() | mass.isnan(), first)
     return Unlabelled(top, _odds(logits, torch.arange(len(logits), device=logits.device), top, mass, below, 0.0))
+
+
+def as_tensor(values: Tensor | np.ndarray) -> Tensor:
+    """Arrays of any library that numpy can read, without a copy where there need be none."""
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> None:

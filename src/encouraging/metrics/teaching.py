@@ -36,6 +36,18 @@ def gradient_mass(gap: Tensor, curve: Curve, above: tuple[float, ...] = SURE) ->
     return {f"{level:g}": float(pull[p > level].sum()) / total if total else 0.0 for level in above}
 
 
+def mean_pulls(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[str, float]:
+    """The mean pull of an example under several losses: how much gradient there is for the shares to be shares of.
+
+    >>> import torch
+    >>> {name: round(pull, 3) for name, pull in mean_pulls(torch.tensor([0.0, 5.0])).items()}["cross-entropy"]
+    0.253
+    """
+    gap = gap.double()
+    return {name: float(curve.pull(gap).abs().mean()) if len(gap) else 0.0
+            for name, curve in (curves or usual()).items()}
+
+
 def teaching(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[str, dict[str, float]]:
     """The gradient mass of several losses, and beside it the share of the examples that are above each level."""
     p = gap.double().sigmoid()

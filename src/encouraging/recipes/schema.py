@@ -40,6 +40,7 @@ class Recipe(Frozen):
     name: str = Field(pattern=r"^\w[\w.-]*$")  # it becomes a folder's name
     paper: str = ""
     about: str = ""
+    departs: str = ""  # from the paper, and why; shown wherever the results are
     task: str
     data: str
     model: str

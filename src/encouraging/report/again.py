@@ -20,11 +20,13 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
     """Commands that make these runs, and in words where no command does."""
     name, notes = group.name, []
     words = ["encouraging", "run", name]
+    if (data := str(group.records[0].asked.get("data", ""))) not in ("", "digits"):
+        notes.append(f"{name} needs {data}: add --download, or --data with the folder that has it.")
     try:
         shipped = read_recipe(name)
     except RecipeError:
         words[2] = f"{name}.toml"
-        return [_line(words, group)], ["The recipe does not come with the package: give the path of its file."]
+        return [_line(words, group)], ["The recipe does not come with the package: give the path of its file.", *notes]
     sets = _overrides(shipped, group.records)
     try:
         exact = _same(read_recipe(name, sets), group.records)
@@ -35,7 +37,7 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
     else:
         found = {difference(shipped.asked(arm, seed), record.asked) for record in group.records
                  for _, arm, seed in [record.place] if arm in shipped.arms}
-        notes = [f"These runs depart from the recipe of that name (there) in their settings (here): {text}."
+        notes += [f"These runs depart from the recipe of that name (there) in their settings (here): {text}."
                  for text in sorted(found)[:4]] or ["These runs have arms that the recipe of that name has not."]
     return [_line(words, group)], notes
 
@@ -119,8 +121,21 @@ def setting(group: Group) -> str:
     text = f"Here: {asked.get('model', '?')} on {asked.get('data', '?')}"
     if "epochs" in train:
         text += (f", {plural(train['epochs'], 'epoch')} with {train.get('optimizer', '?')} at a learning rate of "
-                 f"{train.get('lr', '?')}, batches of {train.get('batch_size', '?')}")
+                 f"{train.get('lr', '?')}{_schedule(train)}, batches of {train.get('batch_size', '?')}")
+        if train.get("precision", "fp32") != "fp32":
+            text += f", in {train['precision']}"
     return f"{text}; {plural(len(group.arms), 'arm')} with {plural(len(group.seeds), 'seed')}."
+
+
+def _schedule(train: Mapping[str, Any]) -> str:
+    """
+    >>> _schedule({"schedule": "multistep", "milestones": [51, 65], "gamma": 0.1})
+    ' (times 0.1 from epochs 51 and 65)'
+    """
+    kind = train.get("schedule", "constant")
+    if kind == "multistep":
+        return f" (times {train['gamma']:g} from epochs {listed([str(m) for m in train['milestones']])})"
+    return "" if kind == "constant" else f" ({str(kind).replace('_', ' ')} schedule)"
 
 
 def loss_words(asked: Mapping[str, Any]) -> str:

@@ -206,8 +206,22 @@ def signed(value: float, digits: int = 2) -> str:
 
 
 def between(low: float, high: float, digits: int = 2) -> str:
-    """An interval in words."""
-    return "no interval" if math.isnan(low) else f"{show(low, digits)} to {show(high, digits)}"
+    """An interval in words.
+
+    >>> between(-0.001, 0.03)
+    '−0.001 to 0.030'
+    """
+    if math.isnan(low):
+        return "no interval"
+    digits = enough((low, high), digits)
+    return f"{show(low, digits)} to {show(high, digits)}"
+
+
+def enough(ends: Sequence[float], digits: int) -> int:
+    """So many digits that no end looks like 0 without being it: which side of 0 it is on decides a claim."""
+    while digits < 8 and any(end != 0 and math.isfinite(end) and float(f"{end:.{digits}f}") == 0 for end in ends):
+        digits += 1
+    return digits
 
 
 def titles(arms: Sequence[Arm]) -> list[str]:

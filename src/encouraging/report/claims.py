@@ -27,6 +27,10 @@ class ClaimRow:
     claim: Claim
     found: Comparison
 
+    @property
+    def verdict(self) -> str:
+        return self.found.verdict if self.found.n else "not measured"
+
 
 def finals_of(recipe: str, records: Iterable[Record]) -> Finals:
     """Final numbers by arm and seed."""

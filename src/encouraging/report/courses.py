@@ -37,7 +37,8 @@ def training(arms: Sequence[Arm]) -> Picture | None:
             x, rows = course
             words.append(f"{arm.name} {show(float(rows[:, -1].mean()))}% after epoch {int(x[-1])}")
     alt = f"Training curves. Test accuracy: {listed(words)}." if words else "Training curves by epoch."
-    return Picture("training", alt, "Mean over the seeds; the band is one standard deviation to either side. Losses of "
+    return Picture("training", alt, "Mean over the seeds, on logarithmic axes the mean of the logarithms; the band is "
+                   "one standard deviation to either side. Accuracies far below the others are cut off. Losses of "
                    "different arms are different functions: only their shapes can be compared, while accuracy and "
                    "cross-entropy on the test set can be compared as they stand.", panels, [arm.key for arm in arms],
                    columns=2)
@@ -76,7 +77,8 @@ def _lines(lines: Sequence[tuple[Arm, np.ndarray, np.ndarray]], key: str) -> Any
             axes.minorticks_off()
             _plain(axes)
         if key == "accuracy":  # the first epochs are far below all that matters
-            top = max(float(rows.mean(0).max()) for _, _, rows in lines)
+            bands = [rows.mean(0) + (rows.std(0, ddof=1) if len(rows) > 1 else 0.0) for *_, rows in lines]
+            top = min(max(float(np.quantile(band, 0.9)) for band in bands), 100.0)
             low = min(lowest)
             axes.set_ylim(low - 0.35 * max(top - low, 0.2), top + 0.15 * max(top - low, 0.2))
         axes.set_xlim(min(x[0] for _, x, _ in lines) - 0.4, max(x[-1] for _, x, _ in lines) + 0.4)
@@ -114,16 +116,18 @@ def at_a_glance(arms: Sequence[Arm], metrics: Sequence[Metric]) -> Picture | Non
         unit = f"{known.unit}" if known.unit else ""
         title = known.words[0].upper() + known.words[1:] + (f", {unit}" if unit else "")
         left = gutter([arm.name for arm in arms])
-        panels.append(Panel(_dots(found, left), title, height=30 + (26 if left > 4 else 36) * len(arms), left=left))
+        height = 30 + (26 if left > 4 else 36) * len(arms)
+        panels.append(Panel(_dots(found, left, known), title, height=height, left=left))
         words.append(f"{known.words}: " + listed([f"{arm.name} {show(mean_of(v).value, known.digits, unit)}"
                                                   for arm, v in found if v]))
     if not panels:
         return None
     return Picture("arms", f"Means of the arms. {'; '.join(words)}.",
-                   "Dot: mean over the seeds. Line: its 95% interval. Ticks: the seeds.", panels)
+                   "Dot: mean over the seeds. Line: its 95% interval, up to where the metric ends. Ticks: the seeds.",
+                   panels)
 
 
-def _dots(found: Sequence[tuple[Arm, list[float]]], left: int) -> Any:
+def _dots(found: Sequence[tuple[Arm, list[float]]], left: int, known: Metric) -> Any:
     def draw(axes: Axes) -> None:
         for place, (arm, values) in enumerate(found):
             y = -place
@@ -132,7 +136,7 @@ def _dots(found: Sequence[tuple[Arm, list[float]]], left: int) -> Any:
             mean = mean_of(values)
             axes.plot(values, [y] * len(values), "|", color=arm.colour, ms=9, mew=1.1, alpha=0.75)
             if math.isfinite(mean.low):
-                axes.plot([mean.low, mean.high], [y, y], color=arm.colour, lw=1.6)
+                axes.plot([max(mean.low, known.low), min(mean.high, known.high)], [y, y], color=arm.colour, lw=1.6)
             axes.plot(mean.value, y, "o", color=arm.colour, ms=7.5)
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.08)

@@ -13,11 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from torch import Tensor
 
 from ..data.logits import Logits, open_logits
 from ..engine.files import write_whole
 from ..errors import ArgumentError, DataError, TargetError
 from ..metrics import Reader
+from ..metrics.calibration import HIGHEST, LOWEST
 
 WEAKEST = 3
 SCORES = {"max_probability": "maximum probability", "min_energy": "minimum energy", "free_energy": "free energy"}
@@ -61,7 +63,9 @@ def read_through(source: Logits, profile: int | None = None, console: Console | 
                    disable=console is None or not console.is_terminal)
     with bar:
         task = bar.add_task("logits", total=source.examples)
+        probabilities = True
         for first, logits, labels in source.blocks():
+            probabilities = probabilities and _are_probabilities(logits)
             with _in(source.logits.where):
                 reader.update(logits, labels, first=first)
             bar.advance(task, len(labels))
@@ -72,7 +76,14 @@ def read_through(source: Logits, profile: int | None = None, console: Console | 
                     reader.update_outside(logits, name, first=first)
                 first += len(logits)
                 bar.advance(task, len(logits))
-    return reader.diagnosis(counts=source.counts)
+    found = reader.diagnosis(counts=source.counts)
+    return found | ({"probabilities": True} if probabilities else {})
+
+
+def _are_probabilities(logits: Tensor) -> bool:
+    """The likeliest mistake, seen on a few rows of every block."""
+    few = logits[:100].double()
+    return bool((few >= 0).all() and ((few.sum(1) - 1).abs() < 0.02).all())
 
 
 @contextmanager
@@ -164,8 +175,13 @@ def _percent(share: float) -> str:
 
 def remarks(found: Mapping[str, Any], source: Logits) -> Iterator[str]:
     """What a reader of the numbers should know about them."""
-    if found["teaching"]["of"] == "test":
-        yield "Who teaches the model is seen on these examples; give training logits to see where its gradient is made."
+    if found.get("probabilities"):
+        yield ("These are probabilities, not logits: no number is below 0, and rows sum to 1. Give the logits, or the "
+               "logarithms of the probabilities; what is said here is about a softmax of probabilities.")
+    value = found["calibration"].get("temperature", {}).get("value")
+    if value is not None and not LOWEST * 1.01 < value < HIGHEST * 0.99:
+        yield (f"The temperature ended at its bound, {value:g}: on these examples the model is "
+               f"{'right without exception' if value < 1 else 'no better than chance'}.")
     if source.unused:
         yield f"Not used: {', '.join(source.unused)}."
 

@@ -16,6 +16,7 @@ from ..engine.environment import choose_device
 from ..errors import DataError, RecipeError
 from ..recipes import Recipe, read_recipe
 from ..recipes.grid import Job, cores, jobs_of, work
+from .arms import plural
 from .claims import finals_of
 from .display import Display
 from .records import Record, read_records
@@ -72,7 +73,8 @@ def _conclude(recipe: Recipe, grid: list[Job], display: Display, console: Consol
         console.print(f"stopped with {len(display.stopped)} of {len(grid)} runs unfinished. {words}".strip(),
                       markup=False, highlight=False)
     seconds = sum(record.timing["seconds"] for record in records)
-    console.print(f"{len(records)} runs, {seconds:.0f} s of training, in {folder}", markup=False, highlight=False)
+    console.print(f"{plural(len(records), 'run')}, {seconds:.0f} s of training in all, in {folder}", markup=False,
+                  highlight=False)
     if records:
         _report(recipe, records, folder / "report.html", console)
     return 130 if display.stopped else int(bool(display.failed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,8 @@ def teaching(arms: Sequence[Arm]) -> Picture | None:
         names = [name for name in several[0] if all(name in one for one in several)]
         levels = list(several[0]["examples"]) if "examples" in names else ["0.5", "0.9", "0.99"]
         above = {name: [float(np.mean([one[name][level] for one in several])) for level in levels] for name in names}
-        panels.append(Panel(_stacked(above), title, height=14 + 37 * len(above), left=1))
+        pulls = {name: mean_of([one.get(name) for one in arm.of("teaching", "pulls")]).value for name in names}
+        panels.append(Panel(_stacked(above, pulls), title, height=14 + 37 * len(above), left=1))
         two = [f"{show(100 * above[name][1], 1)}% with {name}" for name in above if name != "examples"]
         words.append(f"on the model of {arm.name}, where {show(100 * above['examples'][1], 1)}% of the examples are "
                      f"above p = {levels[1]}, their share of the gradient is {listed(two)}")
@@ -38,11 +40,13 @@ def teaching(arms: Sequence[Arm]) -> Picture | None:
     return Picture("teaching", capital[0].upper() + capital[1:] + ".",
                    "Where the gradient on the logits comes from, by the probability p of the label. A panel is a "
                    f"trained model with the {'training' if of == 'train' else of} examples as it sees them; a bar is a "
-                   "loss that could go on teaching it, and the first bar the examples themselves. A normal bonus (LE "
-                   f"1) lets go of examples past its clamp, p = 0.99999. {over_seeds(arms)}", panels, keys)
+                   "loss that could go on teaching it, and the first bar the examples themselves. Shares say nothing "
+                   "about size: once everything is learned, every bar is full, of a gradient that is nearly gone with "
+                   "cross-entropy and far larger with a bonus. A normal bonus (LE 1) lets go of examples past its "
+                   f"clamp, p = 0.99999. {over_seeds(arms)}", panels, keys)
 
 
-def _stacked(above: dict[str, list[float]]) -> Any:
+def _stacked(above: dict[str, list[float]], pulls: dict[str, float]) -> Any:
     def draw(axes: Axes) -> None:
         for place, (name, shares_) in enumerate(above.items()):
             ends = [1.0, *shares_, 0.0]
@@ -53,7 +57,8 @@ def _stacked(above: dict[str, list[float]]) -> Any:
             label = "the examples themselves" if name == "examples" else printable(name)
             axes.annotate(label, (0, -place), (0, 10), textcoords="offset points", va="bottom", fontsize=10.5)
             sure = 100 * shares_[1]
-            axes.annotate(f"{show(sure, 0 if sure >= 10 else 1)}% above 0.9", (1, -place), (-1, 10),
+            size = "" if math.isnan(pulls[name]) else f"mean pull {pulls[name]:.2g} · "
+            axes.annotate(f"{size}{show(sure, 0 if sure >= 10 else 1)}% above 0.9", (1, -place), (-1, 10),
                           textcoords="offset points", va="bottom", ha="right", color=MUTED, fontsize=10.5)
         axes.grid(False)
         axes.spines["bottom"].set_visible(False)

@@ -21,7 +21,7 @@ from .drawing import Picture
 from .explorer import explorer
 from .records import Record
 from .sections import Cell, Section, Table, arms_section, beside_paper, knowledge_sections, training_section
-from .verdicts import VERDICTS, Claims, claims_of, tally
+from .verdicts import NOT_MEASURED, VERDICTS, Claims, claims_of, tally
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ def _chapter(place: int, group: Group) -> Chapter:
     if recipe and recipe.paper:
         about.append(f"In the paper: {recipe.paper}.")
     about.append(setting(group))
+    if recipe and recipe.departs:
+        about.append(f"Departs from the paper: {recipe.departs}")
     if claims is not None:
         summary = claims.summary
     elif recipe is not None:
@@ -147,7 +149,7 @@ def _render(chapters: Sequence[Chapter], when: date | None = None) -> str:
 
 def _overall(chapters: Sequence[Chapter]) -> str:
     counts = {verdict: sum(chapter.claims.count(verdict) for chapter in chapters if chapter.claims)
-              for verdict in VERDICTS}
+              for verdict in (*VERDICTS, NOT_MEASURED)}
     if not any(counts.values()):
         return f"{plural(len(chapters), 'recipe')}, without claims."
     return f"Of {plural(sum(counts.values()), 'claim')} {tally(counts)}."

@@ -16,9 +16,10 @@ HEAD = """# Results
 
 Measured with the recipes of this package; every number is the mean over seeds, with the standard deviation. The verdict
 is that of the 95% t interval of the paired differences, Holm-adjusted within a recipe: *reproduced* when it lies wholly
-on the claimed side of 0, *contradicted* when wholly on the other, else *undecided*. The exact permutation p stands
-beside it. Differences are counted towards the claim: a positive one speaks for it, also where lower is better. The
-records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
+on the claimed side of 0, *contradicted* when wholly on the other, else *undecided*: a verdict on the direction, not on
+the size. The exact permutation p stands beside it; with n seeds it cannot fall below 2 / 2^n, which is 0.25 for three
+and 0.06 for five. Differences are counted towards the claim: a positive one speaks for it, also where lower is better.
+The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
 `encouraging results`; do not edit it.
 """
 
@@ -35,6 +36,8 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
     mine = [record for record in records if record.place[0] == recipe.name]
     metrics = metrics_of(recipe)
     lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
+    if recipe.departs:
+        lines += [f"Departs from the paper: {recipe.departs}", ""]
     lines += _row(["arm", "n", *(f"`{name}`" for name in metrics), "train accuracy", "excess risk", "seconds a run"])
     lines.append("|" + " --- |" * (len(metrics) + 5))
     for row in arm_rows(recipe, finals):
@@ -55,7 +58,7 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
         places, lower = digits(claim.metric), ", lower is better" if claim.better == "lower" else ""
         lines += _row([f"{claim.arm} beats {claim.beats} on `{claim.metric}`{lower}", theirs,
                        signed(found.mean, places), interval(found.low, found.high, places),
-                       number(found.p_permutation, 3), str(found.n), f"**{found.verdict}**"])
+                       number(found.p_permutation, 3), str(found.n), f"**{claim_row.verdict}**"])
     return "\n".join([*lines, "", _cost(mine), *_departures(recipe, mine), ""])
 
 

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ..recipes import Recipe
-from .arms import metric
+from .arms import enough, metric
 from .claims import Finals, arm_rows, claim_rows, metrics_of
 
-COLOURS = {"reproduced": "green", "contradicted": "red", "undecided": "yellow"}
+COLOURS = {"reproduced": "green", "contradicted": "red", "undecided": "yellow", "not measured": "dim"}
 
 
 def print_table(console: Console, recipe: Recipe, finals: Finals) -> None:
@@ -29,7 +29,8 @@ def print_table(console: Console, recipe: Recipe, finals: Finals) -> None:
     console.print(arms)
     if not recipe.claims:
         return
-    claims = Table(title="claims: 95% interval of the paired differences, Holm-adjusted", title_justify="left")
+    claims = Table(title="claims: 95% interval of the paired differences, Holm-adjusted; + speaks for the claim",
+                   title_justify="left")
     for head in ("claim", "difference", "interval", "permutation p", "n", "verdict"):
         claims.add_column(head, justify="left" if head in ("claim", "verdict") else "right")
     for claim_row in claim_rows(recipe, finals):
@@ -38,7 +39,7 @@ def print_table(console: Console, recipe: Recipe, finals: Finals) -> None:
         places = digits(claim.metric)
         claims.add_row(f"{claim.arm} beats {claim.beats}: {claim.metric}{direction}", signed(found.mean, places),
                        interval(found.low, found.high, places), number(found.p_permutation, 3), str(found.n),
-                       f"[{COLOURS[found.verdict]}]{found.verdict}[/]")
+                       f"[{COLOURS[claim_row.verdict]}]{claim_row.verdict}[/]")
     console.print(claims)
 
 
@@ -60,4 +61,5 @@ def spread(mean: float, std: float, digits: int = 2) -> str:
 
 
 def interval(low: float, high: float, digits: int = 2) -> str:
+    digits = enough((low, high), digits)
     return "-" if math.isnan(low) else f"({low:+.{digits}f}, {high:+.{digits}f})"

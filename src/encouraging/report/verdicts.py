@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from . import courses
-from .arms import Group, Metric, between, listed, metric, plural, show, signed
+from .arms import Arm, Group, Metric, between, enough, listed, mean_of, metric, plural, show, signed
 from .claims import ClaimRow, claim_rows, number
 from .drawing import Picture
 
 VERDICTS = ("reproduced", "contradicted", "undecided")
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ def claims_of(group: Group) -> Claims | None:
     differences = [_differences(row, finals) for row in rows]
     reach = {path: courses.reach_of([(row.found, d) for row, d in zip(rows, differences, strict=True)
                                      if row.claim.metric == path]) for path in {row.claim.metric for row in rows}}
-    views = [_view(place, row, d, reach[row.claim.metric])
+    named = {arm.name: arm for arm in group.arms}
+    views = [_view(place, row, d, reach[row.claim.metric], _both(row, named))
              for place, (row, d) in enumerate(zip(rows, differences, strict=True), 1)]
     pictures = [view.picture for view in views if view.picture]
     together = Picture("claims", " ".join(picture.alt for picture in pictures), "",
@@ -63,19 +65,32 @@ def _differences(row: ClaimRow, finals: dict[str, dict[int, dict[str, object]]])
     return [sign * (a - b) for a, b in pairs if a is not None and b is not None]
 
 
-def _view(place: int, row: ClaimRow, differences: Sequence[float], reach: tuple[float, float]) -> ClaimView:
-    claim, found = row.claim, row.found
+def _both(row: ClaimRow, arms: Mapping[str, Arm]) -> tuple[float, float]:
+    """The means of the two arms of a claim over the seeds that both have, the beaten one first."""
+    both = set.intersection(*({seed for seed, final in arms[name].finals.items()
+                               if number(final, row.claim.metric) is not None} if name in arms else set()
+                              for name in (row.claim.beats, row.claim.arm)))
+    means = [mean_of([number(arms[name].finals[seed], row.claim.metric) for seed in sorted(both)]).value if both
+             else math.nan for name in (row.claim.beats, row.claim.arm)]
+    return means[0], means[1]
+
+
+def _view(place: int, row: ClaimRow, differences: Sequence[float], reach: tuple[float, float],
+          means: tuple[float, float]) -> ClaimView:
+    claim, found, (theirs, ours) = row.claim, row.found, means
     known = metric(claim.metric)
     sentence = f"{claim.arm} beats {claim.beats} on {_the(known)}" + (" (lower is better)" if claim.better == "lower"
                                                                       else "")
     level = "" if math.isnan(found.low) else f" at {100 * found.level:.4g}%"
-    facts = [("mean difference", signed(found.mean, known.digits) + (known.unit and f" {_points(known)}")),
+    digits = enough([found.mean], known.digits)
+    facts = [(f"{claim.beats} → {claim.arm}", f"{show(theirs, known.digits)} → {show(ours, known.digits)}"),
+             ("mean difference", signed(found.mean, digits) + (known.unit and f" {_points(known)}")),
              (f"interval{level}", _interval(row, known)),
              ("permutation p", show(found.p_permutation, 3)), ("seeds", str(found.n))]
     if claim.beats in claim.paper and claim.arm in claim.paper:
         facts.append(("paper", f"{claim.paper[claim.beats]:g} → {claim.paper[claim.arm]:g}".replace("-", "−")))
     if not found.n:
-        return ClaimView(sentence, found.verdict, [("seeds", "0: no seed has been run with both arms")], None)
+        return ClaimView(sentence, NOT_MEASURED, [("seeds", "0: no seed has been run with both arms")], None)
     alt = (f"{sentence}: {found.verdict}. Mean paired difference {signed(found.mean, known.digits)}, interval "
            f"{between(found.low, found.high, known.digits)}, {plural(found.n, 'seed')}.")
     panel = courses.claim_panel(found, differences, reach, sentence)
@@ -98,11 +113,11 @@ def _points(known: Metric) -> str:
 
 def _summary(rows: Sequence[ClaimRow]) -> str:
     """Verdicts in words, with the numbers of what was decided; then what is open, metric by metric."""
-    counts = Counter(row.found.verdict for row in rows)
+    counts = Counter(row.verdict for row in rows)
     if len(rows) == 1:
-        text = f"The one claim is {rows[0].found.verdict}."
+        text = f"The one claim is {rows[0].verdict}."
     elif len(counts) == 1:
-        text = f"All {len(rows)} claims are {rows[0].found.verdict}."
+        text = f"All {len(rows)} claims are {rows[0].verdict}."
     else:
         text = f"Of {len(rows)} claims {tally(counts)}."
     groups: dict[tuple[str, str, str], list[ClaimRow]] = {}
@@ -119,10 +134,16 @@ def _decided(rows: Sequence[ClaimRow]) -> str:
     """Claims of one verdict on one metric against one arm."""
     claim, known = rows[0].claim, metric(rows[0].claim.metric)
     one, several = ("beats", "beat") if rows[0].found.verdict == "reproduced" else ("falls behind", "fall behind")
-    sizes = [f"{signed(row.found.mean, known.digits)} ({between(row.found.low, row.found.high, known.digits)})"
-             for row in rows]
+    sizes = [f"{show(abs(row.found.mean), enough([row.found.mean], known.digits))}, interval "
+             f"{_apart(row.found.low, row.found.high, known.digits)}" for row in rows]
     return (f" {listed([row.claim.arm for row in rows])} {one if len(rows) == 1 else several} {claim.beats} on "
             f"{_the(known)}: {'a difference' if len(rows) == 1 else 'differences'} of {listed(sizes)}.")
+
+
+def _apart(low: float, high: float, digits: int) -> str:
+    """How far apart, whichever arm is ahead."""
+    near, far = sorted((abs(low), abs(high)))
+    return between(near, far, digits)
 
 
 def tally(counts: Mapping[str, int]) -> str:
@@ -130,8 +151,9 @@ def tally(counts: Mapping[str, int]) -> str:
     >>> tally({"reproduced": 1, "undecided": 4})
     '1 is reproduced, none is contradicted and 4 are undecided'
     """
+    shown = [*VERDICTS, *([NOT_MEASURED] if counts.get(NOT_MEASURED) else [])]
     return listed([f"{counts.get(verdict) or 'none'} {'are' if counts.get(verdict, 0) > 1 else 'is'} {verdict}"
-                   for verdict in VERDICTS])
+                   for verdict in shown])
 
 
 def _open(rows: Sequence[ClaimRow]) -> str:
@@ -145,6 +167,19 @@ def _open(rows: Sequence[ClaimRow]) -> str:
     who = listed([f"{listed(arms, 'or')} {'beats' if len(arms) == 1 else 'beat'} {beats}"
                   for beats, arms in pairs.items()])
     means = sorted(row.found.mean for row in run)
-    low, high = (signed(value, known.digits) for value in (means[0], means[-1]))
-    size = f"the mean difference is {low}" if low == high else f"the mean differences lie between {low} and {high}"
-    return f" Whether {who} on {_the(known)} stays undecided: {size}{' points' if known.unit == '%' else ''}."
+    points = " points" if known.unit == "%" else ""
+    if len(means) == 1:
+        size = f"the mean difference is {_towards(means[0], known.digits, points)}"
+    else:
+        size = (f"the mean differences lie between {_towards(means[0], known.digits, points)} and "
+                f"{_towards(means[-1], known.digits, points)}")
+    return f" Whether {who} on {_the(known)} stays undecided: {size}."
+
+
+def _towards(value: float, digits: int, points: str) -> str:
+    """
+    >>> _towards(-0.3, 2, " points"), _towards(0.0, 2, "")
+    ('0.30 points against the claim', '0.00')
+    """
+    side = " for the claim" if value > 0 else " against the claim" if value < 0 else ""
+    return show(abs(value), enough([value], digits)) + points + side
