@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from encouraging.errors import ArgumentError, ShapeError
+from encouraging.errors import ArgumentError, ShapeError, TargetError
 from encouraging.metrics import Reader, ece, fit_temperature, read, reliability
-from encouraging.metrics.calibration import nll
+from encouraging.metrics.calibration import nll, temperature_bounds
 from strategies import SEEDS, generator, rows_with_gaps
 
 
@@ -109,16 +111,17 @@ def test_a_temperature_never_changes_a_choice(seed: int, scale: float) -> None:
     g = generator(seed)
     logits, target = scale * torch.randn(30, 4, generator=g, dtype=torch.float64), torch.randint(4, (30,), generator=g)
     value = fit_temperature(logits, target)
-    assert 0.99e-3 < value < 1.01e4
+    low, high = temperature_bounds(logits)
+    assert 0.99 * low < value < 1.01 * high
     assert torch.equal((logits / value).argmax(1), logits.argmax(1))
     assert F.cross_entropy(logits / value, target) <= F.cross_entropy(logits, target) + 1e-9
 
 
 def test_perfect_models_and_hopeless_ones_end_at_the_bounds() -> None:
     logits, right = 5 * torch.eye(4), torch.arange(4)
-    assert fit_temperature(logits, right) == pytest.approx(1e-3)
-    assert fit_temperature(logits, (right + 1) % 4) == pytest.approx(1e4)
-    assert fit_temperature(torch.zeros(3, 2), torch.tensor([0, 1, 0])) == pytest.approx(1e-3)  # any is as good
+    assert fit_temperature(logits, right) == pytest.approx(5e-4)  # a row's logits are 5 apart
+    assert fit_temperature(logits, (right + 1) % 4) == pytest.approx(5e4)
+    assert fit_temperature(torch.zeros(3, 2), torch.tensor([0, 1, 0])) == 1.0  # any is as good
     with pytest.raises(ArgumentError, match="at least one example"):
         fit_temperature(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64))
 
@@ -145,3 +148,17 @@ def test_the_likelihood_is_torchs_in_float64(seed: int, offset: float) -> None:
     logits, target = rows_with_gaps(torch.linspace(-14, 30, 50, dtype=torch.float64), 6, seed)
     logits = logits + offset
     assert nll(read(logits, target)) == pytest.approx(float(F.cross_entropy(logits, target)), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5, 1e30])
+def test_the_temperature_follows_the_scale_of_the_logits(scale):
+    torch.manual_seed(0)
+    true = torch.randn(4000, 5, dtype=torch.float64)
+    labels = torch.distributions.Categorical(logits=true).sample()
+    assert fit_temperature(scale * true, labels) == pytest.approx(scale, rel=0.1)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_no_temperature_for_logits_that_are_none(bad):
+    with pytest.raises(TargetError, match="NaN or infinite"):
+        fit_temperature(torch.tensor([[1.0, bad]]), torch.tensor([0]))

@@ -22,9 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from encouraging import curves
 from encouraging.curves import focal
 from encouraging.errors import ArgumentError, ShapeError
-from encouraging.metrics import Reader, diagnosis, margin, read, summary
+from encouraging.metrics import Reader, diagnosis, ece, fit_temperature, margin, read, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -236,6 +237,29 @@ def test_what_does_not_fit_is_refused() -> None:
         reader.diagnosis(counts=torch.ones(3))
     with pytest.raises(ShapeError, match="at least one example"):
         Reader(5).diagnosis()
+
+def test_arrays_are_as_good_as_tensors():
+    logits, labels = torch.randn(50, 4), torch.randint(4, (50,))
+    one, two = Reader(4), Reader(4)
+    one.update(logits, labels)
+    one.update_outside(logits + 1)
+    two.update(logits.numpy(), labels.numpy().astype("int16"))
+    two.update_outside(logits.numpy() + 1)
+    assert one.diagnosis() == two.diagnosis()
+    frozen = logits.numpy().copy()
+    frozen.flags.writeable = False  # as arrays of JAX are
+    assert torch.equal(read(frozen, labels).score, read(logits, labels).score)
+    assert fit_temperature(logits.numpy(), labels.numpy()) == fit_temperature(logits, labels)
+    assert ece(logits.numpy(), labels.numpy()) == ece(logits, labels)
+
+
+def test_pulls_say_how_much_gradient_there_is():
+    logits, labels = torch.randn(30, 4, dtype=torch.float64), torch.randint(4, (30,))
+    reader = Reader(4)
+    reader.update(logits, labels)
+    found = reader.diagnosis(curves={"ce": curves.cross_entropy()})["teaching"]["pulls"]
+    p = logits.softmax(1).gather(1, labels[:, None])
+    assert found == {"ce": pytest.approx((1 - p).mean().item())}
 
 
 if __name__ == "__main__":

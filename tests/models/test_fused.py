@@ -126,3 +126,17 @@ def test_on_the_cpu_a_stack_is_a_sequential_bit_for_bit():
     x = torch.randn(3, 1, 6, 6)
     assert torch.equal(stack(x), usual(x))
     assert [*stack.state_dict()] == [*usual.state_dict()]
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(100.0, 1.0), (1000.0, 0.1), (-1e4, 1.0)])
+def test_a_mean_far_from_the_running_one_costs_no_digits(mean, spread):
+    from encouraging.models.prelu_norm import prelu_norm
+
+    norm, y, slope, bias, grad = setup((8, 5, 7, 7), False, False)
+    norm.running_mean.zero_()
+    case = norm, mean + spread * y, slope, bias, grad
+    ours, torchs, exact = (work(*how) for how in (
+        (prelu_norm, *case, torch.float32), (plain, *case, torch.float32), (plain, *case, torch.float64)))
+    for name in ("out", "y", "running var"):
+        error, usual = ((found[name].double() - exact[name]).abs().max().item() for found in (ours, torchs))
+        assert error <= max(4 * usual, 1e-5), name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 from rich.console import Console
@@ -107,3 +108,37 @@ def test_what_is_not_a_directory_of_runs_is_refused(tmp_path):
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(RunError, match=r"broken.json: expected a JSON object"):
         read_records(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"asked": "x"}, "asked is a str"),
+    ({"asked": {"recipe": ["a"], "arm": "b", "seed": 0}}, "asked.recipe is"),
+    ({"asked": {"recipe": "a", "arm": "b", "seed": "0"}}, "asked.seed is '0'"),
+    ({"final": [1]}, "final is a list"),
+    ({"epochs": "x"}, "epochs is a str"),
+])
+def test_a_damaged_record_is_named(tmp_path, change, words):
+    whole = {"schema": 1, "asked": {"recipe": "a", "arm": "b", "seed": 0}, "environment": {}, "final": {}, "timing": {}}
+    (tmp_path / "a.json").write_text(json.dumps(whole | change))
+    with pytest.raises(RunError, match=re.escape(words)):
+        read_records(tmp_path)
+
+
+def test_two_different_runs_of_one_place_are_refused_and_equal_ones_are_one(tmp_path):
+    whole = {"schema": 1, "asked": {"recipe": "a", "arm": "b", "seed": 0}, "environment": {}, "final": {}, "timing": {}}
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(whole))
+    assert len(read_records(tmp_path)) == 1
+    (tmp_path / "two.json").write_text(json.dumps(whole | {"final": {"accuracy": 1.0}}))
+    with pytest.raises(RunError, match="another run of a, b, seed 0"):
+        read_records(tmp_path)
+
+
+def test_records_stay_inside_their_folder(tmp_path):
+    (tmp_path / "in").mkdir()
+    whole = {"schema": 1, "asked": {"recipe": "../../x", "arm": "b", "seed": 0}, "environment": {}, "final": {},
+             "timing": {}}
+    (tmp_path / "in" / "a.json").write_text(json.dumps(whole))
+    with pytest.raises(RunError, match="outside of"):
+        collect(tmp_path / "in", tmp_path / "out" / "deep")
+    assert not (tmp_path / "x").exists()

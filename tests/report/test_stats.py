@@ -98,3 +98,11 @@ def test_differences_without_spread_decide_nothing_and_do_not_stand_in_the_way_o
     assert math.isnan(alone.low)
     clear = ([1.0, 1.1, 0.9], [0.0, 0.0, 0.0], "higher")
     assert [found.verdict for found in judge([(ours, theirs, "higher"), clear])] == ["undecided", "reproduced"]
+
+
+def test_a_claim_without_an_interval_still_counts_among_the_many():
+    sure, zero, other = [0.2, 0.8, 0.5, 0.3, 0.1], [0.0] * 5, [0.3, -0.2, 0.1, -0.4, 0.2]
+    for second in (other, [math.nan, *other[1:]], [0.5] * 5):
+        first, last = judge([(sure, zero, "higher"), (second, zero, "higher")])
+        assert first.level == pytest.approx(0.975)
+        assert first.verdict == last.verdict == "undecided"

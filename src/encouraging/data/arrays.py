@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator
@@ -56,7 +57,8 @@ class Array:
         total = self.shape[0]
         step = max(1, min(rows or BLOCK // max(1, math.prod(self.shape[1:])), total))
         lengths = [min(step, total - first) for first in range(0, total, step)]
-        stores = [torch.empty(step * self.width, dtype=torch.uint8) for _ in lengths[:2]]
+        with words(self.where):
+            stores = [torch.empty(step * self.width, dtype=torch.uint8) for _ in lengths[:2]]
         with words(self.where), self.start() as file, ThreadPoolExecutor(1) as reader:
             begin = file.tell() if self.fortran else 0
 
@@ -118,8 +120,8 @@ def words(where: str) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, SafetensorError, zipfile.BadZipFile,
-            zlib.error) as error:
+    except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, MemoryError, SafetensorError,
+            tokenize.TokenError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{where}: cannot be read: {error}.") from error
 
 

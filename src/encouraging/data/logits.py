@@ -68,8 +68,13 @@ def open_logits(path: str | Path) -> Logits:
         raise DataError(f"{path}: {_other(path.suffix)}")
     logits, labels = (_wanted(arrays, key, path) for key in ("logits", "labels"))
     classes = _check_logits(logits)
-    outside = {key.partition(".")[2] or "outside": array for key, array in arrays.items()
-               if key.partition(".")[0] == "ood_logits"}
+    outside: dict[str, Array] = {}
+    for key, array in arrays.items():
+        family, _, name = key.partition(".")
+        if family == "ood_logits":
+            if (name or "outside") in outside:
+                raise DataError(f"{array.where}: another set from outside has that name; call it ood_logits.<name>.")
+            outside[name or "outside"] = array
     for array in outside.values():
         if _check_logits(array) != classes:
             raise DataError(f"{array.where}: has {array.shape[1]} classes where logits has {classes}.")

@@ -37,8 +37,9 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, or an error that names it."""
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise RunError(f"{path}: expected a JSON object ({error}). Delete the run directory to start over.") from error
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise RunError(f"{path}: expected a JSON object ({error}). Move it away; where it belongs to a run, the rest "
+                       "of the run's folder is untouched, and without the folder the run is made again.") from error
     if not isinstance(value, dict):
         raise RunError(f"{path}: expected a JSON object, found a {type(value).__name__}.")
     return value

@@ -102,7 +102,13 @@ class RunDir:
 
     def metrics(self) -> list[dict[str, Any]]:
         path = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+        lines = []
+        for number, line in enumerate(path.read_text(errors="replace").splitlines() if path.is_file() else (), 1):
+            try:
+                lines.append(dict(json.loads(line)))
+            except (ValueError, TypeError) as error:
+                raise RunError(f"{path}: line {number} is not a JSON object ({error}).") from error
+        return lines
 
     def finish(self, final: Mapping[str, Any], timing: Mapping[str, Any], kept: Mapping[str, Tensor],
                diagnosis: Mapping[str, Any] | None = None) -> None:

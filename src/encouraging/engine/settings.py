@@ -27,7 +27,7 @@ class Train(Frozen):
     shuffle: bool = True
 
     optimizer: Literal["sgd", "adam", "adamw", "rmsprop", "rmsprop_tf"] = "sgd"
-    lr: float = Field(gt=0)
+    lr: float = Field(gt=0, le=1e6, allow_inf_nan=False)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     nesterov: bool = False
     betas: tuple[float, float] = (0.9, 0.999)

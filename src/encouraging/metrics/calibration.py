@@ -11,11 +11,11 @@ from scipy.optimize import brentq
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError, ShapeError, TargetError
 from .readings import Readings, as_tensor, check, read
 
 BINS = 10
-LOWEST, HIGHEST = 1e-3, 1e4  # temperatures
+LOWEST, HIGHEST = 1e-4, 1e4  # temperatures, in units of how far apart a row's logits are
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,20 @@ def nll(readings: Readings) -> float:
     return float(F.softplus(-readings.gap.double()).mean())
 
 
+def temperature_bounds(logits: Tensor) -> tuple[float, float]:
+    """Between which temperatures the best is sought: far from the scale of these logits on both sides."""
+    top = logits.amax(1, keepdim=True)
+    apart = (top - torch.where(logits.isneginf(), top, logits)).amax(1).double()
+    scale = float(apart.median()) or float(apart.max()) or 1.0
+    return LOWEST * scale, HIGHEST * scale
+
+
 def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> float:
     """The temperature by which to divide logits so that their likelihood on held-out examples is best.
 
     It never changes which class is chosen. Fit it on examples that the model was not trained on; judge it on others.
+    Where the best would be 0 or infinite, because the model is right without exception or no better than chance, it
+    ends at a bound, far below or above the scale of the logits.
 
     >>> logits = 50 * torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
     >>> round(fit_temperature(logits, torch.tensor([0, 0, 0, 1])), 2)  # right three times in four: log-odds 1.1
@@ -98,15 +108,20 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
     if not len(logits):
         raise ArgumentError("fit_temperature: expected at least one example.")
     values, label = logits.detach().double(), target.to(torch.int64)
-
+    bad = values.isnan() | values.isposinf()
+    if bool(bad.any()) or not bool(values.gather(1, label[:, None]).isfinite().all()):
+        raise TargetError("fit_temperature: the logits have NaN or infinite values (-inf is allowed for classes that "
+                          "were masked out, except the label's).")
+    low, high = (math.log(bound) for bound in temperature_bounds(values))
     chosen = values.gather(1, label[:, None]).mean()
 
     def slope(log_temperature: float) -> float:
         """Which way the likelihood rises: the logit that the model expects minus the label's."""
         return float((torch.softmax(values / math.exp(log_temperature), 1) * values).nansum(1).mean() - chosen)
 
+    if bool((values == values[:, :1]).all()):
+        return 1.0  # nothing to scale
     # Convex in 1/T, so the slope changes sign once. It does not at all where a model is perfect or worse than chance.
-    low, high = math.log(LOWEST), math.log(HIGHEST)
     if slope(low) <= 0:
         return math.exp(low)
     if slope(high) >= 0:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..errors import ArgumentError, ShapeError
-from .calibration import BINS, fit_temperature, nll, reliability
+from .calibration import BINS, fit_temperature, nll, reliability, temperature_bounds
 from .energy import energies, scores
 from .margin import margins
 from .ood import Positive, detection
@@ -203,15 +203,17 @@ class _Sample:
         for part in other.parts:
             self.add(*part)
 
-    def temperature(self, bins: int) -> dict[str, float | int] | None:
+    def temperature(self, bins: int) -> dict[str, float | str] | None:
         """Fitted on one half, judged on the other."""
         if self.held < 2:
             return None
         _, logits, label = self.thin()
         half = len(label) // 2
         value = fit_temperature(logits[:half], label[:half])
+        low, high = temperature_bounds(logits[:half])
         before, after = (read(rest, label[half:]) for rest in (logits[half:], logits[half:] / value))
-        return {"value": value, "fitted_on": half, "judged_on": len(label) - half,
+        bound = "lowest" if value < 1.01 * low else "highest" if value > 0.99 * high else ""
+        return {"value": value, "bound": bound, "fitted_on": half, "judged_on": len(label) - half,
                 "ece_before": reliability(before.confidence, before.correct, bins).ece,
                 "ece_after": reliability(after.confidence, after.correct, bins).ece,
                 "nll_before": nll(before), "nll_after": nll(after)}

@@ -44,6 +44,7 @@ def rival_energy(logits: Tensor, target: Tensor, *, zero_label: bool = False) ->
     >>> rival_energy(logits, target).item(), rival_energy(logits, target, zero_label=True).item()
     (1.0, -0.0)
     """
+    target = target.long()
     return -logits.scatter(-1, target[..., None], 0.0 if zero_label else -torch.inf).amax(-1)
 
 

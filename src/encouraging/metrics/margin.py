@@ -17,6 +17,7 @@ def margin(logits: Tensor, target: Tensor) -> Tensor:
     >>> margin(torch.tensor([[3.0, 1.0], [0.0, 2.0]]), torch.tensor([0, 0]))
     tensor([ 2., -2.])
     """
+    target = target.long()
     rival = logits.scatter(-1, target[..., None], -torch.inf).amax(-1)
     return logits.gather(-1, target[..., None])[..., 0] - rival
 

@@ -167,7 +167,7 @@ def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> No
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise ShapeError(f"logits: expected the shape (examples, classes) with two classes or more, got "
                          f"{tuple(logits.shape)}.")
-    if not logits.is_floating_point():
+    if not logits.is_floating_point() or logits.dtype.itemsize == 1:
         raise DtypeError(f"logits: expected floating-point numbers, got {logits.dtype}.")
     if target is None:
         return

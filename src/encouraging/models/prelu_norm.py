@@ -39,14 +39,25 @@ def _load(y, bias, slope, o_row, o_channel, rows, C: tl.constexpr, mask, PRELU: 
 
 
 @triton.jit
-def _moments_kernel(y, bias, slope, running_mean, parts, rows, programs, C: tl.constexpr, CP: tl.constexpr,
+def _first(y, bias, slope, o_channel, C: tl.constexpr, PRELU: tl.constexpr, BIAS: tl.constexpr):
+    """The activations of the first row: as far from the mean as any example, and so a good place to measure from."""
+    b_u = tl.load(y + o_channel, mask=o_channel < C, other=0.0).to(tl.float32)
+    if BIAS:
+        b_u += tl.load(bias + o_channel, mask=o_channel < C, other=0.0)
+    if PRELU:
+        b_u = tl.where(b_u > 0, b_u, b_u * tl.load(slope))
+    return b_u
+
+
+@triton.jit
+def _moments_kernel(y, bias, slope, parts, rows, programs, C: tl.constexpr, CP: tl.constexpr,
                     R: tl.constexpr, PRELU: tl.constexpr, BIAS: tl.constexpr):
-    """Sums of the activation and its square, measured from the running mean so that little cancels; and, for the
-    backward pass, of its negative part, that part's square, and how often it was positive."""
+    """Sums of the activation and its square, measured from the first row so that little cancels whatever the mean; and,
+    for the backward pass, of its negative part, that part's square, and how often it was positive."""
     i_part = tl.program_id(0)
     o_channel = tl.arange(0, CP)
     m_channel = o_channel < C
-    b_from = tl.load(running_mean + o_channel, mask=m_channel, other=0.0)[None, :]
+    b_from = _first(y, bias, slope, o_channel, C, PRELU, BIAS)[None, :]
     s_a = tl.zeros([R, CP], tl.float32)
     s_aa = tl.zeros([R, CP], tl.float32)
     s_n = tl.zeros([R, CP], tl.float32)
@@ -81,19 +92,20 @@ def _total(parts, which, i_channel, programs, C: tl.constexpr, P: tl.constexpr):
 
 
 @triton.jit
-def _settle_kernel(parts, kept, running_mean, running_var, tracked, rows, programs, eps, momentum, C: tl.constexpr,
-                   P: tl.constexpr, PRELU: tl.constexpr):
+def _settle_kernel(y, bias, slope, parts, kept, running_mean, running_var, tracked, rows, programs, eps, momentum,
+                   C: tl.constexpr, P: tl.constexpr, PRELU: tl.constexpr, BIAS: tl.constexpr):
     i_channel = tl.program_id(0)
+    b_from = _first(y, bias, slope, i_channel, C, PRELU, BIAS)
     b_old = tl.load(running_mean + i_channel)
     b_shift = _total(parts, 0, i_channel, programs, C, P) / rows
     b_var = tl.maximum(_total(parts, 1, i_channel, programs, C, P) / rows - b_shift * b_shift, 0.0)
-    tl.store(kept + i_channel, b_old + b_shift)
+    tl.store(kept + i_channel, b_from + b_shift)
     tl.store(kept + C + i_channel, 1 / tl.sqrt(b_var + eps))
     if PRELU:
         tl.store(kept + 2 * C + i_channel, _total(parts, 2, i_channel, programs, C, P))
         tl.store(kept + 3 * C + i_channel, _total(parts, 3, i_channel, programs, C, P))
         tl.store(kept + 4 * C + i_channel, _total(parts, 4, i_channel, programs, C, P))
-    tl.store(running_mean + i_channel, b_old + momentum * b_shift)
+    tl.store(running_mean + i_channel, b_old + momentum * ((b_from - b_old) + b_shift))
     b_old = tl.load(running_var + i_channel)
     tl.store(running_var + i_channel, b_old + momentum * (b_var * rows / (rows - 1) - b_old))
     if i_channel == 0:
@@ -225,11 +237,10 @@ class _PReLUNorm(torch.autograd.Function):
         kinds = {"PRELU": slope is not None, "BIAS": bias is not None}
         parts = y.new_empty(KEPT * size.channels * size.programs, dtype=torch.float32)
         kept = y.new_empty(KEPT, size.channels, dtype=torch.float32)
-        _moments_kernel[(size.programs,)](y, bias, slope, norm.running_mean, parts, size.rows, size.programs,
-                                          **size.tile, **kinds)
-        _settle_kernel[(size.channels,)](parts, kept, norm.running_mean, norm.running_var, norm.num_batches_tracked,
-                                         size.rows, size.programs, norm.eps, norm.momentum, C=size.channels,
-                                         P=size.parts, PRELU=slope is not None)
+        _moments_kernel[(size.programs,)](y, bias, slope, parts, size.rows, size.programs, **size.tile, **kinds)
+        _settle_kernel[(size.channels,)](
+            y, bias, slope, parts, kept, norm.running_mean, norm.running_var, norm.num_batches_tracked, size.rows,
+            size.programs, norm.eps, norm.momentum, C=size.channels, P=size.parts, **kinds)
         out = _like(y)
         _normalise_kernel[(size.tiles,)](y, bias, slope, kept[0], kept[1], weight, offset, out, size.rows, norm.eps,
                                          **size.tile, **kinds, RUNNING=False)

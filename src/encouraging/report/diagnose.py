@@ -19,7 +19,6 @@ from ..data.logits import Logits, open_logits
 from ..engine.files import write_whole
 from ..errors import ArgumentError, DataError, TargetError
 from ..metrics import Reader
-from ..metrics.calibration import HIGHEST, LOWEST
 
 WEAKEST = 3
 SCORES = {"max_probability": "maximum probability", "min_energy": "minimum energy", "free_energy": "free energy"}
@@ -32,6 +31,12 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
     for target in filter(None, (out, json_out)):  # before minutes of reading, not after
         if not target.parent.is_dir():
             raise ArgumentError(f"{target}: there is no folder {target.parent}.")
+        if target.is_dir():
+            raise ArgumentError(f"{target}: expected the name of a file to write, and this is a folder.")
+        if target.exists() and target.samefile(path):
+            raise ArgumentError(f"{target}: these are the logits themselves; choose another name.")
+    if out is not None and json_out is not None and out.resolve() == json_out.resolve():
+        raise ArgumentError(f"{out}: the page and the numbers cannot be one file.")
     source = open_logits(path)
     called = None if names is None else read_names(names, source.classes)
     found = read_through(source, profile, console)
@@ -117,7 +122,8 @@ def overview(found: Mapping[str, Any], title: str) -> Table:
 
 def lines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """A subject and what is to be said about it."""
-    yield "accuracy", f"{found['accuracy']:.2f}%, negative log-likelihood {found['nll']:.4g}" + _weakest(found)
+    yield "accuracy", f"{found['accuracy']:.2f}%, negative log-likelihood {found['nll']:.4g}" + (
+        f"; weakest classes: {low}" if (low := weakest(found)) else "")
     yield "calibration", _calibration(found)
     margin, energy = found["margin"], found["energy"]
     yield "margin", (f"median {margin['median']:.4g}, mean {margin['mean']:.4g}; {100 * margin['wrong']:.2f}% are "
@@ -134,13 +140,13 @@ def lines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from (("teaching" if number == 0 else "", words) for number, words in enumerate(_teaching(found)))
 
 
-def _weakest(found: Mapping[str, Any]) -> str:
+def weakest(found: Mapping[str, Any]) -> str:
+    """The classes that are recognised worst, where not all are alike."""
     names = found.get("class_names")
     right = [(value, label) for label, value in enumerate(found.get("class_accuracy", ())) if value is not None]
     if len(right) <= WEAKEST or found["accuracy"] == 100:
         return ""
-    low = ", ".join(f"{names[label] if names else label} {value:.1f}%" for value, label in sorted(right)[:WEAKEST])
-    return f"; weakest classes: {low}"
+    return ", ".join(f"{names[label] if names else label} {value:.1f}%" for value, label in sorted(right)[:WEAKEST])
 
 
 def _calibration(found: Mapping[str, Any]) -> str:
@@ -159,6 +165,10 @@ def _calibration(found: Mapping[str, Any]) -> str:
 def _teaching(found: Mapping[str, Any]) -> Iterator[str]:
     shares = dict(found["teaching"]["shares"])
     few = 1 - shares.pop("examples")["0.9"]
+    pulls = found["teaching"].get("pulls", {})
+    if pulls and not any(pulls.values()):
+        yield "no loss has any gradient left on these examples"
+        return
     below = [(name, _percent(1 - share["0.9"])) for name, share in shares.items()]
     name, part = below[0]
     yield f"{name} learns {part} from examples below p = 0.9, which are {_percent(few)} of all"
@@ -178,10 +188,10 @@ def remarks(found: Mapping[str, Any], source: Logits) -> Iterator[str]:
     if found.get("probabilities"):
         yield ("These are probabilities, not logits: no number is below 0, and rows sum to 1. Give the logits, or the "
                "logarithms of the probabilities; what is said here is about a softmax of probabilities.")
-    value = found["calibration"].get("temperature", {}).get("value")
-    if value is not None and not LOWEST * 1.01 < value < HIGHEST * 0.99:
-        yield (f"The temperature ended at its bound, {value:g}: on these examples the model is "
-               f"{'right without exception' if value < 1 else 'no better than chance'}.")
+    scaled = found["calibration"].get("temperature", {})
+    if bound := scaled.get("bound"):
+        yield (f"The temperature ended at its bound, {scaled['value']:g}: on the examples it was fitted on, the model "
+               f"is {'right without exception' if bound == 'lowest' else 'no better than chance'}.")
     if source.unused:
         yield f"Not used: {', '.join(source.unused)}."
 

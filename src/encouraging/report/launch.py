@@ -72,7 +72,7 @@ def _conclude(recipe: Recipe, grid: list[Job], display: Display, console: Consol
         words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
         console.print(f"stopped with {len(display.stopped)} of {len(grid)} runs unfinished. {words}".strip(),
                       markup=False, highlight=False)
-    seconds = sum(record.timing["seconds"] for record in records)
+    seconds = sum(float(record.timing.get("seconds", 0)) for record in records)
     console.print(f"{plural(len(records), 'run')}, {seconds:.0f} s of training in all, in {folder}", markup=False,
                   highlight=False)
     if records:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..errors import RunError
 from ..recipes import Recipe, names, read_recipe
 from .again import commands, loss_words, machines, setting
 from .arms import Arm, Group, groups_of, listed, metric, plural, show, single
+from .diagnose import weakest
 from .drawing import Picture
 from .explorer import explorer
 from .records import Record
@@ -46,7 +48,9 @@ class Chapter:
 def build_report(records: Iterable[Record], recipes: Mapping[str, Recipe] | None = None, *,
                  when: date | None = None) -> str:
     """The page of these runs. Recipes that come with the package are found by name; others may be given."""
-    return _render(chapters_of(records, recipes), when)
+    chapters = chapters_of(records, recipes)
+    with _shown("these runs"):
+        return _render(chapters, when)
 
 
 def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Recipe] | None = None, *,
@@ -59,7 +63,9 @@ def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Rec
         raise RunError(f"{out}: expected the name of a page to write, and this is a folder.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, _render(chapters).encode(errors="replace"))
+        with _shown("these runs"):
+            text = _render(chapters)
+        write_whole(out, text.encode(errors="replace"))
         written = [out]
         for chapter in chapters if figures else ():
             assert figures is not None
@@ -74,13 +80,31 @@ def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Rec
 def chapters_of(records: Iterable[Record], recipes: Mapping[str, Recipe] | None = None) -> list[Chapter]:
     records = list(records)
     shipped = {name: read_recipe(name) for name in names() if any(record.place[0] == name for record in records)}
-    return [_chapter(place, group) for place, group in enumerate(groups_of(records, {**shipped, **(recipes or {})}), 1)]
+    chapters = []
+    for place, group in enumerate(groups_of(records, {**shipped, **(recipes or {})}), 1):
+        with _shown(group.name):
+            chapters.append(_chapter(place, group))
+    return chapters
+
+
+@contextmanager
+def _shown(name: str) -> Iterator[None]:
+    """Records come from anywhere: what one of them does to a table or a drawing is said in words."""
+    try:
+        yield
+    except RunError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RunError(f"a record of {name} holds something that cannot be shown ({type(error).__name__}: {error}). "
+                       "Leave out the run that is damaged; reports of single runs show which it is.") from error
 
 
 def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str] = ()) -> str:
     """The page of a single model, without a recipe: whatever its diagnosis holds."""
     arm = single(title, diagnosis)
     rows = [[Cell(words), Cell(show(value, digits, unit))] for words, value, digits, unit in _numbers(arm, diagnosis)]
+    if low := weakest(diagnosis):
+        rows.append([Cell("weakest classes"), Cell(low)])
     head = Section("numbers", "In numbers", (), (), [Table("", ["", ""], rows)])
     return _page(
         title=title, kicker="encouraging · diagnosis", lead=[_diagnosis_summary(diagnosis), *notes], chapters=[],

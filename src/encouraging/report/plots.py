@@ -110,7 +110,7 @@ def _profile(arms: Sequence[Arm]) -> _Part | None:
     own, classes = int(label), len(lines[0][1])
     names = next((n for arm in arms for n in arm.of("class_names") if len(n) == classes), None)
     called = f"class {label}" + (f", {names[own]}" if names else "")
-    words = [f"{arm.name} {show(row[own], 1)} on its own label and {show(np.nanmin(np.delete(row, own)), 1)} on the "
+    words = [f"{arm.name} {show(row[own], 1)} on its own label and {show(_least(np.delete(row, own)), 1)} on the "
              "closest rival" for arm, row in lines]
 
     def draw(axes: Axes) -> None:
@@ -279,3 +279,9 @@ def over_seeds(arms: Sequence[Arm], words: str = "Mean over") -> str:
     if counts[-1] == 1:
         return ""
     return f"{words} {plural(counts[0], 'seed') if len(counts) == 1 else f'{counts[0]} to {counts[-1]} seeds'}."
+
+
+def _least(values: np.ndarray) -> float:
+    """The least of what there is; nothing, where every class was masked out."""
+    there = values[np.isfinite(values)]
+    return float(there.min()) if len(there) else math.nan

@@ -38,8 +38,15 @@ def read_records(*folders: str | Path) -> list[Record]:
             raise RunError(f"{folder}: expected a directory of runs or records.")
         for path in sorted(folder.rglob("*.json")):
             record = _read(path)
-            if record is not None:
-                found[record.place] = record
+            if record is None:
+                continue
+            _check(record, path)
+            other = found.get(record.place)
+            if other is not None and (other.asked, other.final) != (record.asked, record.final):
+                recipe, arm, seed = record.place
+                raise RunError(f"{path}: another run of {recipe}, {arm}, seed {seed} below these folders has other "
+                               "settings or numbers. Give one of the two.")
+            found[record.place] = record
     return [found[place] for place in sorted(found)]
 
 
@@ -47,6 +54,8 @@ def _read(path: Path) -> Record | None:
     if path.name == "final.json" and (path.parent / "config.json").is_file():
         run = RunDir(path.parent)
         config = run.config()
+        if not {"asked", "environment"} <= config.keys():
+            raise RunError(f"{path.parent / 'config.json'}: expected the keys asked and environment.")
         known = path.parent / "diagnosis.json"
         return Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
                       run.metrics(), read_json(known) if known.is_file() else None)
@@ -61,12 +70,29 @@ def _read(path: Path) -> Record | None:
                   content.get("epochs", []), content.get("diagnosis"))
 
 
+def _check(record: Record, path: Path) -> None:
+    """Records come from anywhere, and names in them become folders: whatever a reader relies on is looked at here."""
+    asked = record.asked
+    kinds = {"asked": (asked, dict), "final": (record.final, dict), "timing": (record.timing, dict),
+             "epochs": (record.epochs, list), "diagnosis": (record.diagnosis, dict | None)}
+    for name, (value, kind) in kinds.items():
+        if not isinstance(value, kind):
+            raise RunError(f"{path}: {name} is a {type(value).__name__}, expected {kind}.")
+    for name in ("recipe", "arm"):
+        if not isinstance(asked.get(name), str) or not asked[name]:
+            raise RunError(f"{path}: asked.{name} is {asked.get(name)!r}, expected a name.")
+    if not isinstance(asked.get("seed"), int):
+        raise RunError(f"{path}: asked.seed is {asked.get('seed')!r}, expected a number.")
+
+
 def collect(runs: str | Path, out: str | Path) -> list[Path]:
     """Write one record a finished run: ``<out>/<recipe>/<arm>-seed<k>.json``."""
     written = []
     for record in read_records(runs):
         recipe, arm, seed = record.place
         path = Path(out) / recipe / f"{arm}-seed{seed}.json"
+        if not path.resolve().is_relative_to(Path(out).resolve()) or "/" in arm or "/" in recipe:
+            raise RunError(f"the recipe {recipe!r} with the arm {arm!r} would be written outside of {out}.")
         path.parent.mkdir(parents=True, exist_ok=True)
         parts = {"schema": SCHEMA, "asked": record.asked, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..engine.record import difference
+from ..errors import RunError
 from ..recipes import Recipe, names, read_recipe
 from .claims import arm_rows, claim_rows, finals_of, metrics_of
 from .records import Record, read_records
@@ -64,10 +65,13 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
 
 def _cost(records: list[Record]) -> str:
     """What the paper's table of training costs has."""
-    devices = sorted({str(record.timing["device"]) for record in records})
-    first = records[0].timing
-    memory = max(record.timing["peak_memory_mib"] for record in records)
-    versions = sorted({f"torch {record.timing['torch']}" for record in records})
+    try:
+        devices = sorted({str(record.timing["device"]) for record in records})
+        first = records[0].timing
+        memory = max(record.timing["peak_memory_mib"] for record in records)
+        versions = sorted({f"torch {record.timing['torch']}" for record in records})
+    except KeyError as error:
+        raise RunError(f"{records[0].place[0]}: the timing of a run has no {error}.") from error
     return (f"{', '.join(devices)}; {', '.join(versions)}; {first['epochs']} epochs of "
             f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. Runs that shared the card "
             "took longer than one alone.")

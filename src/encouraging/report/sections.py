@@ -122,7 +122,7 @@ def _outside(arms: Sequence[Arm]) -> list[Section]:
         positive = next((side for arm in arms for side in arm.of("ood", name, "positive")), "inside")
         side = "Test examples are" if positive == "inside" else "Outside examples are"
         sections.append(Section(
-            f"outside-{place + 1}", f"Telling {name} apart",
+            f"outside-{place + 1}", "Telling strangers apart" if name == "outside" else f"Telling {name} apart",
             ["A model should notice what it was not trained on. A score is given to every example; the question is how "
              "well it separates the two kinds. Higher AUROC and AUPR are better, lower FPR95 is better."], pictures,
             [Table(f"Detection by three scores, in percent. {side} the positive class.",

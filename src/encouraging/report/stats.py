@@ -71,10 +71,11 @@ def judge(pairs: Sequence[tuple[Sequence[float], Sequence[float], str]], *,
     first that stays undecided no other is decided. Claims with fewer than three seeds are undecided and do not count.
     """
     alone = [compare(ours, theirs, better=better, overlap=overlap) for ours, theirs, better in pairs]
-    countable = [i for i, found in enumerate(alone) if found.n >= MINIMUM and not math.isnan(found.p_t)]
+    countable = [i for i, found in enumerate(alone) if found.n >= MINIMUM]
     judged = list(alone)
     open_ = True
-    for rank, i in enumerate(sorted(countable, key=lambda i: alone[i].p_t)):
+    # A claim without an interval (no spread, or a number that is not finite) counts among the many, and comes last.
+    for rank, i in enumerate(sorted(countable, key=lambda i: (math.isnan(alone[i].p_t), alone[i].p_t))):
         ours, theirs, better = pairs[i]
         level = 1 - ALPHA / (len(countable) - rank)
         found = compare(ours, theirs, better=better, overlap=overlap, level=level)

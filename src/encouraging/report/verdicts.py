@@ -99,7 +99,7 @@ def _view(place: int, row: ClaimRow, differences: Sequence[float], reach: tuple[
 
 def _interval(row: ClaimRow, known: Metric) -> str:
     if row.found.n > 1 and math.isnan(row.found.low):
-        return "none: all differences are equal"
+        return "none: all differences are equal" if math.isfinite(row.found.mean) else "none: a number is not finite"
     return between(row.found.low, row.found.high, known.digits)
 
 
