@@ -107,23 +107,30 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
     check(logits, target)
     if not len(logits):
         raise ArgumentError("fit_temperature: expected at least one example.")
-    values, label = logits.detach().double(), target.to(torch.int64)
+    values = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
+    label = target.to(torch.int64)
     bad = values.isnan() | values.isposinf()
     if bool(bad.any()) or not bool(values.gather(1, label[:, None]).isfinite().all()):
         raise TargetError("fit_temperature: the logits have NaN or infinite values (-inf is allowed for classes that "
                           "were masked out, except the label's).")
     low, high = (math.log(bound) for bound in temperature_bounds(values))
-    chosen = values.gather(1, label[:, None]).mean()
+    chosen = float(values.gather(1, label[:, None]).double().mean())
 
     def slope(log_temperature: float) -> float:
         """Which way the likelihood rises: the logit that the model expects minus the label's."""
-        return float((torch.softmax(values / math.exp(log_temperature), 1) * values).nansum(1).mean() - chosen)
+        p = torch.softmax(values * math.exp(-log_temperature), 1)
+        return float(p.mul_(values).nansum(1).double().mean()) - chosen
 
     if bool((values == values[:, :1]).all()):
         return 1.0  # nothing to scale
-    # Convex in 1/T, so the slope changes sign once. It does not at all where a model is perfect or worse than chance.
-    if slope(low) <= 0:
-        return math.exp(low)
-    if slope(high) >= 0:
-        return math.exp(high)
-    return math.exp(float(brentq(slope, low, high, xtol=1e-5)))
+    # Convex in 1/T, so the slope changes sign once: from 1 on towards it in widening steps. It does not change at all
+    # where a model is perfect or worse than chance.
+    start = min(max(0.0, low), high)
+    up, reach, near = slope(start) > 0, 1.0, start
+    while True:
+        far = min(near + reach, high) if up else max(near - reach, low)
+        if (slope(far) > 0) != up:
+            return math.exp(float(brentq(slope, min(near, far), max(near, far), xtol=1e-5)))
+        if far in (low, high):
+            return math.exp(far)
+        near, reach = far, 2 * reach
