@@ -26,7 +26,7 @@ from .signals import Interrupted
 from .task import Task
 from .update import Update
 
-MEASURE_EVERY = 16  # updates of an epoch between two looks at the gradient's norm; a CUDA graph looks every time
+MEASURE_EVERY = 32  # updates of an epoch between two looks at the gradient's norm; a CUDA graph looks every time
 AGREE_EVERY = 50  # updates between two questions to the other ranks
 LOOK_EVERY = 500  # updates between two questions to a GPU whether the loss is still sound; it must wait to be asked
 
@@ -189,6 +189,8 @@ class Trainer:
         """A checkpoint when it is time for one; the end when someone has asked for it."""
         asked = self.hooks.stop()
         due = force or asked is not None or time.monotonic() - self.saved >= self.train.checkpoint_seconds
+        if not due and self.world.size == 1:
+            return
         if self.world.any(due, self.device):
             self.save()
             if self.world.any(asked is not None, self.device):
