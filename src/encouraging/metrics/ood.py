@@ -30,7 +30,7 @@ class Detection:
     @property
     def auroc(self) -> float:
         """The chance that a positive example scores above a negative one, ties counted half."""
-        return float(np.trapezoid(self.tpr, self.fpr))
+        return float((np.diff(self.fpr) * (self.tpr[1:] + self.tpr[:-1])).sum() / 2)
 
     @property
     def aupr(self) -> float:

@@ -42,7 +42,9 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
     found = read_through(source, profile, console)
     if called:
         found["class_names"] = called
-    console.print(overview(found, path.name))
+    # A run directory is called after its seed: recipe and arm are the folders above it.
+    title = "/".join(path.resolve().parts[-3:]) if (path / "config.json").is_file() else path.name
+    console.print(overview(found, title))
     notes = list(remarks(found, source))
     for note in notes:
         console.print(escape(note), highlight=False)
@@ -53,7 +55,7 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
     if out is not None:
         from .page import diagnosis_page
 
-        write_whole(out, diagnosis_page(found, path.name, notes).encode())
+        write_whole(out, diagnosis_page(found, title, notes).encode())
         written.append(out)
     return written
 
@@ -146,7 +148,7 @@ def weakest(found: Mapping[str, Any]) -> str:
     right = [(value, label) for label, value in enumerate(found.get("class_accuracy", ())) if value is not None]
     if len(right) <= WEAKEST or found["accuracy"] == 100:
         return ""
-    return ", ".join(f"{names[label] if names else label} {value:.1f}%" for value, label in sorted(right)[:WEAKEST])
+    return ", ".join(f"{names[label] if names else label} ({value:.1f}%)" for value, label in sorted(right)[:WEAKEST])
 
 
 def _calibration(found: Mapping[str, Any]) -> str:
