@@ -1,5 +1,6 @@
 """What a classifier knows: margins, energies, calibration, strangers, rare classes, and who teaches it."""
 
+from .accuracy import accuracy, excess_risk
 from .calibration import Reliability, ece, fit_temperature, reliability
 from .diagnosis import Reader, summary
 from .energy import conditional_energy, energy_profile, free_energy, minimum_energy, rival_energy, scores
@@ -17,11 +18,13 @@ __all__ = [
     "Readings",
     "Reliability",
     "Unlabelled",
+    "accuracy",
     "class_accuracy",
     "conditional_energy",
     "detection",
     "ece",
     "energy_profile",
+    "excess_risk",
     "fit_temperature",
     "free_energy",
     "gradient_mass",

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..errors import ArgumentError, ShapeError
+from .accuracy import accuracy
 from .calibration import BINS, fit_temperature, nll, reliability, temperature_bounds
 from .energy import energies, scores
 from .margin import margins
@@ -121,7 +122,7 @@ class Reader:
         counted = reliability(found.confidence, found.correct, bins)
         whole: dict[str, Any] = {
             "schema": SCHEMA, "examples": len(found), "classes": self.classes,
-            "accuracy": 100 * float(found.correct.double().mean()), "nll": nll(found),
+            "accuracy": accuracy(found), "nll": nll(found),
             "margin": margins(found), "energy": energies(found) | {"profiles": self._profiles()},
             "calibration": {"ece": counted.ece, "mce": counted.mce, "bins": counted.rows()},
             "teaching": {"of": "test" if taught is None else "train",

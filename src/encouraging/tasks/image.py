@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ..curves import Curve
 from ..data import dataset, load
 from ..imbalance import effective_weights
-from ..metrics import Reader, read, summary
+from ..metrics import Reader, accuracy, excess_risk, read, summary
 from ..metrics.calibration import nll
 from ..metrics.teaching import usual
 from ..models import Classifier, build_model
@@ -140,9 +140,9 @@ class ImageTask:
         taught = read(self.logits(model, self.train[0]), self.train[1])
         found = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught)
         numbers: dict[str, Any] = summary(found)
-        numbers["train_accuracy"] = 100 * float(taught.correct.double().mean())
+        numbers["train_accuracy"] = accuracy(taught)
         numbers["train_ce"] = nll(taught)
-        numbers["excess_risk"] = numbers["train_accuracy"] - found["accuracy"]
+        numbers["excess_risk"] = excess_risk(taught, reader.readings)
         return Conclusion(numbers, kept, found)
 
     def _rare_counts(self) -> Tensor | None:
