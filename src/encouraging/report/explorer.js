@@ -193,10 +193,14 @@
       ...(fill ? [tag("path", { class: "between", d: between() })] : []),
       tag("path", { class: "ce", d: line(ce) }),
       tag("path", { class: "curve", d: line(mine) }));
-    const dots = [[ce, "ce-dot"], [mine, "dot"]].filter(([f]) => f(gap) >= y.low && f(gap) <= y.high);
+    // A point beyond the picture stays at its edge, hollow.
+    const dots = [[ce, "ce-dot"], [mine, "dot"]].map(([f, kind]) => {
+      const at = Math.min(y.high, Math.max(y.low, f(gap)));
+      return [at, at === f(gap) ? kind : `${kind} beyond`];
+    });
     parts.push(
       tag("line", { class: "probe", x1: across(gap), x2: across(gap), y1: box.top, y2: box.bottom }), inside,
-      ...dots.map(([f, kind]) => tag("circle", { class: kind, cx: across(gap), cy: up(f(gap)), r: 4.5 })));
+      ...dots.map(([at, kind]) => tag("circle", { class: kind, cx: across(gap), cy: up(at), r: 4.5 })));
     const attributes = { viewBox: `0 0 ${width} ${height}`, width, height, "aria-label": label };
     for (const [key, value] of Object.entries(attributes)) svg.setAttribute(key, value);
     svg.replaceChildren(...parts);
