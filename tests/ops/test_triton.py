@@ -212,7 +212,7 @@ def test_smoothing_by_powers_leaves_crowded_rows_to_exact_sums(curve: Curve, cla
         loss = hard_loss(leaf * 1.0, y, curve, label_smoothing=0.1, inplace=inplace)
         loss.backward(upstream)
     assert loss.item() == pytest.approx(expected.item(), rel=8 * ULP)
-    assert (leaf.grad[4] == 0).all() or leaf.grad[4].isnan().sum() <= 1  # NaN times the factor 1.0 of this test
+    assert (leaf.grad[4] == 0).all()
     # Where p is near 1 - smoothing the gradient is a small difference: the plain code in float32 is the measure there.
     plain = clean.requires_grad_()
     reference.hard_loss(plain, y, curve, label_smoothing=0.1).backward(upstream)

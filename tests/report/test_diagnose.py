@@ -76,7 +76,7 @@ def test_it_says_what_the_model_knows(mine: Path, page: list[Any]) -> None:
     for words in ("300 examples, 5 classes", f"accuracy     {found['accuracy']:.2f}%", "weakest classes",
                   f"ECE {found['calibration']['ece']:.4f}", "temperature",
                   f"median {found['margin']['median']:.4g}", "on the label", "far", "50 examples from outside",
-                  f"minimum energy: AUROC {found['ood']['far']['scores']['min_energy']['auroc']:.2f}", "many",
+                  f"lowest energy: AUROC {found['ood']['far']['scores']['min_energy']['auroc']:.2f}", "many",
                   "cross-entropy learns", "from examples below p = 0.9", "encouraging, LE 0.75"):
         assert words in result.output, words
     assert len(result.output.splitlines()) <= 18
@@ -227,3 +227,12 @@ def test_a_temperature_at_its_bound_is_said_to_be_one(tmp_path: Path, page: list
     save_file({"logits": 9.0 * torch.eye(4)[labels], "labels": labels}, tmp_path / "mine.safetensors")
     assert run(tmp_path / "mine.safetensors", "-o", tmp_path / "page.html").exit_code == 0
     assert any("right without exception" in note for note in page[0][2])
+
+
+def test_nothing_is_written_over_what_is_read(mine: Path, page: list[Any]) -> None:
+    before = mine.read_bytes()
+    assert "these are the logits themselves" in " ".join(run(mine, "-o", mine).output.split())
+    assert "cannot be one file" in " ".join(run(mine, "-o", "a.html", "--json", "a.html").output.split())
+    assert "there is no such file" in " ".join(run("none.npz", "-o", mine).output.split())
+    assert mine.read_bytes() == before
+    assert page == []

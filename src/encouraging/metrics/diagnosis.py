@@ -117,6 +117,7 @@ class Reader:
         gradient is made.
         """
         found = self.readings
+        gap = (found if taught is None else taught).gap
         if not len(found):
             raise ShapeError("a diagnosis needs at least one example with its label.")
         counted = reliability(found.confidence, found.correct, bins)
@@ -125,9 +126,8 @@ class Reader:
             "accuracy": accuracy(found), "nll": nll(found),
             "margin": margins(found), "energy": energies(found) | {"profiles": self._profiles()},
             "calibration": {"ece": counted.ece, "mce": counted.mce, "bins": counted.rows()},
-            "teaching": {"of": "test" if taught is None else "train",
-                         "shares": teaching((found if taught is None else taught).gap, curves),
-                         "pulls": mean_pulls((found if taught is None else taught).gap, curves)},
+            "teaching": {"of": "test" if taught is None else "train", "shares": teaching(gap, curves),
+                         "pulls": mean_pulls(gap, curves)},
         }
         if self.classes <= LONGEST:
             whole["class_accuracy"] = class_accuracy(found, self.classes)

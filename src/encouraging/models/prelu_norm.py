@@ -20,6 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
+from ..errors import ShapeError
+
 TILE = 2048  # activations a program holds at once
 PROGRAMS = 264  # at most, of those that sum: each ends with a costly reduction of its own
 KEPT = 5  # numbers a channel that the backward pass needs: mean, 1/std, and what the PReLU did
@@ -27,7 +29,7 @@ SUMS = 4
 
 
 @triton.jit
-def _load(y, bias, slope, o_row, o_channel, rows, C: tl.constexpr, mask, PRELU: tl.constexpr, BIAS: tl.constexpr):
+def _load(y, bias, slope, o_row, o_channel, C: tl.constexpr, mask, PRELU: tl.constexpr, BIAS: tl.constexpr):
     """Activations before and after the PReLU, and the PReLU's own slope there."""
     b_u = tl.load(y + o_row[:, None].to(tl.int64) * C + o_channel[None, :], mask=mask, other=0.0).to(tl.float32)
     if BIAS:
@@ -66,7 +68,7 @@ def _moments_kernel(y, bias, slope, parts, rows, programs, C: tl.constexpr, CP: 
     for first in range(i_part * R, rows, programs * R):
         o_row = first + tl.arange(0, R)
         mask = (o_row < rows)[:, None] & m_channel[None, :]
-        b_u, b_a, b_k = _load(y, bias, slope, o_row, o_channel, rows, C, mask, PRELU, BIAS)
+        b_u, b_a, b_k = _load(y, bias, slope, o_row, o_channel, C, mask, PRELU, BIAS)
         b_off = tl.where(mask, b_a - b_from, 0.0)
         s_a += b_off
         s_aa += b_off * b_off
@@ -119,7 +121,7 @@ def _normalise_kernel(y, bias, slope, mean, rstd, weight, offset, out, rows, eps
     o_channel = tl.arange(0, CP)
     m_channel = o_channel < C
     mask = (o_row < rows)[:, None] & m_channel[None, :]
-    b_u, b_a, b_k = _load(y, bias, slope, o_row, o_channel, rows, C, mask, PRELU, BIAS)
+    b_u, b_a, b_k = _load(y, bias, slope, o_row, o_channel, C, mask, PRELU, BIAS)
     b_scale = tl.load(rstd + o_channel, mask=m_channel, other=1.0)
     if RUNNING:  # then it is the running variance
         b_scale = 1 / tl.sqrt(b_scale + eps)
@@ -144,7 +146,7 @@ def _sums_kernel(y, grad, bias, slope, mean, parts, rows, programs, C: tl.conste
     for first in range(i_part * R, rows, programs * R):
         o_row = first + tl.arange(0, R)
         mask = (o_row < rows)[:, None] & m_channel[None, :]
-        b_u, b_a, b_k = _load(y, bias, slope, o_row, o_channel, rows, C, mask, PRELU, BIAS)
+        b_u, b_a, b_k = _load(y, bias, slope, o_row, o_channel, C, mask, PRELU, BIAS)
         o_grad = o_row[:, None].to(tl.int64) * C + o_channel[None, :]
         b_g = tl.load(grad + o_grad, mask=mask, other=0.0).to(tl.float32)
         s_g += b_g
@@ -201,7 +203,7 @@ def _backward_kernel(y, grad, bias, slope, mean, rstd, weight, found, out, of_sl
     o_channel = tl.arange(0, CP)
     m_channel = o_channel < C
     mask = (o_row < rows)[:, None] & m_channel[None, :]
-    b_u, b_a, b_k = _load(y, bias, slope, o_row, o_channel, rows, C, mask, PRELU, BIAS)
+    b_u, b_a, b_k = _load(y, bias, slope, o_row, o_channel, C, mask, PRELU, BIAS)
     o_grad = o_row[:, None].to(tl.int64) * C + o_channel[None, :]
     b_g = tl.load(grad + o_grad, mask=mask, other=0.0).to(tl.float32)
     b_rstd = tl.load(rstd + o_channel, mask=m_channel, other=0.0)
@@ -278,7 +280,8 @@ def prelu_norm(y: Tensor, norm: nn.BatchNorm2d, slope: Tensor | None = None, bia
     y = y.contiguous(memory_format=torch.channels_last)
     if norm.training:
         if y.numel() <= y.shape[1]:
-            raise ValueError(f"expected more than one value a channel when training, got the shape {tuple(y.shape)}")
+            raise ShapeError(f"batch norm: expected more than one value a channel in training, got the shape "
+                             f"{tuple(y.shape)}.")
         out: Tensor = _PReLUNorm.apply(y, bias, slope, norm.weight, norm.bias, norm)
         return out
     if torch.is_grad_enabled():

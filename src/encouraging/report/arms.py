@@ -46,6 +46,7 @@ KNOWN = (
     Metric("ood.min_energy.auroc", "AUROC, outside data", 2, "%", 0, 100),
     Metric("ood.min_energy.fpr95", "FPR95, outside data", 2, "%", 0, 100),
 )
+WEAKEST = 3
 SHOWN = ("accuracy", "best_accuracy", "excess_risk", "ece", "margin.median", "energy.label", "energy.rival")
 
 
@@ -248,3 +249,12 @@ def listed(words: Sequence[str], last: str = "and") -> str:
     'a, b and c'
     """
     return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1] if words else ""]))
+
+
+def weakest(found: Mapping[str, Any]) -> str:
+    """The classes that are recognised worst, where not all are alike."""
+    names = found.get("class_names")
+    right = [(value, label) for label, value in enumerate(found.get("class_accuracy", ())) if value is not None]
+    if len(right) <= WEAKEST or found["accuracy"] == 100:
+        return ""
+    return ", ".join(f"{names[label] if names else label} ({value:.1f}%)" for value, label in sorted(right)[:WEAKEST])

@@ -19,9 +19,8 @@ from ..data.logits import Logits, open_logits
 from ..engine.files import write_whole
 from ..errors import ArgumentError, DataError, TargetError
 from ..metrics import Reader
-
-WEAKEST = 3
-SCORES = {"max_probability": "maximum probability", "min_energy": "minimum energy", "free_energy": "free energy"}
+from .arms import weakest
+from .outside import SCORES
 
 
 def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = None, profile: int | None = None,
@@ -33,7 +32,7 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
             raise ArgumentError(f"{target}: there is no folder {target.parent}.")
         if target.is_dir():
             raise ArgumentError(f"{target}: expected the name of a file to write, and this is a folder.")
-        if target.exists() and target.samefile(path):
+        if target.exists() and path.exists() and target.samefile(path):
             raise ArgumentError(f"{target}: these are the logits themselves; choose another name.")
     if out is not None and json_out is not None and out.resolve() == json_out.resolve():
         raise ArgumentError(f"{out}: the page and the numbers cannot be one file.")
@@ -140,15 +139,6 @@ def lines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if "shots" in found:
         yield "shots", ", ".join(f"{group} {right:.2f}%" for group, right in found["shots"].items())
     yield from (("teaching" if number == 0 else "", words) for number, words in enumerate(_teaching(found)))
-
-
-def weakest(found: Mapping[str, Any]) -> str:
-    """The classes that are recognised worst, where not all are alike."""
-    names = found.get("class_names")
-    right = [(value, label) for label, value in enumerate(found.get("class_accuracy", ())) if value is not None]
-    if len(right) <= WEAKEST or found["accuracy"] == 100:
-        return ""
-    return ", ".join(f"{names[label] if names else label} ({value:.1f}%)" for value, label in sorted(right)[:WEAKEST])
 
 
 def _calibration(found: Mapping[str, Any]) -> str:

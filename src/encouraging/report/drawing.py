@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from .figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, Dash, _style
+from .figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, Dash, base_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,7 +110,7 @@ def style() -> Iterator[None]:
         "lines.solid_capstyle": "round", "path.simplify": True, "path.simplify_threshold": 0.3,
         "axes.formatter.use_mathtext": False, "axes.formatter.useoffset": False,
     }
-    with _style(), matplotlib.rc_context(settings):
+    with base_style(), matplotlib.rc_context(settings):
         yield
 
 

@@ -97,7 +97,7 @@ def save(figure: Figure, path: Path) -> None:
         raise ArgumentError(f"{path}: there is no folder {path.parent}; create it first.")
     title = {"Title": "Losses over the label's probability, and their pulls over the gap"}
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-    with _style():
+    with base_style():
         figure.savefig(path, format=kind, metadata=title | dates[kind], dpi=160)
 
 
@@ -107,7 +107,7 @@ def _line(curve: Curve, label: str, colour: str, dashes: str | Dash = "-",
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def base_style() -> Iterator[None]:
     import matplotlib
 
     settings: Any = {
@@ -125,7 +125,7 @@ def _style() -> Iterator[None]:
 def _panels(columns: Sequence[tuple[str, Sequence[Line]]]) -> Figure:
     from matplotlib.figure import Figure
 
-    with _style():
+    with base_style():
         figure = Figure(figsize=(max(4.5 * len(columns), 6.4), 7.4), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)  # type: ignore[union-attr, call-arg]
         grid = figure.subplots(2, len(columns), squeeze=False)

@@ -17,8 +17,7 @@ from ..engine.files import write_whole
 from ..errors import RunError
 from ..recipes import Recipe, names, read_recipe
 from .again import commands, loss_words, machines, setting
-from .arms import Arm, Group, groups_of, listed, metric, plural, show, single
-from .diagnose import weakest
+from .arms import Arm, Group, groups_of, listed, metric, plural, show, single, weakest
 from .drawing import Picture
 from .explorer import explorer
 from .records import Record
