@@ -111,7 +111,8 @@ def sweep(shape: tuple[int, int, torch.dtype], smoothing: float, failed: dict[Pl
         mark = "  <- plan()" if cut == chosen else ""
         kind = f"streamed block {cut.block}" if cut.streamed else f"whole rows {cut.rows}"
         print(f"{time_taken:9.4f} ms {floor / time_taken:6.1%}  {kind} warps {cut.warps} per_processor "
-              f"{cut.per_processor} stages {cut.stages} reverse {cut.reverse} skip {cut.skip}{mark}")
+              f"{cut.per_processor} stages {cut.stages} registers {cut.registers} "
+              f"reverse {cut.reverse} skip {cut.skip}{mark}")
     sums = losses(work, sums=True, grad=grad, shares=shares)
     one = torch.ones((), device="cuda")
     print(f"   around it: denominator {milliseconds(lambda: denominator(work)):.4f}, total "

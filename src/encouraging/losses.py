@@ -62,16 +62,16 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
                          "curves.by_name('focal', gamma=2.0).")
     rows = as_rows(input, target)
     check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
-    logits, labels = rows.logits, rows.target
+    labels = rows.target
     arguments: dict[str, Any] = {"weight": weight, "label_smoothing": label_smoothing, "reduction": reduction}
-    if dispatch.choose(impl, logits, labels, curve) == "triton":
-        loss: Tensor = dispatch.kernels().hard_loss(logits, labels, curve, ignore_index=ignore_index, **arguments)
+    if dispatch.choose(impl, input, labels, curve) == "triton":
+        loss: Tensor = dispatch.kernels().rows_loss(rows, curve, ignore_index=ignore_index, **arguments)
     elif rows.soft:
-        loss = reference.soft_loss(logits, labels, curve, **arguments)
+        loss = reference.soft_loss(rows.logits, labels, curve, **arguments)
     else:
-        loss = reference.hard_loss(logits, labels, curve, ignore_index=ignore_index, **arguments)
+        loss = reference.hard_loss(rows.logits, labels, curve, ignore_index=ignore_index, **arguments)
     if match_norm:
-        loss = loss * reference.match_norm_factor(logits, labels, curve, weight=weight, ignore_index=ignore_index,
+        loss = loss * reference.match_norm_factor(rows.logits, labels, curve, weight=weight, ignore_index=ignore_index,
                                                   label_smoothing=label_smoothing)
     if reduction == "none":
         loss = loss.reshape(rows.shape)

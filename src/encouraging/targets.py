@@ -17,12 +17,31 @@ _WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch can store t
 
 
 class Rows(NamedTuple):
-    """Logits (N, C) with a target (N) of labels or (N, C) of probabilities, and the shape of one loss an example."""
+    """An input with its target as rows, (N) labels or (N, C) probabilities, and the shape of one loss an example."""
 
-    logits: Tensor
+    input: Tensor
     target: Tensor
     soft: bool
     shape: torch.Size
+
+    @property
+    def classes(self) -> int:
+        return self.input.shape[min(1, self.input.ndim - 1)]
+
+    @property
+    def logits(self) -> Tensor:
+        """The input as (N, C): a copy where the classes of an image do not lie side by side."""
+        return _rows(self.input)
+
+    @property
+    def planes(self) -> tuple[Tensor, Tensor] | None:
+        """The input as (N, C, d) with a target (N, d), as they lie, where each class has a plane of its own."""
+        strides, sizes = self.input.stride(), self.input.shape
+        if self.soft or self.input.ndim < 3 or strides[-1] != 1 or strides[1] == 1:
+            return None
+        if any(strides[i] != strides[i + 1] * sizes[i + 1] for i in range(2, self.input.ndim - 1)):
+            return None
+        return self.input.flatten(2), self.target.reshape(sizes[0], -1)
 
 
 def as_rows(input: Tensor, target: Tensor) -> Rows:
@@ -44,13 +63,13 @@ def as_rows(input: Tensor, target: Tensor) -> Rows:
         _check_labels(input, target, shape)
     if classes == 0:
         raise ShapeError(f"input of shape {tuple(input.shape)} has no classes: expected at least one.")
-    return Rows(_rows(input, axis), _rows(target, axis) if soft else target.reshape(-1), soft, shape)
+    return Rows(input, _rows(target) if soft else target.reshape(-1), soft, shape)
 
 
-def _rows(tensor: Tensor, axis: int) -> Tensor:
+def _rows(tensor: Tensor) -> Tensor:
     if tensor.ndim == 2:
         return tensor
-    return tensor[None] if tensor.ndim == 1 else tensor.movedim(axis, -1).flatten(0, -2)
+    return tensor[None] if tensor.ndim == 1 else tensor.movedim(1, -1).flatten(0, -2)
 
 
 def _check_labels(input: Tensor, target: Tensor, shape: torch.Size) -> None:
@@ -115,11 +134,10 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         raise DtypeError(f"weight is {getattr(weight, 'dtype', type(weight).__name__)}: expected a floating-point "
                          "tensor with one number a class.")
-    if weight.shape != rows.logits.shape[1:]:
-        raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected ({rows.logits.shape[1]},), one number a "
-                         "class.")
-    if weight.device != rows.logits.device:
-        raise ArgumentError(f"weight is on {weight.device} but input on {rows.logits.device}: move one of them.")
+    if weight.shape != (rows.classes,):
+        raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected ({rows.classes},), one number a class.")
+    if weight.device != rows.input.device:
+        raise ArgumentError(f"weight is on {weight.device} but input on {rows.input.device}: move one of them.")
 
 
 def result_dtype(input: Tensor, target: Tensor | None = None) -> torch.dtype:
@@ -139,7 +157,7 @@ def reduce(losses: Tensor, reduction: str) -> Tensor:
 
 def one_hot(rows: Rows, dtype: torch.dtype) -> Tensor:
     """Labels as rows of 0 and 1; a label that names no class is refused where the host can look."""
-    classes = rows.logits.shape[1]
+    classes = rows.classes
     if host_can_look(rows.target) and bool(((rows.target < 0) | (rows.target >= classes)).any()):
         raise TargetError(f"target holds labels outside 0 to {classes - 1}: there are {classes} classes.")
     return torch.zeros_like(rows.logits, dtype=dtype).scatter(-1, rows.target.long()[:, None], 1.0)

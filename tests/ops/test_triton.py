@@ -12,7 +12,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from encouraging import curves
+from encouraging import curve_loss, curves, targets
 from encouraging.curves import Curve
 from encouraging.errors import ArgumentError, DerivativeError
 from encouraging.ops import dispatch, reference
@@ -37,6 +37,7 @@ TAILS = [curves.cross_entropy(), curves.conservative(0.75), curves.focal(2.0)]
 ULP = 2.0**-23
 WHOLE = Plan(rows=64, block=64, warps=4)
 SIXTEEN = Plan(rows=16, block=64, warps=4)
+READ_ALL = Plan(rows=16, block=64, warps=4, skip=False)
 STREAMED = Plan(rows=1, block=32, warps=4, streamed=True, per_processor=1)
 CLASSES = 37  # odd, and more than one block of the streamed plan
 
@@ -138,13 +139,12 @@ def test_cross_entropy_is_at_most_as_wrong_as_torchs(dtype: torch.dtype) -> None
         assert row_error(leaf.grad, slope)[certain].max() > 16 * ulp
 
 
-@pytest.mark.parametrize("plan", [WHOLE, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize("plan", [SIXTEEN, READ_ALL, STREAMED], ids=["whole", "whole, all read", "streamed"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("curve", TAILS, ids=repr)
 def test_smoothing_weights_and_ignored_rows(curve: Curve, weighted: bool, plan: Plan) -> None:
-    z, y = draw(16 if plan is WHOLE else 5, seed=2)
+    z, y = draw(5 if plan is STREAMED else 16, seed=2)
     z = with_mistakes(z, y)
-    plan = SIXTEEN if plan is WHOLE else plan
     y[1] = -1
     z[1, 3] = math.nan  # must not matter
     weight = torch.rand(CLASSES) + 0.5 if weighted else None
@@ -157,6 +157,10 @@ def test_smoothing_weights_and_ignored_rows(curve: Curve, weighted: bool, plan: 
     assert loss.item() == pytest.approx(expected.item(), rel=8 * ULP, abs=8 * ULP)
     assert (gradient[1] == 0).all()
     assert row_error(gradient, slope).max() <= 24 * ULP
+    with use_plan(plan):
+        _, gradient = ours(z, y, curve, torch.ones(len(y)), **arguments, reduction="none")
+    assert (gradient[1] == 0).all()
+    assert not gradient.isnan().any()
 
 
 @pytest.mark.parametrize("curve", [c for c in CURVES if c not in TAILS], ids=repr)
@@ -218,6 +222,65 @@ def test_smoothing_by_powers_leaves_crowded_rows_to_exact_sums(curve: Curve, cla
     reference.hard_loss(plain, y, curve, label_smoothing=0.1).backward(upstream)
     error, usual = (row_error(found, slope)[y >= 0] for found in (leaf.grad, plain.grad))
     assert (error <= (4 * usual).clamp(min=48 * ULP)).all()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("classes", [2, 3, 10, 16, 17, 100, 101, 512, 1000])
+def test_every_cut_is_right_in_every_row(classes: int, smoothing: float) -> None:
+    """The cuts that are in use, with mistakes at any certainty, and several classes on top."""
+    rows = 41 if classes < 64 else 13
+    z, y = draw(rows, classes, seed=21)
+    z = with_mistakes(z, y)
+    rivals = z.scatter(1, y[:, None], -math.inf)
+    z[1::4] = torch.where(rivals == rivals.kthvalue(max(1, classes - 1), 1, keepdim=True)[0], rivals.amax(1)[:, None],
+                          z)[1::4]
+    y[9] = -100
+    weight = torch.rand(classes) + 0.5
+    for curve in (curves.conservative(0.75), curves.focal(2.0), curves.cross_entropy()):
+        for w in (None, weight):
+            arguments = {"weight": w, "label_smoothing": smoothing}
+            upstream = torch.randn(rows)
+            loss, later = ours(z, y, curve, upstream, reduction="none", **arguments)
+            _, ahead = ours(z, y, curve, reduction="sum", **arguments)
+            expected, slope = truth(z, y, curve, upstream, reduction="none", **arguments)
+            _, slope_of_sum = truth(z, y, curve, reduction="sum", **arguments)
+            plain = z.clone().requires_grad_()
+            reference.hard_loss(plain, y, curve, reduction="none", **arguments).backward(upstream)
+            usual = (4 * row_error(plain.grad, slope)).clamp(min=48 * ULP)
+            assert ((loss.double() - expected).abs() <= 4 * ULP * 40).all()
+            assert (row_error(later, slope) <= usual).all()
+            assert (row_error(ahead, slope_of_sum) <= usual).all()
+
+
+@pytest.mark.parametrize("curve", [curves.normal(eps=0), curves.aggressive(0.5, eps=0)], ids=repr)
+def test_a_pull_without_end_is_right_beyond_the_smallest_number(curve: Curve) -> None:
+    """A mistake by 200: 1 - p is 0 in float32, and the second class still has its share of the pull."""
+    z = torch.tensor([[0.0, 200.0, -30.0, 20.0], [0.0, 120.0, 119.0, -3.0]])
+    y = torch.tensor([0, 0])
+    loss, gradient = ours(z, y, curve, label_smoothing=0.1, reduction="sum")
+    expected, slope = truth(z, y, curve, label_smoothing=0.1, reduction="sum")
+    assert loss.item() == pytest.approx(expected.item(), rel=4 * ULP)
+    assert row_error(gradient, slope).max() <= 16 * ULP
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("classes", [3, 19, 150, 700])
+def test_images_are_read_as_they_lie(classes: int, smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = draw(2 * 5 * 7, classes, seed=22)
+    images = z.reshape(2, 5, 7, classes).permute(0, 3, 1, 2).contiguous()
+    labels = y.reshape(2, 5, 7)
+    labels[1, 2, 3] = -100
+    expected, slope = truth(z, y, curves.conservative(0.75), reduction="sum", label_smoothing=smoothing)
+    with monkeypatch.context() as patch:
+        patch.setattr(targets, "_rows", lambda tensor: pytest.fail("the logits were rearranged"))
+        for reduction in ("none", "sum"):
+            leaf = images.clone().requires_grad_()
+            loss = curve_loss(leaf, labels, curves.conservative(0.75), reduction=reduction, label_smoothing=smoothing,
+                              impl="triton")
+            assert loss.shape == (labels.shape if reduction == "none" else ())
+            loss.sum().backward()
+            assert loss.sum().item() == pytest.approx(expected.item(), rel=1e-5)
+            assert row_error(leaf.grad.permute(0, 2, 3, 1).flatten(0, 2), slope).max() <= 64 * ULP
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -26,6 +26,7 @@ TILE = 2048  # activations a program holds at once
 PROGRAMS = 264  # at most, of those that sum: each ends with a costly reduction of its own
 KEPT = 5  # numbers a channel that the backward pass needs: mean, 1/std, and what the PReLU did
 SUMS = 4
+FEW = tl.constexpr(16)
 
 
 @triton.jit
@@ -41,25 +42,22 @@ def _load(y, bias, slope, o_row, o_channel, C: tl.constexpr, mask, PRELU: tl.con
 
 
 @triton.jit
-def _first(y, bias, slope, o_channel, C: tl.constexpr, PRELU: tl.constexpr, BIAS: tl.constexpr):
-    """The activations of the first row: as far from the mean as any example, and so a good place to measure from."""
-    b_u = tl.load(y + o_channel, mask=o_channel < C, other=0.0).to(tl.float32)
-    if BIAS:
-        b_u += tl.load(bias + o_channel, mask=o_channel < C, other=0.0)
-    if PRELU:
-        b_u = tl.where(b_u > 0, b_u, b_u * tl.load(slope))
-    return b_u
-
-
-@triton.jit
-def _moments_kernel(y, bias, slope, parts, rows, programs, C: tl.constexpr, CP: tl.constexpr,
+def _moments_kernel(y, bias, slope, parts, kept, rows, programs, C: tl.constexpr, CP: tl.constexpr,
                     R: tl.constexpr, PRELU: tl.constexpr, BIAS: tl.constexpr):
-    """Sums of the activation and its square, measured from the first row so that little cancels whatever the mean; and,
-    for the backward pass, of its negative part, that part's square, and how often it was positive."""
+    """Sums of the activation and its square, measured from the mean of a few rows so that little cancels, which is put
+    where the mean will be; and, for the backward pass, of its negative part, that part's square, and how often it was
+    positive."""
     i_part = tl.program_id(0)
     o_channel = tl.arange(0, CP)
     m_channel = o_channel < C
-    b_from = _first(y, bias, slope, o_channel, C, PRELU, BIAS)[None, :]
+    # Spread over the batch: neighbouring rows are neighbouring pixels.
+    o_few = tl.arange(0, FEW)
+    m_few = (o_few < rows)[:, None] & m_channel[None, :]
+    few = _load(y, bias, slope, o_few * (tl.maximum(rows, FEW) // FEW), o_channel, C, m_few, PRELU, BIAS)[1]
+    b_from = tl.sum(tl.where(m_few, few, 0.0), 0) / tl.minimum(rows, FEW)
+    if i_part == 0:
+        tl.store(kept + o_channel, b_from, mask=m_channel)
+    b_from = b_from[None, :]
     s_a = tl.zeros([R, CP], tl.float32)
     s_aa = tl.zeros([R, CP], tl.float32)
     s_n = tl.zeros([R, CP], tl.float32)
@@ -94,10 +92,10 @@ def _total(parts, which, i_channel, programs, C: tl.constexpr, P: tl.constexpr):
 
 
 @triton.jit
-def _settle_kernel(y, bias, slope, parts, kept, running_mean, running_var, tracked, rows, programs, eps, momentum,
-                   C: tl.constexpr, P: tl.constexpr, PRELU: tl.constexpr, BIAS: tl.constexpr):
+def _settle_kernel(parts, kept, running_mean, running_var, tracked, rows, programs, eps, momentum, C: tl.constexpr,
+                   P: tl.constexpr, PRELU: tl.constexpr):
     i_channel = tl.program_id(0)
-    b_from = _first(y, bias, slope, i_channel, C, PRELU, BIAS)
+    b_from = tl.load(kept + i_channel)
     b_old = tl.load(running_mean + i_channel)
     b_shift = _total(parts, 0, i_channel, programs, C, P) / rows
     b_var = tl.maximum(_total(parts, 1, i_channel, programs, C, P) / rows - b_shift * b_shift, 0.0)
@@ -239,10 +237,10 @@ class _PReLUNorm(torch.autograd.Function):
         kinds = {"PRELU": slope is not None, "BIAS": bias is not None}
         parts = y.new_empty(KEPT * size.channels * size.programs, dtype=torch.float32)
         kept = y.new_empty(KEPT, size.channels, dtype=torch.float32)
-        _moments_kernel[(size.programs,)](y, bias, slope, parts, size.rows, size.programs, **size.tile, **kinds)
+        _moments_kernel[(size.programs,)](y, bias, slope, parts, kept, size.rows, size.programs, **size.tile, **kinds)
         _settle_kernel[(size.channels,)](
-            y, bias, slope, parts, kept, norm.running_mean, norm.running_var, norm.num_batches_tracked, size.rows,
-            size.programs, norm.eps, norm.momentum, C=size.channels, P=size.parts, **kinds)
+            parts, kept, norm.running_mean, norm.running_var, norm.num_batches_tracked, size.rows, size.programs,
+            norm.eps, norm.momentum, C=size.channels, P=size.parts, PRELU=slope is not None)
         out = _like(y)
         _normalise_kernel[(size.tiles,)](y, bias, slope, kept[0], kept[1], weight, offset, out, size.rows, norm.eps,
                                          **size.tile, **kinds, RUNNING=False)

@@ -45,6 +45,12 @@ class Constants(NamedTuple):
     k2: float = 0.0
     k3: float = 0.0
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether the pull stays 1 however certain a class is, past where 1 - p is 0 in float32."""
+        edges = {NORMAL.value: self.k0, AGGRESSIVE.value: self.k1}
+        return edges.get(self.kind, 0.0) > 80
+
 
 def _normal(curve: Normal) -> Constants:
     tail = LIKE_NORMAL if curve.eps < 0.5 else LIKE_ITSELF

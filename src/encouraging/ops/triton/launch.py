@@ -11,13 +11,15 @@ from torch import Tensor
 
 from .curves import LIKE_ITSELF, Constants
 from .fast import launch
-from .plan import later_plan, plan, processors
+from .plan import Plan, later_plan, plan, processors, streamed
 from .small import denominator_kernel, later_kernel, scale_kernel, total_kernel
 from .stream import stream_kernel
 from .whole import whole_kernel
 
 _NOWHERE = nullcontext()
-_MANY_CLASSES = 16384  # from here on the power series of the streamed kernel leave out less than rounding does
+# From here on the power series of the streamed kernel leave out less than rounding does, if every class has little.
+_MANY_CLASSES = 16384
+_LITTLE_WEIGHT = 1.6e-5
 
 
 class Layout(NamedTuple):
@@ -99,7 +101,10 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
     logits = problem.logits
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
     weighted, smooth = problem.weight is not None, problem.smoothing > 0
-    cut = plan(rows, classes, logits.dtype, smooth)
+    cut = plan(rows, classes, logits.dtype, smooth, planes=inner_stride == 1 != class_stride)
+    if smooth and problem.curve.unbounded:
+        cut = streamed(cut)
+    cheap = not weighted and problem.curve.tail != LIKE_ITSELF.value  # smoothing by closed sums, in few registers
     tiles = rows if cut.streamed else _cut(rows, cut.rows)
     programs = tiles
     if cut.per_processor:
@@ -122,17 +127,31 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
         "SMOOTH": smooth, "HALF": logits.dtype.itemsize == 2, "GRAD": grad is not None, "STATE": state is not None,
         "SUMS": sums, "STATS": stats is not None, "UPSTREAM": upstream is not None,
         "INPLACE": grad is not None and grad.data_ptr() == logits.data_ptr(), "num_warps": cut.warps,
+        "maxnreg": (cut.registers or None) if cheap else None,
         "enable_fp_fusion": True,  # multiply and add in one instruction and one rounding
     }
     with _on(logits):
         if cut.streamed:
-            moments = smooth and not weighted and classes >= _MANY_CLASSES and problem.curve.tail != LIKE_ITSELF.value
+            moments = (smooth and cheap and classes >= _MANY_CLASSES
+                       and problem.smoothing <= _LITTLE_WEIGHT * classes)
             launch(stream_kernel, programs, tensors, numbers, VECTOR=16 // logits.dtype.itemsize, REVERSE=cut.reverse,
                    MOMENTS=moments, **shared)
         else:
             launch(whole_kernel, programs, tensors, numbers, ROWS=cut.rows, PERSISTENT=programs < tiles,
+                   PIECE=_piece(cut, logits, unit, class_stride), TOGETHER=cut.warps > 1 and logits.is_cuda,
                    SKIP=cut.skip and stats is None, **shared)
     return out
+
+
+def _piece(cut: Plan, logits: Tensor, unit: int, class_stride: int) -> int:
+    """Columns that are loaded at a time: the whole tile, or, where it has many rows, so few that a warp takes them all
+    with a vector of at most 16 bytes a thread."""
+    if cut.rows == 1 or cut.stages > 1:
+        return cut.block
+    if class_stride != 1:
+        return cut.warps
+    vector = min(unit, 16 // logits.dtype.itemsize)
+    return min(cut.block, max(1, vector * 32 * cut.warps // cut.rows))
 
 
 def empty_state(problem: Problem) -> Tensor:

@@ -16,13 +16,22 @@ from torch import Tensor
 
 from ...curves import Curve
 from ...errors import ArgumentError, DerivativeError
+from ...targets import Rows
 from .. import reference
 from . import compiled
 from .curves import constants
 from .launch import Problem, denominator, empty_state, gradient_later, losses, scale, total
+from .plan import MOST_PLANES
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 
 _keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
+
+def rows_loss(rows: Rows, curve: Curve, **arguments: Any) -> Any:
+    """:func:`hard_loss` of rows, read as they lie where the kernels are good at that."""
+    planes = rows.planes if rows.classes <= MOST_PLANES else None
+    logits, target = (rows.logits, rows.target) if planes is None else planes
+    return hard_loss(logits, target, curve, **arguments)
 
 
 def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,

@@ -22,6 +22,7 @@ class Plan:
     ``stages``: loads in flight ahead of the arithmetic, through shared memory (1 for none).
     ``reverse``: the second pass of a streamed row runs from its end.
     ``skip``: rows without a label are not read; the logits of the others then wait for the labels.
+    ``registers``: the most that a thread may have (0 for what the compiler likes), so that more programs fit.
     """
 
     rows: int
@@ -32,31 +33,40 @@ class Plan:
     stages: int = 1
     reverse: bool = True
     skip: bool = True
+    registers: int = 0
 
+
+MOST_PLANES = 1024  # classes that lie apart, a plane each, are read as they lie up to here
 
 _override: Plan | None = None
 
 
-def plan(rows: int, classes: int, dtype: torch.dtype, smooth: bool = False) -> Plan:
+def plan(rows: int, classes: int, dtype: torch.dtype, smooth: bool = False, planes: bool = False) -> Plan:
     """The cut for these sizes, or the one that :func:`use_plan` asks for."""
-    return _override or _plan(classes, smooth)
+    return _override or _plan(classes, smooth, planes)
 
 
 @lru_cache(maxsize=1024)
-def _plan(classes: int, smooth: bool) -> Plan:
+def _plan(classes: int, smooth: bool, planes: bool) -> Plan:
     block = max(16, 1 << (classes - 1).bit_length())
+    # Where neighbouring rows are neighbours in memory, a warp takes a line of 32.
+    if planes and classes <= MOST_PLANES:
+        return Plan(rows=32, block=block, warps=max(1, block // 64))
     # Smoothing needs more registers an element: its rows stay on chip up to 8192 classes, the plain ones up to 16384.
     if block > (8192 if smooth else 16384):
-        if smooth:
-            cut = (4096, 4, 8) if classes <= 65536 else (16384, 32, 1)
-        else:
-            cut = (8192, 8, 4) if classes <= 65536 else (8192, 16, 2)
-        return Plan(rows=1, block=cut[0], warps=cut[1], streamed=True, per_processor=cut[2])
+        if classes > 65536:
+            return Plan(1, 8192, 16, streamed=True, per_processor=2, registers=64 if smooth else 0)
+        return Plan(1, 4096 if smooth else 8192, 8, streamed=True, per_processor=4, registers=64 if smooth else 0)
     if block >= 2048:
-        return Plan(rows=1, block=block, warps=8 if block > 8192 else 4)
+        return Plan(1, block, warps=8 if block > 8192 else 4, registers=128 if smooth else 0)
     if block == 1024:
-        return Plan(rows=1, block=block, warps=1 if smooth else 2, skip=smooth)
-    return Plan(rows=512 // block, block=block, warps=1)
+        return Plan(1, block, warps=1 if smooth else 2, skip=smooth, registers=64 if smooth else 0)
+    return Plan(rows=32 if block == 16 else 1024 // block, block=block, warps=1, skip=False)
+
+
+def streamed(cut: Plan) -> Plan:
+    """The same rows in blocks."""
+    return cut if cut.streamed else Plan(1, min(cut.block, 2048), min(cut.warps, 4), streamed=True, per_processor=8)
 
 
 def later_plan(rows: int, classes: int) -> tuple[int, int]:

@@ -13,15 +13,15 @@ and with label smoothing, where every class k has a weight u_k, two more:
     at_label  the label's gradient: with the label's own weight, or the pivot's where they are the same
 
 Smoothing asks for pull / (1 - p) of every class, which is lost for a class with p near 1. There is at most one, and
-setting it apart makes it exact: its rivals' own logsumexp gives its gap. The label is set apart in any case, so another
-pivot is needed only for a confident mistake, when some other class has p > 1/2.
+setting it apart makes it exact. The label is set apart in any case. Rows on chip set its largest rival apart too
+(``top_rival``); rows in two passes take another pivot for a confident mistake, when some other class has p > 1/2.
 """
 
 import triton
 import triton.language as tl
 
 from .curves import LIKE_CROSS_ENTROPY, LIKE_NORMAL, chances, curve_at, curve_of_rival
-from .maths import inverse_of, shifted
+from .maths import inverse_of, log, shifted
 
 
 @triton.jit
@@ -51,20 +51,21 @@ def plain_row(z_y, top, mass, w, k0, k1, k2, k3, KIND: tl.constexpr):
 
 
 @triton.jit
-def tail_sums(count, total, product, inverse, share, log_share, top, TAIL: tl.constexpr):
-    """Sums of value and of pull / (1 - p) over the pivot's rivals, for the two cheap tails.
+def closed_values(count, total, log_share, top):
+    """The sum of -log p over rivals, from how many they are and the sum of their logits."""
+    return tl.where(count == 0, 0.0, count * (top - log_share) - total)
 
-    ``total`` is the sum of their logits, ``product`` the logarithm of the product of all 1 - p, ``inverse`` the sum of
-    all 1 / (1 - p).
-    """
-    # Without rivals there is nothing to sum.
-    values = tl.where(count == 0, 0.0, count * (top - log_share) - total)
-    if TAIL == LIKE_CROSS_ENTROPY:
-        pulls = count
-    else:
-        values += product
-        pulls = inverse
-    return values, pulls
+
+@triton.jit
+def top_rival(p, share, log_share, below, n_top, k0, k1, k2, k3, KIND: tl.constexpr):
+    """Value, pull and pull / (1 - p) of the label's largest rival, exact at any probability: 1 - p is what the label
+    and the other rivals have, of which ``below`` is the sum of exp(z - top) under the top, and ``n_top`` how many stand
+    on it (0 for a label without rivals)."""
+    q = p + share * (below + (n_top - 1.0))
+    log_q = log(q)
+    value, pull = curve_at(log_share - log_q, share, q, -log_share, log_q, k0, k1, k2, k3, KIND)
+    there = n_top > 0
+    return tl.where(there, value, 0.0), tl.where(there, pull, 0.0), tl.where(there & (q != 0.0), pull / q, 0.0)
 
 
 @triton.jit
@@ -107,39 +108,51 @@ def gradient(z, top, factor, share, log_share, base, k0, k1, k2, k3, KIND: tl.co
 
 
 @triton.jit
-def series_sums(count, total, two, three, four, q, share, log_share, top, TAIL: tl.constexpr):
-    """``tail_sums`` from the moments of the rivals, the sums of e**n with p = share * e: log(1 - p) and 1 / (1 - p) as
-    power series in p, to the fourth power."""
+def series_sums(count, one, two, three, four, share):
+    """The logarithm of the product of all 1 - p and the sum of all 1 / (1 - p) over rivals, as power series in p to the
+    fourth power, from the sums of e**n with p = share * e."""
     square = share * share
+    one *= share
     two *= square
     three *= square * share
     four *= square * square
-    product = -(q + two / 2 + three / 3 + four / 4)
-    inverse = count + q + two + three + four
-    return tail_sums(count, total, product, inverse, share, log_share, top, TAIL)
+    return -(one + two / 2 + three / 3 + four / 4), count + one + two + three + four
 
 
 @triton.jit
-def series_gradient(e, factor, share, base, TAIL: tl.constexpr, HALF: tl.constexpr):
+def short_series(mass, two, share, HALF: tl.constexpr):
+    """``series_sums``, the count aside, exact for the largest rival, whose p is at most 1/2 here, and to the second
+    power for the others, with 16 bits to the first: enough where every class has little weight. The third number is
+    a bound of what is left out with float32."""
+    others = share * (mass - 1.0)
+    product = log(1.0 - share) - others
+    inverse = inverse_of(1.0 - share) - 1.0 + others
+    left_out = 0.0
+    if not HALF:
+        rest = (two - 1.0) * share * share
+        product -= rest / 2
+        inverse += rest
+        left_out = rest * share
+    return product, inverse, left_out
+
+
+@triton.jit
+def series_gradient(e, factor, share, base, HALF: tl.constexpr):
     """``gradient`` by the same series: a polynomial in e whose coefficients belong to the row."""
-    if TAIL == LIKE_CROSS_ENTROPY:
-        slope = e * factor - base
+    second = base * share
+    third = second * share
+    if HALF:
+        inner = -third
     else:
-        second = base * share
-        third = second * share
-        if HALF:
-            inner = -third
-        else:
-            fourth = third * share
-            inner = e * (e * (-fourth * share) - fourth) - third
-        slope = e * (e * inner + (factor - second)) - base
-    return slope
+        fourth = third * share
+        inner = e * (e * (-fourth * share) - fourth) - third
+    return e * (e * inner + (factor - second)) - base
 
 
 @triton.jit
-def not_series(share, base):
-    """Whether what the series leaves out, below share**4 of a class's weight, would show in float32."""
-    return share * share * share * share * base > 1.2e-7
+def not_series(four, share, base):
+    """Whether what the series leaves out, about p**5 of a class's weight, would show in float32."""
+    return share * share * share * share * four * base > 4e-7
 
 
 @triton.jit

@@ -5,7 +5,15 @@ import triton.language as tl
 
 from .curves import LIKE_NORMAL, chances, curve_of_rival
 from .maths import INF, LOG2E, LOWEST, row_start, shifted
-from .rows import gradient, logsumexp_with, plain_row, read_label, series_gradient, series_sums, smooth_row
+from .rows import (
+    closed_values,
+    gradient,
+    logsumexp_with,
+    plain_row,
+    read_label,
+    short_series,
+    smooth_row,
+)
 
 
 @triton.jit
@@ -15,15 +23,15 @@ def _offsets(BLOCK: tl.constexpr, VECTOR: tl.constexpr):
 
 
 # The online logsumexp of a row without its pivot. Every line of the block has a running maximum and mass of its own, so
-# that no two warps wait for each other before the row ends. With MOMENTS also the sums of exp(n (z - top)) for n = 2, 3
-# and 4, and of the logits.
+# that no two warps wait for each other before the row ends. With MOMENTS also the sum of the logits and, for float32,
+# of exp(2 (z - top)).
 @triton.jit
 def _stream_mass(row, pivot, n_classes, stride, BLOCK: tl.constexpr, VECTOR: tl.constexpr, STAGES: tl.constexpr,
                  HALF: tl.constexpr, MOMENTS: tl.constexpr):
     o_b = _offsets(BLOCK, VECTOR)
     b_top = tl.full([BLOCK // VECTOR], LOWEST, tl.float32)
     b_mass = tl.zeros([BLOCK // VECTOR], tl.float32)
-    b_two, b_three, b_four, b_total = b_mass, b_mass, b_mass, b_mass
+    b_two, b_total = b_mass, b_mass
     for start in tl.range(0, n_classes, BLOCK, num_stages=STAGES):
         o_c = start + o_b
         m_c = o_c < n_classes
@@ -36,24 +44,18 @@ def _stream_mass(row, pivot, n_classes, stride, BLOCK: tl.constexpr, VECTOR: tl.
         b_scale = tl.exp2((b_top - b_new) * LOG2E)
         e = tl.exp2(shifted(z, b_new[:, None], HALF))
         b_mass = b_mass * b_scale + tl.sum(e, axis=1)
-        if MOMENTS:
-            square = e * e
-            scale_2 = b_scale * b_scale
-            b_two = b_two * scale_2 + tl.sum(square, axis=1)
-            b_three = b_three * (scale_2 * b_scale) + tl.sum(square * e, axis=1)
-            b_four = b_four * (scale_2 * scale_2) + tl.sum(square * square, axis=1)
+        if MOMENTS and not HALF:
+            b_two = b_two * (b_scale * b_scale) + tl.sum(e * e, axis=1)
         b_top = b_new
     top = tl.max(b_top, axis=0)
     b_scale = tl.exp2((b_top - top) * LOG2E)
     mass = tl.sum(b_mass * b_scale, axis=0)
-    two, three, four, total = mass, mass, mass, mass
+    two, total = mass, mass
     if MOMENTS:
-        scale_2 = b_scale * b_scale
-        two = tl.sum(b_two * scale_2, axis=0)
-        three = tl.sum(b_three * (scale_2 * b_scale), axis=0)
-        four = tl.sum(b_four * (scale_2 * scale_2), axis=0)
         total = tl.sum(b_total, axis=0)
-    return top, mass, two, three, four, total
+        if not HALF:
+            two = tl.sum(b_two * (b_scale * b_scale), axis=0)
+    return top, mass, two, total
 
 
 # The first column that holds this value, other than the one left out.
@@ -98,12 +100,12 @@ def smooth_row_by_blocks(row, weight, y, z_y, taught, w, base, label_weight, n_c
                          KIND: tl.constexpr, TAIL: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
                          STAGES: tl.constexpr, WEIGHTED: tl.constexpr, HALF: tl.constexpr, MOMENTS: tl.constexpr):
     pivot, z_pivot = y, z_y
-    top, mass, two, three, four, total = _stream_mass(row, pivot, n_read, stride, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
+    top, mass, two, total = _stream_mass(row, pivot, n_read, stride, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
     gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
     if taught & (share > 0.5):
         pivot = _stream_index(row, top, y, n_classes, stride, BLOCK, VECTOR)
         z_pivot = top
-        top, mass, two, three, four, total = _stream_mass(
+        top, mass, two, total = _stream_mass(
             row, pivot, n_classes, stride, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
         gap, p, q, surprise, log_q, share, log_share = chances(z_pivot, top, mass)
     own, own_of_label = base, base * w if WEIGHTED else base
@@ -111,14 +113,18 @@ def smooth_row_by_blocks(row, weight, y, z_y, taught, w, base, label_weight, n_c
         own *= tl.load(weight + tl.where(taught, pivot, 0), mask=taught, other=0.0).to(tl.float32)
     if MOMENTS:
         total -= tl.where(z_pivot > -INF, z_pivot, 0.0)
-        values, pulls = series_sums(n_classes - 1.0, total, two, three, four, q, share, log_share, top, TAIL)
-        values *= base
-        pulls *= base
-        # Not enough for float32 when a rival has much of the mass.
-        if HALF == 0 and TAIL == LIKE_NORMAL:  # noqa: SIM102 - the compiler asks this one, the device the next
-            if share > 0.125:
-                values, pulls = _stream_sums(row, weight, pivot, base, top, share, log_share, n_read, stride, k0, k1,
-                                             k2, k3, KIND, BLOCK, VECTOR, STAGES, WEIGHTED, HALF)
+        count = n_classes - 1.0
+        values = base * closed_values(count, total, log_share, top)
+        pulls = base * count
+        if TAIL == LIKE_NORMAL:
+            product, inverse, left_out = short_series(mass, two, share, HALF)
+            values += base * product
+            pulls += base * inverse
+            # Not enough for float32 when several rivals have much of the mass.
+            if HALF == 0:  # noqa: SIM102 - the compiler asks this one, the device the next
+                if base * left_out > 4e-7:
+                    values, pulls = _stream_sums(row, weight, pivot, base, top, share, log_share, n_read, stride, k0,
+                                                 k1, k2, k3, KIND, BLOCK, VECTOR, STAGES, WEIGHTED, HALF)
     else:
         values, pulls = _stream_sums(row, weight, pivot, base, top, share, log_share, n_read, stride, k0, k1, k2, k3,
                                      KIND, BLOCK, VECTOR, STAGES, WEIGHTED, HALF)
@@ -129,7 +135,7 @@ def smooth_row_by_blocks(row, weight, y, z_y, taught, w, base, label_weight, n_c
 
 
 # The gradient of a row, right but for the pivot and the label; REVERSE begins at its end, which was read last and may
-# still be in the cache. SERIES writes 1 / (1 - p) as a polynomial, enough for 16 bits and many classes.
+# still be in the cache. SERIES takes 1 + p for 1 / (1 - p): enough for 16 bits and many classes.
 @triton.jit
 def gradient_by_blocks(row, out, weight, top, factor, share, log_share, base, n_classes, n_taught, stride, grad_stride,
                        k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr, BLOCK: tl.constexpr,
@@ -142,7 +148,7 @@ def gradient_by_blocks(row, out, weight, top, factor, share, log_share, base, n_
         z = tl.load(row + o_c.to(tl.int64) * stride, mask=o_c < n_taught, other=-INF,
                     eviction_policy="evict_first").to(tl.float32)
         if SERIES:
-            slope = series_gradient(tl.exp2(shifted(z, top, HALF)), factor, share, base, TAIL, HALF)
+            slope = tl.exp2(shifted(z, top, HALF)) * (factor - base * share) - base
         else:
             b_base = base
             if SMOOTH and WEIGHTED:
@@ -189,7 +195,7 @@ def stream_kernel(
                 k0, k1, k2, k3, KIND, TAIL, BLOCK, VECTOR, STAGES, WEIGHTED, HALF, MOMENTS)
         else:
             pivot, z_pivot = y, z_y
-            top, mass, two, three, four, total = _stream_mass(
+            top, mass, two, total = _stream_mass(
                 row, pivot, n_read, stride_class, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
             row_loss, factor, at_pivot = plain_row(z_y, top, mass, w, k0, k1, k2, k3, KIND)
             share, log_share, at_label, base = mass, mass, at_pivot, mass
@@ -229,7 +235,7 @@ def stream_kernel(
                 tl.debug_barrier()  # every thread has read the label's logit before any writes over it
             gradient_by_blocks(row, out, weight, top, factor, share, log_share, base, n_classes, n_taught, stride_class,
                                grad_stride_class, k0, k1, k2, k3, KIND, TAIL, BLOCK, VECTOR, STAGES, REVERSE, WEIGHTED,
-                               SMOOTH, HALF, MOMENTS and HALF)
+                               SMOOTH, HALF, MOMENTS and HALF and TAIL == LIKE_NORMAL)
             tl.debug_barrier()  # the row first, then the two numbers that are not of its pattern
             tl.store(out + pivot.to(tl.int64) * grad_stride_class, at_pivot.to(grad.dtype.element_ty), mask=taught)
             if SMOOTH:

@@ -3,9 +3,10 @@
 import triton
 import triton.language as tl
 
-from .curves import LIKE_ITSELF, LIKE_NORMAL, chances, curve_of_rival
-from .maths import INF, LOWEST, inverse_of, log, row_start, shifted
+from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, chances, curve_at, curve_of_rival
+from .maths import INF, LOG2E, LOWEST, inverse_of, log, row_start
 from .rows import (
+    closed_values,
     gradient,
     logsumexp_with,
     not_series,
@@ -13,32 +14,56 @@ from .rows import (
     read_label,
     series_gradient,
     series_sums,
-    smooth_row,
-    tail_sums,
+    top_rival,
 )
 from .stream import gradient_by_blocks, smooth_row_by_blocks
 
 
-# Two reductions at once: each alone would wait for all warps of the row.
 @triton.jit
-def _sums(left_a, right_a, left_b, right_b):
-    return left_a + left_b, right_a + right_b
-
-
-@triton.jit
-def _product_and_sum(left_a, right_a, left_b, right_b):
-    return left_a * left_b, right_a + right_b
+def _product(a, b):
+    return a * b
 
 
 @triton.jit
-def _without(z, o_c, pivot):
-    return tl.where(o_c == pivot[:, None], -INF, z)
+def _two(a, b, a_, b_):
+    return a + a_, b + b_
 
 
 @triton.jit
-def _swap(rest, o_c, y, z_y, pivot):
-    """The label back in, another pivot out."""
-    return _without(tl.where(o_c == y[:, None], z_y[:, None], rest), o_c, pivot)
+def _three(a, b, c, a_, b_, c_):
+    return a + a_, b + b_, c + c_
+
+
+@triton.jit
+def _six(a, b, c, d, e, f, a_, b_, c_, d_, e_, f_):
+    return a + a_, b + b_, c + c_, d + d_, e + e_, f + f_
+
+
+# Sums of several tiles along their rows. TOGETHER where several warps have a row, which wait for each other in every
+# reduction. The interpreter takes one addition after the other there, slowly and with the rounding errors of that.
+@triton.jit
+def _sums_of_two(a, b, TOGETHER: tl.constexpr):
+    if TOGETHER:
+        return tl.reduce((a, b), 1, _two)
+    else:
+        return tl.sum(a, axis=1), tl.sum(b, axis=1)
+
+
+@triton.jit
+def _sums_of_three(a, b, c, TOGETHER: tl.constexpr):
+    if TOGETHER:
+        return tl.reduce((a, b, c), 1, _three)
+    else:
+        return tl.sum(a, axis=1), tl.sum(b, axis=1), tl.sum(c, axis=1)
+
+
+@triton.jit
+def _sums_of_six(a, b, c, d, e, f, TOGETHER: tl.constexpr):
+    if TOGETHER:
+        return tl.reduce((a, b, c, d, e, f), 1, _six)
+    else:
+        return (tl.sum(a, axis=1), tl.sum(b, axis=1), tl.sum(c, axis=1), tl.sum(d, axis=1), tl.sum(e, axis=1),
+                tl.sum(f, axis=1))
 
 
 @triton.jit
@@ -48,64 +73,101 @@ def _first(z, o_c, value, n_classes):
 
 
 @triton.jit
-def _mass(rest, HALF: tl.constexpr):
+def _powers(rest):
+    """The largest of every row, and exp of every element's distance to it: exactly 1 for the largest."""
     top = tl.maximum(tl.max(rest, axis=1), LOWEST)
-    return top, tl.sum(tl.exp2(shifted(rest, top[:, None], HALF)), axis=1)
+    return top, tl.exp2((rest - top[:, None]) * LOG2E)
+
+
+# A tile put together from pieces of PIECE columns side by side. The compiler lays a piece out over the threads so that
+# each has one vector of it, and of the tile then many columns of few rows: the sums of a row take few exchanges, and
+# its own mathematics is done by the threads of that row alone.
+@triton.jit
+def _load_in_pieces(row, first, m_r, n_classes, stride_class, PIECE: tl.constexpr, BLOCK: tl.constexpr):
+    if PIECE >= BLOCK:
+        o_c = first + tl.arange(0, BLOCK)[None, :]
+        return tl.load(row + o_c.to(tl.int64) * stride_class, mask=m_r[:, None] & (o_c < n_classes), other=-INF)
+    else:
+        HALF: tl.constexpr = BLOCK // 2
+        left = _load_in_pieces(row, first, m_r, n_classes, stride_class, PIECE, HALF)
+        right = _load_in_pieces(row, first + HALF, m_r, n_classes, stride_class, PIECE, HALF)
+        return tl.reshape(tl.permute(tl.join(left, right), (0, 2, 1)), (left.shape[0], BLOCK))
 
 
 @triton.jit
-def _moments(a, b, c, d, e, a_, b_, c_, d_, e_):
-    return a + a_, b + b_, c + c_, d + d_, e + e_
+def _smoothed(rest, e, top, z_y, y, weight, w, base_row, label_weight, o_c, n_classes, k0, k1, k2, k3,
+              BLOCK: tl.constexpr, KIND: tl.constexpr, TAIL: tl.constexpr, WEIGHTED: tl.constexpr, SERIES: tl.constexpr,
+              TOGETHER: tl.constexpr):
+    """Smoothed rows, from the tile without their labels.
 
-
-@triton.jit
-def _smoothed(rest, z_y, y, taught, weight, w, base_row, label_weight, o_c, n_classes, k0, k1, k2, k3,
-              BLOCK: tl.constexpr, KIND: tl.constexpr, TAIL: tl.constexpr, WEIGHTED: tl.constexpr, HALF: tl.constexpr):
-    """Smoothed rows of any kind from the tile without the labels: a class with p > 1/2 is set apart in a label's stead,
-    and every class has its own logarithm and its own division."""
-    top = tl.maximum(tl.max(rest, axis=1), LOWEST)
-    b_rest = tl.where((o_c < n_classes) & (o_c != y[:, None]), rest, 0.0)
-    mass, total = tl.reduce((tl.exp2(shifted(rest, top[:, None], HALF)), b_rest), 1, _sums)
-    pivot, z_pivot = y, z_y
-    gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
-    mistaken = taught & (share > 0.5)
-    if tl.max(mistaken.to(tl.int32), axis=0) > 0:
-        pivot = tl.where(mistaken, _first(rest, o_c, top, n_classes), y)
-        z_pivot = tl.where(mistaken, top, z_y)
-        total += tl.where(mistaken, z_y - z_pivot, 0.0)
-        top, mass = _mass(_swap(rest, o_c, y, z_y, pivot), HALF)
-        gap, p, q, surprise, log_q, share, log_share = chances(z_pivot, top, mass)
-    own, own_of_label = base_row, base_row
+    The largest rival is set apart as the label is: only these two can have p > 1/2, and the sums over the others lose
+    nothing. ``is_top`` says where the largest rivals stand, ``at_top`` their gradient, ``at_mistake`` that of one with
+    p > 1/2. ``four`` (with SERIES) and ``b_inverse`` (without) are what the others' gradient can be made from.
+    """
+    base = base_row[:, None]
+    own = base_row
     if WEIGHTED:
-        base = base_row[:, None] * tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
-        own *= tl.load(weight + tl.where(taught, pivot, 0), mask=taught, other=0.0).to(tl.float32)
-        own_of_label *= w
+        base *= tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
+        own *= w
+    m_rival = (o_c < n_classes) & (o_c != y[:, None])
+    b_total = tl.where(m_rival, rest, 0.0)
+    count = n_classes - 1.0
+    is_top = e == 1.0
+    b_inverse = e
+    if TAIL == LIKE_CROSS_ENTROPY and not WEIGHTED:  # pull / (1 - p) is 1, whatever p
+        mass, total = _sums_of_two(e, b_total, TOGETHER)
+        gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
+        values = base_row * closed_values(count, total, log_share, top)
+        pulls = base_row * count
+        edge, four, top_weight, top_pull, top_over = mass, mass, mass, mass, mass
     else:
-        base = base_row[:, None]
-    if WEIGHTED or TAIL == LIKE_ITSELF:
-        # Made again rather than carried through the branch: a tile of registers is dearer than its arithmetic.
-        rest = _swap(rest, o_c, y, z_y, pivot)
-        b_value, b_pull = curve_of_rival(shifted(rest, top[:, None], HALF), share[:, None], log_share[:, None], k0, k1,
-                                         k2, k3, KIND)
-        m_rival = (o_c < n_classes) & (o_c != pivot[:, None])
-        values = tl.sum(tl.where(m_rival, base * b_value, 0.0), axis=1)
-        pulls = tl.sum(tl.where(m_rival, base * b_pull, 0.0), axis=1)
-    else:
-        # 1 for columns that are none, for the pivot and for the label, which has a factor of its own where it is a
-        # rival: cheaper than putting it back into the tile.
-        b_q = 1.0 - tl.exp2(shifted(rest, top[:, None], HALF)) * share[:, None]
-        b_inverse = tl.where(o_c == pivot[:, None], 1.0, inverse_of(b_q))
-        b_q = tl.where(o_c == pivot[:, None], 1.0, b_q)
-        q_y = tl.where(pivot == y, 1.0, 1.0 - tl.exp2(shifted(z_y, top, HALF)) * share)
-        product, inverse = tl.reduce((b_q, b_inverse), 1, _product_and_sum)
-        inverse = (inverse - (BLOCK + 2.0 - n_classes)) + inverse_of(q_y)
-        values, pulls = tail_sums(n_classes - 1.0, total, log(product * q_y), inverse, share, log_share, top, TAIL)
-        values *= base_row
-        pulls *= base_row
-    row_loss, factor, at_pivot, at_label = smooth_row(
-        gap, p, q, surprise, log_q, share, log_share, z_y, top, mass, values, pulls, own, own_of_label, label_weight,
-        pivot == y, k0, k1, k2, k3, KIND, HALF)
-    return rest, pivot, z_pivot, top, mass, share, log_share, base, row_loss, factor, at_pivot, at_label
+        low = tl.where(is_top, 0.0, e)
+        b_top = tl.where(is_top, base if WEIGHTED else 1.0, 0.0)
+        if SERIES:
+            square = low * low
+            below, n_top, total, two, three, four = _sums_of_six(
+                low, b_top, b_total, square, square * low, square * square, TOGETHER)
+        else:
+            below, n_top, total = _sums_of_three(low, b_top, b_total, TOGETHER)
+            four = below
+        top_weight = base_row * n_top
+        if WEIGHTED:
+            top_weight = n_top
+            n_top = tl.sum(is_top.to(tl.float32), axis=1)
+        mass = below + n_top
+        gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
+        top_value, top_pull, top_over = top_rival(p, share, log_share, below, n_top, k0, k1, k2, k3, KIND)
+        if WEIGHTED or TAIL == LIKE_ITSELF:
+            b_value, b_pull = curve_of_rival((rest - top[:, None]) * LOG2E, share[:, None], log_share[:, None],
+                                             k0, k1, k2, k3, KIND)
+            m_rival &= e < 1.0
+            values, pulls = _sums_of_two(
+                tl.where(m_rival, base * b_value, 0.0), tl.where(m_rival, base * b_pull, 0.0), TOGETHER)
+            values += top_weight * top_value
+        else:
+            if SERIES:
+                product, inverse = series_sums(count - n_top, below, two, three, four, share)
+            else:
+                # Columns that are none, the label and its largest rival have low = 0 and so 1 - p = 1.
+                b_q = 1.0 - low * share[:, None]
+                b_inverse = inverse_of(b_q)
+                product = log(tl.reduce(b_q, 1, _product))
+                inverse = tl.sum(b_inverse, axis=1) - (BLOCK - (count - n_top))
+            values = base_row * (closed_values(count, total, log_share, top) + product
+                                 + tl.where(n_top > 0, n_top * (top_value + log_share), 0.0))
+            pulls = base_row * inverse
+        edge = share * pulls
+        pulls += top_weight * top_over
+    u = own + label_weight
+    value, pull = curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND)
+    row_loss = u * value + values
+    factor = tl.where(mass == 0.0, 0.0, (q * pulls + u * pull) / mass)
+    at_label = p * pulls - u * pull
+    # Without their own share of the pulls, from which it would have to be taken again.
+    edge += u * pull / mass
+    at_top = edge[:, None] + (top_weight[:, None] - base) * (share * top_over)[:, None] - base * top_pull[:, None]
+    at_mistake = edge - top_weight * top_pull
+    return mass, share, log_share, base, row_loss, factor, at_label, is_top, at_top, at_mistake, four, b_inverse
 
 
 # A program takes tiles of ROWS whole rows, one tile or, in a persistent grid, every n-th. It keeps the tile in
@@ -119,12 +181,14 @@ def whole_kernel(
     grad_outer_units, grad_stride_inner, grad_stride_class,
     ignore_index, smoothing, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PERSISTENT: tl.constexpr, STAGES: tl.constexpr, SKIP: tl.constexpr, N_SHARES: tl.constexpr,
-    WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, HALF: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr,
-    SUMS: tl.constexpr, STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
+    PERSISTENT: tl.constexpr, PIECE: tl.constexpr, STAGES: tl.constexpr, SKIP: tl.constexpr, TOGETHER: tl.constexpr,
+    N_SHARES: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, HALF: tl.constexpr, GRAD: tl.constexpr,
+    STATE: tl.constexpr, SUMS: tl.constexpr, STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
 ):
-    # Smoothing of a row that has a program to itself: sums of powers instead of a logarithm and a division a class.
-    SERIES: tl.constexpr = SMOOTH and (not WEIGHTED) and (TAIL != LIKE_ITSELF) and ROWS == 1 and STAGES == 1
+    SIMPLE: tl.constexpr = TAIL == LIKE_CROSS_ENTROPY and not WEIGHTED
+    NORMAL: tl.constexpr = TAIL == LIKE_NORMAL and not WEIGHTED
+    # Smoothing of a row that has a program to itself: sums of powers instead of a division a class.
+    SERIES: tl.constexpr = SMOOTH and NORMAL and ROWS == 1 and STAGES == 1
     PART: tl.constexpr = 512 if BLOCK > 1024 else 256 if BLOCK > 256 else BLOCK
     VECTOR: tl.constexpr = 8 if HALF else 4
     n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
@@ -145,36 +209,40 @@ def whole_kernel(
         y, taught, w, fill = read_label(target, weight, o_r, m_r, n_classes, ignore_index, WEIGHTED)
         m_read = taught if SKIP else m_r
         start = row_start(o_r, inner, stride_outer, stride_inner)
-        o_z = start[:, None] + o_c.to(tl.int64) * stride_class
-        z = tl.load(logits + o_z, mask=m_read[:, None] & (o_c < n_classes), other=-INF).to(tl.float32)
+        z = _load_in_pieces(logits + start[:, None], 0, m_read, n_classes, stride_class, PIECE, BLOCK).to(tl.float32)
         at_y = start + tl.where(taught, y, 0).to(tl.int64) * stride_class
         z_y = tl.load(logits + at_y, mask=taught, other=-INF).to(tl.float32)
         pivot, z_pivot = y, z_y
-        rest = _without(z, o_c, pivot)
+        rest = tl.where(o_c == y[:, None], -INF, z)
+        top, e = _powers(rest)
         scale = tl.zeros([ROWS], tl.float32) + 1.0 / denominator
         if UPSTREAM:
             scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
         base_row = tl.where(taught, smoothing / n_classes, 0.0)
         label_weight = (1.0 - smoothing) * w
+        if SMOOTH:
+            mass, share, log_share, base, row_loss, factor, at_label, is_top, at_top, at_mistake, four, b_inverse = \
+                _smoothed(rest, e, top, z_y, y, weight, w, base_row, label_weight, o_c, n_classes, k0, k1, k2, k3,
+                          BLOCK, KIND, TAIL, WEIGHTED, SERIES, TOGETHER)
+            at_pivot = at_label
+            if STATE and not SIMPLE:
+                mistaken = taught & (share > 0.5)
+                pivot = tl.where(mistaken, _first(rest, o_c, top, n_classes), y)
+                at_pivot = tl.where(mistaken, at_mistake, at_label)
+        else:
+            mass = tl.sum(e, axis=1)
+            row_loss, factor, at_pivot = plain_row(z_y, top, mass, w, k0, k1, k2, k3, KIND)
+            share, log_share, at_label, base = mass, mass, at_pivot, mass[:, None]
+
         if SERIES:
-            top = tl.maximum(tl.max(rest, axis=1), LOWEST)
-            e = tl.exp2(shifted(rest, top[:, None], HALF))
-            square = e * e
-            b_rest = tl.where((o_c < n_classes) & (o_c != y[:, None]), rest, 0.0)
-            mass, total, two, three, four = tl.reduce((e, b_rest, square, square * e, square * square), 1, _moments)
-            gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
-            values, pulls = series_sums(n_classes - 1.0, total, two, three, four, q, share, log_share, top, TAIL)
-            row_loss, factor, at_pivot, at_label = smooth_row(
-                gap, p, q, surprise, log_q, share, log_share, z_y, top, mass, base_row * values, base_row * pulls,
-                base_row, base_row, label_weight, y == y, k0, k1, k2, k3, KIND, HALF)
-            # Where another class has so much of the mass that the series is not exact, the row is read again in small
+            # Where several rivals have so much of the mass that the series is not exact, the row is read again in small
             # blocks: rare, and with few registers, which would be taken from everyone.
-            crowded = taught & not_series(share, base_row) & (TAIL == LIKE_NORMAL)
-            if tl.max(crowded.to(tl.int32), axis=0) > 0:
-                row, i_y, base = logits + tl.sum(start, axis=0), tl.sum(y, axis=0), tl.sum(base_row, axis=0)
+            crowded = tl.max((taught & not_series(four, share, base_row)).to(tl.int32), axis=0) > 0
+            if crowded:
+                row, i_y, i_base = logits + tl.sum(start, axis=0), tl.sum(y, axis=0), tl.sum(base_row, axis=0)
                 i_pivot, i_z, i_top, i_mass, i_share, i_log_share, i_loss, i_factor, i_at_pivot, i_at_label = \
                     smooth_row_by_blocks(
-                        row, weight, i_y, tl.sum(z_y, axis=0), i_y >= 0, tl.sum(w, axis=0), base,
+                        row, weight, i_y, tl.sum(z_y, axis=0), i_y >= 0, tl.sum(w, axis=0), i_base,
                         tl.sum(label_weight, axis=0), n_classes, n_classes, stride_class, k0, k1, k2, k3, KIND, TAIL,
                         PART, VECTOR, 1, WEIGHTED, HALF, False)
                 if GRAD:
@@ -183,7 +251,7 @@ def whole_kernel(
                     i_scale = tl.sum(scale, axis=0)
                     gradient_by_blocks(
                         row, grad + tl.sum(row_start(o_r, inner, grad_stride_outer, grad_stride_inner), axis=0), weight,
-                        i_top, i_factor * i_scale, i_share, i_log_share, base * i_scale, n_classes, n_classes,
+                        i_top, i_factor * i_scale, i_share, i_log_share, i_base * i_scale, n_classes, n_classes,
                         stride_class, grad_stride_class, k0, k1, k2, k3, KIND, TAIL, PART, VECTOR, 1, False, WEIGHTED,
                         SMOOTH, HALF, False)
                 one = tl.zeros([ROWS], tl.float32)
@@ -191,22 +259,14 @@ def whole_kernel(
                 top, mass, share, row_loss = one + i_top, one + i_mass, one + i_share, one + i_loss
                 factor, at_pivot, at_label = one + i_factor, one + i_at_pivot, one + i_at_label
             elif GRAD:
-                slope = series_gradient(e, (factor * scale)[:, None], share[:, None], (base_row * scale)[:, None], TAIL,
-                                        HALF)
+                slope = series_gradient(e, (factor * scale)[:, None], share[:, None], (base_row * scale)[:, None], HALF)
+                slope = tl.where(is_top, at_top * scale[:, None], slope)
                 slope = tl.where(taught[:, None], slope, fill[:, None])
                 if INPLACE:
                     tl.debug_barrier()  # every thread has read the label's logit before any writes over it
                 out = grad + row_start(o_r, inner, grad_stride_outer, grad_stride_inner)
                 tl.store(out[:, None] + o_c.to(tl.int64) * grad_stride_class, slope.to(grad.dtype.element_ty),
                          mask=m_r[:, None] & (o_c < n_classes))
-        elif SMOOTH:
-            rest, pivot, z_pivot, top, mass, share, log_share, base, row_loss, factor, at_pivot, at_label = _smoothed(
-                rest, z_y, y, taught, weight, w, base_row, label_weight, o_c, n_classes, k0, k1, k2, k3, BLOCK, KIND,
-                TAIL, WEIGHTED, HALF)
-        else:
-            top, mass = _mass(rest, HALF)
-            row_loss, factor, at_pivot = plain_row(z_y, top, mass, w, k0, k1, k2, k3, KIND)
-            share, log_share, at_label, base = mass, mass, at_pivot, mass[:, None]
 
         row_loss = tl.where(taught, row_loss, fill)
         factor = tl.where(taught, factor, fill)
@@ -220,7 +280,7 @@ def whole_kernel(
             tl.store(state + 2 * n_rows + o_r, at_pivot, mask=m_r)
             tl.store(state + 3 * n_rows + o_r, pivot.to(tl.float32, bitcast=True), mask=m_r)
             if SMOOTH:
-                tl.store(state + 4 * n_rows + o_r, share, mask=m_r)
+                tl.store(state + 4 * n_rows + o_r, tl.where(taught, share, 0.0), mask=m_r)
                 tl.store(state + 5 * n_rows + o_r, at_label, mask=m_r)
         if STATS:
             lse = logsumexp_with(z_pivot, top, mass)
@@ -237,8 +297,13 @@ def whole_kernel(
             if not SERIES:
                 if N_SHARES or UPSTREAM:
                     base *= scale[:, None]
-                slope = gradient(rest, top[:, None], factor[:, None], share[:, None], log_share[:, None], base,
-                                 k0, k1, k2, k3, KIND, TAIL, SMOOTH, HALF)
+                if SMOOTH and NORMAL:
+                    slope = e * factor[:, None] - base * b_inverse
+                else:
+                    slope = gradient(rest, top[:, None], factor[:, None], share[:, None], log_share[:, None], base,
+                                     k0, k1, k2, k3, KIND, TAIL, SMOOTH, False)
+                if SMOOTH and not SIMPLE:
+                    slope = tl.where(is_top, at_top * scale[:, None], slope)
                 if not SKIP or (SMOOTH and (N_SHARES or UPSTREAM)):
                     slope = tl.where(taught[:, None], slope, fill[:, None])
                 if STAGES > 1:  # a barrier would keep the next tile from being on its way
