@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from encouraging import curves
 from encouraging.errors import ArgumentError, DerivativeError, DtypeError, ShapeError, TargetError
+from encouraging.ops import linear_compiled
 from encouraging.ops.linear import ACCUMULATORS, chunk_rows, linear_curve_loss
 from plain_formula import CURVES, plain_loss
 
@@ -254,16 +255,61 @@ def test_functional_transforms_take_the_plain_layer():
         assert torch.autograd.forward_ad.unpack_dual(dual).tangent is not None
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own, while tracing
-def test_compiled_code_leaves_the_graph_and_is_right():
-    hidden, weight, shift, target = draw(12, dtype=torch.float32)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_compiled_code_is_one_graph(reduction, dtype):
+    hidden, weight, shift, target = draw(12, dtype=dtype)
+    target[3] = -100
+    class_weight = torch.rand(CLASSES) + 0.5
 
     def step(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
-        return 3 * linear_curve_loss(2 * h, w, target, curves.normal(), b, chunk_bytes=400)
+        loss = linear_curve_loss(2 * h, w, target, curves.conservative(), b, class_weight, reduction=reduction,
+                                 label_smoothing=0.1, chunk_bytes=400)
+        return (3 * loss * torch.arange(1, 1 + loss.numel()).reshape(loss.shape)).sum()
+
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    leaves = [hidden, weight, shift]
+    torch.testing.assert_close(compiled(*leaves), step(*leaves))
+    for frozen in (False, True):
+        weight.requires_grad_(not frozen)
+        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        for mine, eager in zip(*(gradients(how(*leaves), wanted) for how in (compiled, step)), strict=True):
+            assert mine.dtype == eager.dtype == dtype
+            bound = (1e-6 if dtype == torch.float32 else 2**-6) * eager.abs().max().item()
+            torch.testing.assert_close(mine, eager, rtol=0, atol=bound)
+
+
+def test_compiled_code_with_nobody_to_teach_and_without_gradient():
+    hidden, weight, _, target = draw(12, dtype=torch.float32)
+    compiled = torch.compile(lambda h, t: linear_curve_loss(h, weight, t, curves.normal()), backend="aot_eager",
+                             fullgraph=True)
+    loss = compiled(hidden, torch.full_like(target, -100))
+    assert loss.isnan()
+    assert all((gradient == 0).all() for gradient in gradients(loss, [hidden, weight]))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(hidden, target), linear_curve_loss(hidden, weight, target, curves.normal()))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own, while tracing
+def test_compiled_code_leaves_its_graph_for_a_curve_of_ones_own():
+    hidden, weight, shift, target = draw(12, dtype=torch.float32)
+    own = curves.from_probability(lambda p: (1 - p) ** 3, "cubed")
+
+    def step(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return 3 * linear_curve_loss(2 * h, w, target, own, b, chunk_bytes=400)
 
     compiled = torch.compile(step, backend="aot_eager")
     leaves = [hidden, weight, shift]
     assert_close(gradients(compiled(*leaves), leaves), gradients(step(*leaves), leaves), rtol=1e-6)
+
+
+def test_operators_keep_their_promises():
+    hidden, weight, shift, target = draw(14, dtype=torch.float32)
+    common = (hidden, weight, shift, target, None, "conservative", [0.75], False, -100, 0.1, 400, "float32",
+              "reference", torch.float32)
+    torch.library.opcheck(linear_compiled.linear_curve_sum, (*common, [True, True, True]))
+    torch.library.opcheck(linear_compiled.linear_curve_sum, (*common, [True, False, False]))
+    torch.library.opcheck(linear_compiled.linear_curve_rows, common)
 
 
 def test_autocast_multiplies_in_16_bits_and_keeps_the_gradients_of_float32_weights_in_float32():

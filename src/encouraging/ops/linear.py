@@ -37,7 +37,15 @@ _ALIGN = 128  # rows of a tile of the matrix products
 ACCUMULATORS = ("float32", "weight")
 
 
-class _Plan(NamedTuple):
+class Layer(NamedTuple):
+    """What is multiplied: rows (N, D), and the output layer."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+
+class Plan(NamedTuple):
     """What does not change from chunk to chunk."""
 
     curve: Curve
@@ -47,9 +55,28 @@ class _Plan(NamedTuple):
     label_smoothing: float
     chunk_bytes: int | None
     accumulate: str
-    impl: str
+    impl: str  # "triton", "reference", or "closed": the reference's formulas below autograd
     dtype: torch.dtype  # of the logits
     differentiate: bool
+
+    def chunk(self, layer: Layer) -> tuple[int, torch.dtype]:
+        """Rows of a chunk, and the type in which the weight's gradient is added up."""
+        n, weight = layer.hidden.shape[0], layer.weight
+        total_dtype = compute_dtype(weight.dtype)
+        if self.accumulate == "weight" and weight.dtype != torch.float16:
+            total_dtype = weight.dtype
+        rows = chunk_rows(n, weight.shape[0], self.dtype.itemsize, total_dtype.itemsize, self.chunk_bytes)
+        if rows >= n and weight.dtype != torch.float16:
+            total_dtype = weight.dtype  # one product adds up in float32 by itself
+        return rows, total_dtype
+
+    def buffers(self, layer: Layer, needs: tuple[bool, ...]) -> list[Tensor | None]:
+        """Room for the gradients that are needed."""
+        hidden, weight, _ = layer
+        by_hidden = torch.empty_like(hidden, memory_format=torch.contiguous_format) if needs[0] else None
+        by_weight = hidden.new_empty(weight.shape, dtype=self.chunk(layer)[1]) if needs[1] else None
+        by_bias = hidden.new_empty(weight.shape[0], dtype=compute_dtype(self.dtype)) if needs[2] else None
+        return [by_hidden, by_weight, by_bias]
 
 
 def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Curve, bias: Tensor | None = None,
@@ -68,7 +95,8 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
             float32, because sums over rows leave its range.
 
     ``torch.func`` transforms, forward-mode derivatives and targets that need a gradient take the plain layer and loss;
-    a second derivative is refused. ``torch.compile`` leaves its graph here and comes back (``fullgraph=True`` says so).
+    a second derivative is refused. ``torch.compile`` sees one node, except for a curve of your own, at which it leaves
+    its graph and comes back (``fullgraph=True`` says so).
 
     >>> from encouraging import curves
     >>> hidden, layer = torch.tensor([[1.0, 2.0]]), torch.tensor([[2.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
@@ -78,7 +106,7 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
     if not isinstance(curve, Curve):
         raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.conservative(0.75).")
     work: Callable[..., Tensor] = _linear_curve_loss
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and not _travels(curve):
         work = torch.compiler.disable(work)  # type: ignore[no-untyped-call] # here and not as a decorator, which would import the compiler
     return work(hidden, weight, target, curve, bias, class_weight, ignore_index, reduction, label_smoothing,
                 chunk_bytes, accumulate, impl)
@@ -121,9 +149,14 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
                 else reference.hard_loss(logits, labels, curve, ignore_index=ignore_index, **arguments))
     else:
         impl = dispatch.choose(impl, logits, labels, curve)
-        plan = _Plan(curve, soft, ignore_index, reduction, label_smoothing, chunk_bytes, accumulate, impl, dtype,
-                     torch.is_grad_enabled())
-        loss = _LinearLoss.apply(rows, weight, bias, labels, class_weight, plan)  # type: ignore[no-untyped-call]
+        plan = Plan(curve, soft, ignore_index, reduction, label_smoothing, chunk_bytes, accumulate, impl, dtype,
+                    torch.is_grad_enabled())
+        if torch.compiler.is_compiling():
+            from . import linear_compiled
+
+            loss = linear_compiled.loss(Layer(rows, weight, bias), labels, class_weight, plan)
+        else:
+            loss = _LinearLoss.apply(rows, weight, bias, labels, class_weight, plan)  # type: ignore[no-untyped-call]
     return (loss.reshape(lead) if reduction == "none" else loss).to(result_dtype(logits))
 
 
@@ -166,13 +199,19 @@ def chunk_rows(rows: int, classes: int, logits_bytes: int, accumulator_bytes: in
     return max(1, min(most, even + -even % _ALIGN, rows))
 
 
+def _travels(curve: Curve) -> bool:
+    from . import linear_compiled
+
+    return linear_compiled.travels(curve)
+
+
 class _LinearLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor,
-                class_weight: Tensor | None, plan: _Plan) -> Tensor:
+                class_weight: Tensor | None, plan: Plan) -> Tensor:
         needs = ctx.needs_input_grad[:3] if plan.differentiate and plan.reduction != "none" else (False,) * 3
-        losses, ctx.gradients = _walk(hidden, weight, bias, target, class_weight, plan, needs)
-        count = _denominator(losses, target, class_weight, plan)
+        losses, ctx.gradients = walk(Layer(hidden, weight, bias), target, class_weight, plan, needs)
+        count = _denominator(losses, target, class_weight, plan) if plan.reduction == "mean" else None
         ctx.plan = plan
         ctx.save_for_backward(hidden, weight, bias, target, class_weight, count)
         if plan.reduction == "none":
@@ -189,7 +228,7 @@ class _LinearLoss(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None or each is not None:
             needs = ctx.needs_input_grad[:3]
-            _, gradients = _walk(hidden, weight, bias, target, class_weight, ctx.plan, needs, each)
+            _, gradients = walk(Layer(hidden, weight, bias), target, class_weight, ctx.plan, needs, each)
         scale = None if each is not None else upstream
         if count is not None:  # all rows ignored: the gradient is 0, as torch's, though the mean is NaN
             scale = torch.where(count == 0, 0.0, upstream / count)
@@ -197,10 +236,14 @@ class _LinearLoss(torch.autograd.Function):
         return *finished, None, None, None
 
 
-def _denominator(losses: Tensor, target: Tensor, class_weight: Tensor | None, plan: _Plan) -> Tensor | None:
-    """What the mean divides by, on the device; None for the other reductions."""
-    if plan.reduction != "mean":
-        return None
+def mean_of(total: Tensor, target: Tensor, class_weight: Tensor | None, plan: Plan) -> Tensor:
+    """The mean from the sum. All rows ignored: the gradient is 0, as torch's, though the mean is NaN."""
+    count = _denominator(total.detach(), target, class_weight, plan)
+    return torch.where(count == 0, torch.nan, total / torch.where(count == 0, 1.0, count))
+
+
+def _denominator(losses: Tensor, target: Tensor, class_weight: Tensor | None, plan: Plan) -> Tensor:
+    """What the mean divides by, on the device."""
     if plan.soft:
         return losses.new_full((), target.shape[0])
     ignored = target == plan.ignore_index
@@ -220,45 +263,40 @@ def _finish(gradient: Tensor | None, like: Tensor, scale: Tensor | None) -> Tens
     return gradient if scale is None else gradient.mul_(scale)
 
 
-def _walk(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, class_weight: Tensor | None, plan: _Plan,
-          needs: tuple[bool, ...], upstream: Tensor | None = None) -> tuple[Tensor, list[Tensor | None]]:
+def walk(layer: Layer, target: Tensor, class_weight: Tensor | None, plan: Plan, needs: tuple[bool, ...],
+         upstream: Tensor | None = None) -> tuple[Tensor, list[Tensor | None]]:
     """Losses of all rows, and the gradients of their sum (weighted by ``upstream``, where given) for what needs one."""
-    n, classes = hidden.shape[0], weight.shape[0]
-    layer = weight.to(plan.dtype)
-    shift = None if bias is None else bias.to(plan.dtype)
-    total_dtype = compute_dtype(weight.dtype)
-    if plan.accumulate == "weight" and weight.dtype != torch.float16:
-        total_dtype = weight.dtype
-    rows = chunk_rows(n, classes, plan.dtype.itemsize, total_dtype.itemsize, plan.chunk_bytes)
-    if rows >= n and weight.dtype != torch.float16:
-        total_dtype = weight.dtype  # one product adds up in float32 by itself
+    hidden, (n, classes) = layer.hidden, (layer.hidden.shape[0], layer.weight.shape[0])
+    table = layer.weight.to(plan.dtype)
+    shift = None if layer.bias is None else layer.bias.to(plan.dtype)
+    rows, _ = plan.chunk(layer)
     losses = hidden.new_empty(n, dtype=compute_dtype(plan.dtype))
-    by_hidden = torch.empty_like(hidden, memory_format=torch.contiguous_format) if needs[0] else None
-    by_weight = hidden.new_empty(weight.shape, dtype=total_dtype) if needs[1] else None
-    by_bias = hidden.new_zeros(classes, dtype=losses.dtype) if needs[2] else None
+    by_hidden, by_weight, by_bias = gradients = plan.buffers(layer, needs)
     if by_weight is not None and n == 0:
         by_weight.zero_()
+    if by_bias is not None:
+        by_bias.zero_()
     with torch.autocast(hidden.device.type, enabled=False):
         buffer = hidden.new_empty((rows, classes), dtype=plan.dtype)
         for part in _chunks(n, rows):
             chunk = hidden[part].to(plan.dtype)
             logits = buffer[:chunk.shape[0]]
             if shift is None:
-                torch.mm(chunk, layer.T, out=logits)
+                torch.mm(chunk, table.T, out=logits)
             else:
-                torch.addmm(shift, chunk, layer.T, out=logits)
+                torch.addmm(shift, chunk, table.T, out=logits)
             above = None if upstream is None else upstream[part]
             losses[part] = _losses_(logits, target[part], class_weight, plan, any(needs), above)
             if by_hidden is not None:
                 if by_hidden.dtype == plan.dtype:
-                    torch.mm(logits, layer, out=by_hidden[part])
+                    torch.mm(logits, table, out=by_hidden[part])
                 else:
-                    by_hidden[part] = torch.mm(logits, layer)
+                    by_hidden[part] = torch.mm(logits, table)
             if by_weight is not None:
                 _add_product(by_weight, logits.T, chunk, first=part.start == 0)
             if by_bias is not None:
                 by_bias += logits.sum(0, dtype=by_bias.dtype)
-    return losses, [by_hidden, by_weight, by_bias]
+    return losses, gradients
 
 
 def _chunks(n: int, rows: int) -> Iterator[slice]:
@@ -266,7 +304,7 @@ def _chunks(n: int, rows: int) -> Iterator[slice]:
         yield slice(start, min(n, start + rows))
 
 
-def _losses_(logits: Tensor, target: Tensor, class_weight: Tensor | None, plan: _Plan, differentiate: bool,
+def _losses_(logits: Tensor, target: Tensor, class_weight: Tensor | None, plan: Plan, differentiate: bool,
              upstream: Tensor | None) -> Tensor:
     """The losses of these rows; to ``differentiate`` is to write their gradient over the logits."""
     arguments: dict[str, Any] = {"weight": class_weight, "label_smoothing": plan.label_smoothing}
@@ -275,6 +313,12 @@ def _losses_(logits: Tensor, target: Tensor, class_weight: Tensor | None, plan: 
     if plan.impl == "triton" and differentiate:
         losses: Tensor = dispatch.kernels().loss_and_gradient_(logits, target, plan.curve, upstream=upstream,
                                                                **arguments)
+        return losses
+    if plan.impl == "closed" and differentiate:
+        losses, slope = reference.rows_with_gradient(logits, target, plan.curve, soft=plan.soft, weight=class_weight,
+                                                     ignore_index=plan.ignore_index,
+                                                     label_smoothing=plan.label_smoothing)
+        logits.copy_(slope if upstream is None else slope * upstream[:, None])
         return losses
     op = reference.soft_loss if plan.soft else reference.hard_loss
     if plan.impl == "triton":

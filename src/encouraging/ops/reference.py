@@ -20,6 +20,7 @@ from .rows import (
     leave_out,
     mass_gradient,
     mass_rows,
+    mass_values,
     split_ignored,
 )
 
@@ -67,6 +68,27 @@ def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
     if reduction == "none":
         return rows
     return rows.sum() if reduction == "sum" else rows.sum() / rows.shape[0]
+
+
+def rows_with_gradient(logits: Tensor, target: Tensor, curve: Curve, *, soft: bool, weight: Tensor | None,
+                       ignore_index: int, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    """The loss of every row and its gradient on the logits, for code below autograd: both kinds of target as a mass."""
+    dtype = compute_dtype(logits.dtype)
+    ignored = None
+    if soft:
+        mass = soft_mass(target, weight, label_smoothing, dtype)
+    else:
+        label, ignored = split_ignored(logits, target, ignore_index)
+        share = logits.new_ones(logits.shape[1], dtype=dtype) if weight is None else weight.to(dtype)
+        mass = (share * (label_smoothing / logits.shape[1])).repeat(logits.shape[0], 1)
+        mass.scatter_add_(1, label, (1 - label_smoothing) * share[label])
+        logits = leave_out(logits, ignored)  # whatever they hold (NaN among it)
+    losses, gradient = logits.new_empty(logits.shape[0], dtype=dtype), torch.empty_like(logits)
+    for z, u, out, slope in in_blocks(logits, mass, losses, gradient):
+        out.copy_(mass_values(z.to(dtype), u, curve))
+        slope.copy_(mass_gradient(z.to(dtype), u, curve))
+    return (losses, gradient) if ignored is None else (losses.masked_fill_(ignored[:, 0], 0.0),
+                                                       gradient.masked_fill_(ignored, 0.0))
 
 
 def soft_mass(target: Tensor, weight: Tensor | None, label_smoothing: float, dtype: torch.dtype) -> Tensor:

@@ -50,7 +50,7 @@ def mass_rows(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """``sum_k u_k phi(p_k)`` of every row, for a mass ``u`` (N, C) that need not sum to 1; at least float32."""
     if function_is_blind():
         dtype = compute_dtype(logits.dtype)
-        return _mass_values(logits.to(dtype), mass.to(dtype), curve)
+        return mass_values(logits.to(dtype), mass.to(dtype), curve)
     op = _MassRows if torch.compiler.is_compiling() else _MassRowsForward
     return _apply(op, logits, mass, curve)  # type: ignore[no-any-return]
 
@@ -222,7 +222,7 @@ class _LabelRowsForward(_LabelRows):
 # A mass over the classes of a row
 
 
-def _mass_values(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
+def mass_values(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """A class of no mass adds nothing, also where its value is infinite."""
     return torch.where(mass == 0, 0.0, mass * curve.value(class_gaps(logits)[0])).sum(-1)
 
@@ -242,10 +242,10 @@ class _MassRows(torch.autograd.Function):
     def forward(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
         dtype = compute_dtype(logits.dtype)
         if not is_plain():
-            return _mass_values(logits.to(dtype), mass.to(dtype), curve)
+            return mass_values(logits.to(dtype), mass.to(dtype), curve)
         out = logits.new_empty(logits.shape[0], dtype=dtype)
         for z, u, rows in in_blocks(logits, mass, out):
-            rows.copy_(_mass_values(z.to(dtype), u.to(dtype), curve))
+            rows.copy_(mass_values(z.to(dtype), u.to(dtype), curve))
         return out
 
     @staticmethod
