@@ -7,11 +7,13 @@ Leaves with status 1 when a check fails.
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +22,10 @@ from torch import Tensor
 from encouraging import curve_loss, curves
 from encouraging.curves import Curve
 from encouraging.ops import dispatch, reference
-from encouraging.ops.triton import Plan, hard_loss, loss_and_gradient_, use_plan
-from encouraging.ops.triton import compiled as operators
+
+if find_spec("triton"):  # --help and --list do without
+    from encouraging.ops.triton import Plan, hard_loss, loss_and_gradient_, use_plan
+    from encouraging.ops.triton import compiled as operators
 
 ULP = 2.0**-23
 EL = curves.conservative(0.75)
@@ -395,13 +399,20 @@ def transforms_take_the_reference() -> str:
 
 
 def main() -> int:
-    names = sys.argv[1:]
-    if names == ["--list"]:
-        print("\n".join(function.__name__ for function in CHECKS))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these checks; without a name, all")
+    parser.add_argument("--list", action="store_true", help="print the names of the checks and leave")
+    asked = parser.parse_args()
+    known = [function.__name__ for function in CHECKS]
+    if asked.list:
+        print("\n".join(known))
         return 0
-    chosen = [function for function in CHECKS if not names or function.__name__ in names]
-    if not torch.cuda.is_available():
-        print("needs a CUDA device")
+    for name in asked.names:
+        if name not in known:
+            parser.error(f"no check is called {name}: --list prints their names")
+    chosen = [function for function in CHECKS if not asked.names or function.__name__ in asked.names]
+    if not torch.cuda.is_available() or not find_spec("triton"):
+        print("needs a CUDA device and Triton")
         return 1
     torch.manual_seed(time.time_ns() % 2**31)
     failures = 0

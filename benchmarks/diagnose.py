@@ -83,13 +83,13 @@ def peak(path: Path, threads: int) -> dict[str, int]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--examples", type=int, default=1_000_000)
-    options.add_argument("--classes", type=int, default=1000)
-    options.add_argument("--threads", type=int, default=2)
-    options.add_argument("--rounds", type=int, default=3)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--examples", type=int, default=1_000_000, help="rows of the file (default: %(default)s)")
+    options.add_argument("--classes", type=int, default=1000, help="logits a row (default: %(default)s)")
+    options.add_argument("--threads", type=int, default=2, help="CPU threads of every way (default: %(default)s)")
+    options.add_argument("--rounds", type=int, default=3, help="reads of the file, each way (default: %(default)s)")
     options.add_argument("--folder", type=Path, help="where to put the file for a while (2 GB); else the system's")
-    options.add_argument("--out", type=Path)
+    options.add_argument("--out", type=Path, help="also write the figures here, as JSON")
     asked = options.parse_args()
     torch.set_num_threads(asked.threads)
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:

@@ -100,12 +100,16 @@ def compare(name: str, task, loops: dict, steps: int, repeats: int, device: torc
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--data")
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--compile", action="store_true", help="also time torch.compile (takes a minute)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"],
+                        help="where to train (default: %(default)s)")
+    parser.add_argument("--data", help="the data directory with MNIST's files; else ENCOURAGING_DATA")
+    parser.add_argument("--repeats", type=int, default=15,
+                        help="rounds of all loops (default: %(default)s; digits take four times as many)")
+    parser.add_argument("--compile", action="store_true", help="on a GPU, also time torch.compile (takes a minute)")
     asked = parser.parse_args()
     device = torch.device(asked.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        parser.exit(1, "needs a CUDA device\n")
     sgd = {"epochs": 100, "lr": 0.1, "momentum": 0.9, "checkpoint_seconds": 1e9}
     if device.type == "cpu":
         torch.set_num_threads(1)

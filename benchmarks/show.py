@@ -1,12 +1,16 @@
 """Put records of the benchmarks into the documentation: a plot, and tables between markers.
 
     python benchmarks/show.py results/bench/h200.json results/bench/loss-cpu.json
+
+Run it in the root of the repository. It writes docs/performance.md and docs/images/bench.svg.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +89,14 @@ def put(name: str, text: str) -> None:
 
 
 def main() -> None:
-    source = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("gpu", type=Path, help="a record of `encouraging bench --out FILE` on a GPU")
+    parser.add_argument("cpu", type=Path, help="a record of `python benchmarks/loss_cpu.py --out FILE`")
+    if len(sys.argv) == 1:
+        parser.print_help()
+        return
+    asked = parser.parse_args()
+    source = asked.gpu
     record = json.loads(source.read_text())
     losses = [case for case in record["cases"] if not case["width"]]
     layers = [case for case in record["cases"] if case["width"]]
@@ -93,12 +104,14 @@ def main() -> None:
     versions = ", ".join(f"{name} {record[name]}" for name in ("torch", "triton", "liger_kernel", "encouraging")
                          if name in record)
     text = "\n\n".join([
-        f"{record['device']}, {versions}, {record['date']}: `{source}`. Milliseconds are the GPU's for forward "
-        "and backward through autograd; *host* is what Python and torch spend on queueing that work, which overlaps "
-        "with it in training.", "![Forward and backward of every contender, in milliseconds](images/bench.svg)",
+        textwrap.fill(
+            f"{record['device']}, {versions}, {record['date']}: `{source}`. Milliseconds are the GPU's for forward "
+            "and backward through autograd; *host* is what Python and torch spend on queueing that work, which "
+            "overlaps with it in training.", 120, break_long_words=False, break_on_hyphens=False),
+        "![Forward and backward of every contender, in milliseconds](images/bench.svg)",
         "### Losses on logits", table(losses), "### Output layer and loss together", table(layers)])
     put("bench", text)
-    put("cpu", cpu_table(Path(sys.argv[2])))
+    put("cpu", cpu_table(asked.cpu))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Tile plans of the kernels, tried one by one on a GPU: the bare kernel that writes loss and gradient.
 
-    python benchmarks/sweep_gpu.py [--shape 32000] [--smoothing] [--out sweep.json]
+    python benchmarks/sweep_gpu.py --both --out results/bench/h200-sweep.json
+    python benchmarks/sweep_gpu.py --shape 32000 128256
 
-Prints a table a shape, best first, with the share of the time that a copy of the logits takes. All variants are
+Prints a table a shape, best first, with the share of a copy's speed. The copy is one of this very tensor, timed alone;
+`encouraging bench` takes the bandwidth of a large copy instead, which a small tensor does not reach. All variants are
 compiled beforehand in parallel processes; the kernels' own cache hands them over.
 """
 
@@ -14,15 +16,19 @@ import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from triton.testing import do_bench
 
 from encouraging import curves
-from encouraging.ops.triton import Plan, plan, use_plan
-from encouraging.ops.triton.curves import constants
-from encouraging.ops.triton.launch import Problem, denominator, losses, scale, total
+
+if find_spec("triton"):  # --help does without
+    from triton.testing import do_bench
+
+    from encouraging.ops.triton import Plan, plan, use_plan
+    from encouraging.ops.triton.curves import constants
+    from encouraging.ops.triton.launch import Problem, denominator, losses, scale, total
 
 SHAPES = [(8192, 32000, torch.bfloat16), (8192, 128256, torch.bfloat16), (4096, 262144, torch.bfloat16),
           (65536, 1000, torch.float32), (1048576, 10, torch.float32), (8192, 8142, torch.float32)]
@@ -42,14 +48,15 @@ def streamed(*cuts: tuple[int, int, int], reverse: bool = True, stages: int = 1)
             for block, warps, per in cuts]
 
 
-LONG = [
-    *streamed((8192, 8, 1), (8192, 8, 2), (8192, 8, 3), (8192, 8, 4), (4096, 8, 2), (4096, 8, 4), (4096, 4, 4),
-              (4096, 4, 8), (8192, 16, 1), (8192, 16, 2), (16384, 16, 1), (16384, 16, 2), (16384, 32, 1),
-              (2048, 4, 8)),
-    *streamed((8192, 8, 2), (8192, 16, 1), reverse=False),
-    *streamed((8192, 8, 2), (8192, 16, 1), stages=2),
-    *streamed((4096, 8, 2), stages=3),
-]
+def long() -> list[Plan]:
+    return [
+        *streamed((8192, 8, 1), (8192, 8, 2), (8192, 8, 3), (8192, 8, 4), (4096, 8, 2), (4096, 8, 4), (4096, 4, 4),
+                  (4096, 4, 8), (8192, 16, 1), (8192, 16, 2), (16384, 16, 1), (16384, 16, 2), (16384, 32, 1),
+                  (2048, 4, 8)),
+        *streamed((8192, 8, 2), (8192, 16, 1), reverse=False),
+        *streamed((8192, 8, 2), (8192, 16, 1), stages=2),
+        *streamed((4096, 8, 2), stages=3),
+    ]
 
 
 def candidates(classes: int) -> list[Plan]:
@@ -64,7 +71,7 @@ def candidates(classes: int) -> list[Plan]:
         8142: [*whole(8192, (1, 4), (1, 8), (1, 16), (1, 32)),
                *persistent(8192, (1, 8, 2, 2), (1, 16, 1, 2), (1, 16, 2, 2), (1, 16, 1, 3)),
                *streamed((2048, 4, 8), (4096, 8, 4))],
-    }.get(classes, LONG)
+    }.get(classes) or long()
 
 
 def problem(shape: tuple[int, int, torch.dtype], smoothing: float) -> tuple[Problem, torch.Tensor]:
@@ -123,13 +130,17 @@ def sweep(shape: tuple[int, int, torch.dtype], smoothing: float, failed: dict[Pl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", type=int, nargs="*", help="only these class counts")
+    counts = [shape[1] for shape in SHAPES]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", type=int, nargs="*", choices=counts, metavar="CLASSES",
+                        help=f"only the shapes with these class counts, of {', '.join(map(str, counts))}")
     parser.add_argument("--smoothing", action="store_true", help="with label smoothing of 0.1 only")
-    parser.add_argument("--both", action="store_true", help="without and with label smoothing")
-    parser.add_argument("--jobs", type=int, default=12)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--both", action="store_true", help="without and with label smoothing of 0.1")
+    parser.add_argument("--jobs", type=int, default=12, help="processes that compile beforehand (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
     options = parser.parse_args()
+    if not torch.cuda.is_available() or not find_spec("triton"):
+        parser.exit(1, "needs a CUDA device and Triton\n")
     smoothings = [0.0, 0.1] if options.both else [0.1 if options.smoothing else 0.0]
     cases = [(shape, smoothing) for shape in SHAPES for smoothing in smoothings
              if not options.shape or shape[1] in options.shape]

@@ -33,7 +33,12 @@ def mathml(latex: str) -> str:
 def reference(path: str) -> str:
     """The heading, the signature and the docstring of ``package.module.name``, as Markdown."""
     module, _, name = path.rpartition(".")
-    thing = getattr(importlib.import_module(module), name)
+    try:
+        thing = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        return f"### {name}\n\nWhat it takes is shown where the documentation is built with Triton installed."
     if not callable(thing):
         raise TypeError(f"{path} has no signature to document")
     parts = [f"### {name}", f"```python\n{signature(name, thing)}\n```", docstring(thing)]
@@ -45,6 +50,7 @@ def signature(name: str, thing: Any) -> str:
     if isinstance(thing, type) and issubclass(thing, Exception):
         return f"class {name}({thing.__bases__[0].__name__})"
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(thing))).removesuffix(" -> None")
+    text = re.sub(r"ForwardRef\('([^']*)'\)", r"\1", text)
     text = text.replace("'", '"')
     text = re.sub(r"\b(?:torch|typing|collections\.abc|encouraging(?:\.\w+)*)\.(?=[A-Z])", "", text)
     kind = "class " if inspect.isclass(thing) else ""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+import subprocess
 import sys
 import types
 import xml.etree.ElementTree as ET
@@ -34,7 +37,31 @@ def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeypat
     module = types.ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
     for line, block in blocks(page):
+        if "encouraging.ops.triton" in block:
+            pytest.importorskip("triton")
         exec(compile("\n" * line + block, str(page), "exec", dont_inherit=True), module.__dict__)
+
+
+def test_a_script_with_a_name_runs_as_the_page_says(tmp_path: Path) -> None:
+    """A block with a title is a file, and a line below it starts it in several processes."""
+    page = REPOSITORY / "docs" / "language-models.md"
+    (name, script), = re.findall(r'^```python title="([^"]+)"\n(.*?)^```', page.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / name).write_text(script)
+    assert f"torchrun --nproc-per-node 2 {name}\n" in page.read_text()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    ranks = [subprocess.Popen([sys.executable, tmp_path / name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, env=os.environ | world | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+             for rank in range(2)]
+    try:
+        printed = [rank.communicate(timeout=120)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(printed)
+    assert len({line.split(": ")[1] for text in printed for line in text.splitlines() if line.startswith("rank")}) == 1
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

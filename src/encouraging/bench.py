@@ -15,10 +15,12 @@ import importlib
 import json
 import math
 import platform
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +29,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import __version__, curve_loss, curves, linear_curve_loss
+from .engine.environment import choose_device
+from .errors import ArgumentError
 
 EL = curves.encouraging(log_end=0.75)
 CE = curves.cross_entropy()
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 _HEAD_START = 4_000_000  # cycles of a GPU, some 2 ms: longer than any contender takes to queue its work
 
 
@@ -61,15 +66,52 @@ CPU_SHAPES = (
 Step = Callable[..., object]
 
 
+def parse_shape(text: str, dtype: torch.dtype) -> Shape:
+    """What a word on the command line means: rows and classes, or rows, width and classes of an output layer.
+
+    >>> print(parse_shape("4096x50257", torch.bfloat16))
+    4096 x 50257 bfloat16
+    >>> print(parse_shape("8192x4096x128256", torch.bfloat16))
+    8192, 4096, 128256 bfloat16
+    """
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", text):
+        raise ArgumentError(f"--shape {text}: expected ROWSxCLASSES such as 4096x50257, or ROWSxWIDTHxCLASSES such as "
+                            "8192x4096x128256 for an output layer and its loss.")
+    rows, *width, classes = map(int, text.split("x"))
+    return Shape(rows, classes, dtype, *width)
+
+
+def parse_dtype(text: str) -> torch.dtype:
+    if text not in DTYPES:
+        raise ArgumentError(f"--dtype {text}: expected {', '.join(DTYPES)}.")
+    return DTYPES[text]
+
+
+def run_words(shapes: Sequence[str], dtype: str | None, out: Path | None, device: str, seconds: float) -> None:
+    """:func:`run` in words of the command line. All of them are checked before anything is measured."""
+    place = _place(device)
+    if out is not None and out.is_dir():
+        raise ArgumentError(f"--out {out}: expected a file, got a directory.")
+    kind = None if dtype is None else parse_dtype(dtype)
+    usual = torch.bfloat16 if place == "cuda" else torch.float32
+    chosen: Sequence[Shape] = [parse_shape(text, kind or usual) for text in shapes]
+    if not chosen:
+        chosen = [shape if kind is None else shape._replace(dtype=kind)
+                  for shape in (GPU_SHAPES if place == "cuda" else CPU_SHAPES)]
+    run(list(dict.fromkeys(chosen)), out, place, seconds)
+
+
 def run(shapes: Sequence[Shape] | None = None, out: Path | None = None, device: str = "auto",
         seconds: float = 1.0) -> dict[str, Any]:
-    """Measure all contenders at every shape, ``seconds`` of work a shape, print tables, and return (and write) them."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    """Measure all contenders at every shape, print tables, and return (and write) them.
+
+    Every contender gets ``seconds`` of work at a shape, and at least five runs.
+    """
+    device = _place(device)
     machine = _machine(device)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
     if device == "cpu":
-        print("No GPU is measured here: small shapes, the reference implementation, and no figures for memory.")
+        print("No GPU is measured here: the reference implementation, and no figures for memory.")
     record: dict[str, Any] = {**machine, "date": datetime.date.today().isoformat(), "cases": []}
     for shape in shapes or (GPU_SHAPES if device != "cpu" else CPU_SHAPES):
         print(f"\nmeasuring {shape} ...", flush=True)
@@ -82,6 +124,14 @@ def run(shapes: Sequence[Shape] | None = None, out: Path | None = None, device: 
     return record
 
 
+def _place(device: str) -> str:
+    place = choose_device(device)
+    if place.type not in ("cpu", "cuda") or place.index is not None:
+        raise ArgumentError(f"--device {device}: expected cpu, cuda or auto. Of several GPUs the first is measured; "
+                            "CUDA_VISIBLE_DEVICES says which that is.")
+    return place.type
+
+
 def _machine(device: str) -> dict[str, str]:
     known = {"encouraging": __version__, "torch": torch.__version__}
     for name in ("triton", "liger_kernel"):
@@ -89,22 +139,33 @@ def _machine(device: str) -> dict[str, str]:
             module = importlib.import_module(name)
         except ImportError:
             continue
-        known[name] = str(getattr(module, "__version__", "installed"))
+        known[name] = str(getattr(module, "__version__", None) or _installed_version(name))
     known["device"] = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
     return known
 
 
+def _installed_version(name: str) -> str:
+    """What the installation says of a package that does not say it itself."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "installed"
+
+
 def _case(shape: Shape, device: str, seconds: float) -> dict[str, Any]:
     generator = torch.Generator(device).manual_seed(0)
-    target = torch.randint(shape.classes, (shape.rows,), device=device, generator=generator)
     draw = partial(torch.randn, device=device, dtype=shape.dtype, generator=generator)
+    try:
+        target = torch.randint(shape.classes, (shape.rows,), device=device, generator=generator)
+        leaves = ([draw(shape.rows, shape.classes).mul_(3).requires_grad_()] if shape.width is None else
+                  [draw(shape.rows, shape.width).requires_grad_(),
+                   draw(shape.classes, shape.width).mul_(shape.width**-0.5).requires_grad_()])
+    except RuntimeError as error:
+        raise ArgumentError(f"--shape {shape}: {str(error).splitlines()[0]}") from error
     if shape.width is None:
-        leaves = [draw(shape.rows, shape.classes).mul_(3).requires_grad_()]
         floor = 2 * leaves[0].numel() * leaves[0].element_size() * _copy_time_a_byte(device)
         losses = _loss_contenders(device)
     else:
-        leaves = [draw(shape.rows, shape.width).requires_grad_(),
-                  draw(shape.classes, shape.width).mul_(shape.width**-0.5).requires_grad_()]
         floor = _product_time(shape, device, seconds / 10)
         losses = _layer_contenders(device)
     steps: dict[str, Step] = {}
@@ -141,6 +202,7 @@ def _loss_contenders(device: str) -> dict[str, Callable[..., Tensor]]:
         "ours, CE": lambda z, y: curve_loss(z, y, CE),
         "ours, EL smoothed": lambda z, y: curve_loss(z, y, EL, label_smoothing=0.1),
         "torch CE": F.cross_entropy,
+        "torch CE smoothed": lambda z, y: F.cross_entropy(z, y, label_smoothing=0.1),
         "published EL": _published,
     }
     if device == "cuda":

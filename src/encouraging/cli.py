@@ -67,11 +67,28 @@ def curves(
 def bench(
     out: Annotated[Path | None, typer.Option(help="Also write the measurements here, as JSON.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROWSxCLASSES",
+            help="Measure this instead of the usual shapes; may be repeated. ROWSxWIDTHxCLASSES is an output layer and "
+                 "its loss. Examples: 4096x50257, 8192x4096x128256",
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="float32, bfloat16, float16 or float64, for every shape. Else the type of the usual shapes; "
+                          "for --shape, bfloat16 on a GPU and float32 on a CPU."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure every loss at a shape.")] = 1.0,
 ) -> None:
     """Measure the price of the losses on this machine, beside torch's cross-entropy."""
-    from .bench import run
+    from .bench import run_words
 
-    run(out=out, device=device)
+    try:
+        run_words(shape or (), dtype, out, device, seconds)
+    except (ValueError, OSError) as error:
+        _refuse(str(error))
 
 
 @app.command()

@@ -207,7 +207,7 @@ class MirrorMSELoss(nn.Module):
 
 
 class LinearCurveLoss(nn.Linear):
-    """The output layer and its loss in one module, the logits never stored whole: :func:`linear_curve_loss`.
+    """The output layer and its loss in one module, the logits a chunk of rows at a time: :func:`linear_curve_loss`.
 
     Called with a target it returns the loss; called without, the logits. The class weight is ``class_weight``, since
     ``weight`` is the layer's.

@@ -41,7 +41,8 @@ class Rows(NamedTuple):
             return None
         if any(strides[i] != strides[i + 1] * sizes[i + 1] for i in range(2, self.input.ndim - 1)):
             return None
-        return self.input.flatten(2), self.target.reshape(sizes[0], -1)
+        planes = self.input.flatten(2)
+        return planes, self.target.reshape(sizes[0], planes.shape[2])
 
 
 def as_rows(input: Tensor, target: Tensor) -> Rows:

@@ -255,16 +255,18 @@ def test_functional_transforms_take_the_plain_layer():
         assert torch.autograd.forward_ad.unpack_dual(dual).tangent is not None
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_compiled_code_is_one_graph(reduction, dtype):
+def test_compiled_code_is_one_graph(reduction, dtype, smoothing):
+    torch._dynamo.reset()
     hidden, weight, shift, target = draw(12, dtype=dtype)
     target[3] = -100
     class_weight = torch.rand(CLASSES) + 0.5
 
     def step(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
         loss = linear_curve_loss(2 * h, w, target, curves.conservative(), b, class_weight, reduction=reduction,
-                                 label_smoothing=0.1, chunk_bytes=400)
+                                 label_smoothing=smoothing, chunk_bytes=400)
         return (3 * loss * torch.arange(1, 1 + loss.numel()).reshape(loss.shape)).sum()
 
     compiled = torch.compile(step, backend="aot_eager", fullgraph=True)

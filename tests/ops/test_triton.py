@@ -434,6 +434,66 @@ def test_layouts_are_read_as_they_lie() -> None:
         assert row_error(leaf.grad.transpose(1, 2).flatten(0, 1), slope).max() <= 16 * ULP
 
 
+@pytest.mark.parametrize("classes", [3, 40, 1000])
+@pytest.mark.parametrize("curve", TAILS, ids=repr)
+def test_what_all_logits_have_in_common_costs_no_digits(curve: Curve, classes: int) -> None:
+    z, y = draw(5, classes, seed=31)
+    z = (z * 64).round() / 64
+    near, _ = ours(z, y, curve, torch.ones(5), label_smoothing=0.1, reduction="none")
+    far, _ = ours(z + 8192, y, curve, torch.ones(5), label_smoothing=0.1, reduction="none")
+    torch.testing.assert_close(far, near, rtol=4 * ULP, atol=8 * ULP)
+
+
+def test_what_all_logits_have_in_common_costs_no_digits_in_two_passes() -> None:
+    z, y = draw(2, 16385, seed=32)
+    z = (z * 64).round() / 64
+    near, far = (ours(shifted, y, curves.conservative(0.75), label_smoothing=0.1)[0] for shifted in (z, z + 8192))
+    assert far.item() == pytest.approx(near.item(), rel=8 * ULP)
+
+
+@pytest.mark.parametrize("plan", [SIXTEEN, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize("curve", TAILS, ids=repr)
+def test_a_class_of_no_weight_adds_nothing_also_at_minus_infinity(curve: Curve, plan: Plan) -> None:
+    z = torch.tensor([[1.0, -math.inf, 0.0, 2.0]])
+    y, weight = torch.tensor([0]), torch.tensor([1.0, 0.0, 1.0, 0.5])
+    with use_plan(plan):
+        loss, gradient = ours(z, y, curve, label_smoothing=0.1, weight=weight)
+    expected, slope = truth(z, y, curve, label_smoothing=0.1, weight=weight)
+    assert loss.item() == pytest.approx(expected.item(), rel=4 * ULP)
+    assert row_error(gradient, slope).max() <= 8 * ULP
+
+
+def test_a_rival_too_small_for_a_number_has_its_gradient_later_too() -> None:
+    z, y = torch.tensor([[150.0, 0.0, -1.0]]), torch.tensor([0])
+    for reduction in ("sum", "none"):
+        upstream = torch.ones(1) if reduction == "none" else None
+        _, gradient = ours(z, y, curves.power(0.01, 10.0), upstream, label_smoothing=0.1, reduction=reduction)
+        _, slope = truth(z, y, curves.power(0.01, 10.0), upstream, label_smoothing=0.1, reduction=reduction)
+        assert row_error(gradient, slope).max() <= 8 * ULP
+
+
+def test_ignored_rows_stay_zero_under_an_infinite_upstream_gradient() -> None:
+    z, _ = draw(2, 5, seed=33)
+    _, gradient = ours(z, torch.tensor([0, -100]), curves.normal(), torch.tensor(math.inf))
+    assert (gradient[1] == 0).all()
+    assert gradient[0].isinf().all()
+
+
+def test_nearly_all_of_a_label_may_be_smoothed_away() -> None:
+    z, y = torch.zeros(3, 2), torch.tensor([0, 1, 1])
+    _, gradient = ours(z, y, curves.cross_entropy(), label_smoothing=0.9999)
+    _, slope = truth(z, y, curves.cross_entropy(), label_smoothing=0.9999)
+    leaf = z.clone().requires_grad_()
+    F.cross_entropy(leaf, y, label_smoothing=0.9999).backward()
+    assert row_error(gradient, slope).max() <= 1.5 * row_error(leaf.grad, slope).max()
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 2, 3), (0, 5, 4), (2, 5, 0), (2, 5, 3, 0)])
+def test_no_images_are_no_error(shape: tuple[int, ...]) -> None:
+    target = torch.zeros(shape[:1] + shape[2:], dtype=torch.long)
+    assert curve_loss(torch.zeros(shape), target, curves.normal(), reduction="sum", impl="triton") == 0
+
+
 def test_odd_targets() -> None:
     z, y = draw(6, seed=15)
     expected = F.cross_entropy(z, y)
@@ -549,6 +609,16 @@ def test_in_place_gradients_are_seen_by_autograd() -> None:
             (loss + logits.sum()).backward()
 
 
+def test_in_place_is_refused_on_rows_that_overlap() -> None:
+    windows = (torch.randn(20, requires_grad=True) * 1).unfold(0, 5, 2)[:4]
+    with pytest.raises(ArgumentError, match="same memory"):
+        hard_loss(windows, torch.arange(4), curves.normal(), inplace=True)
+    with pytest.raises(ArgumentError, match="same memory"):
+        loss_and_gradient_(windows.detach(), torch.arange(4), curves.normal())
+    every_other = (torch.randn(4, 10, requires_grad=True) * 1)[:, ::2]
+    hard_loss(every_other, torch.arange(4), curves.normal(), inplace=True).backward()
+
+
 def test_in_place_is_refused_where_it_cannot_be() -> None:
     z, y = draw(4, seed=20)
     leaf = z.clone().requires_grad_()
@@ -556,7 +626,7 @@ def test_in_place_is_refused_where_it_cannot_be() -> None:
         hard_loss(leaf, y, curves.normal(), inplace=True)
     with pytest.raises(ArgumentError, match="leaf"):
         hard_loss(leaf.view(4, -1), y, curves.normal(), inplace=True)
-    with pytest.raises(ArgumentError, match="expanded"):
+    with pytest.raises(ArgumentError, match="same memory"):
         loss_and_gradient_(z[:1].expand(4, -1), y, curves.normal())
     logits = leaf * 1
     with use_plan(WHOLE):

@@ -41,6 +41,10 @@ class CrossEntropy(Curve):
 
     name: ClassVar[str] = "cross_entropy"
 
+    @property
+    def early(self) -> str:
+        return "nll"
+
     def value(self, gap: Tensor) -> Tensor:
         return nll(gap)
 
@@ -68,6 +72,10 @@ class Normal(Curve):
 
     def __post_init__(self) -> None:
         check(self.name, "eps", self.eps, low=0, high=1, high_is_allowed=False, meaning=_CLAMP)
+
+    @property
+    def early(self) -> str | None:
+        return "line" if self.eps < 0.5 else None
 
     def value(self, gap: Tensor) -> Tensor:
         return torch.where(gap <= _clamp_edge(self.eps), -gap, nll(gap) + _log(self.eps))
@@ -98,6 +106,10 @@ class Conservative(Curve):
                              "bonus becomes a line. For log_end=1 use curves.normal().")
         check(self.name, "log_end", self.log_end, low=0, high=1, high_is_allowed=False,
               meaning="the probability at which the log bonus becomes a line")
+
+    @property
+    def early(self) -> str | None:
+        return "line" if self.log_end >= 0.5 else None
 
     def value(self, gap: Tensor) -> Tensor:
         rest, normal = 1 - self.log_end, -gap

@@ -44,6 +44,12 @@ class Curve(ABC):
         return self.value(torch.logit(p))
 
     @property
+    def early(self) -> str | None:
+        """What the curve is wherever p <= 1/2, if it is one of two whose sums over classes have a closed form:
+        ``"nll"``, -log p, or ``"line"``, minus the gap. Smoothing is cheap for these."""
+        return None
+
+    @property
     def params(self) -> dict[str, Any]:
         """The parameters by name, as a recipe writes them."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

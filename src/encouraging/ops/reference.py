@@ -13,6 +13,8 @@ from .. import curves
 from ..curves import Curve
 from ..links import gap_and_rivals
 from .rows import (
+    closed_form_applies,
+    closed_rows_with_gradient,
     compute_dtype,
     in_blocks,
     known_label_rows,
@@ -21,6 +23,7 @@ from .rows import (
     mass_gradient,
     mass_rows,
     mass_values,
+    smooth_rows,
     split_ignored,
 )
 
@@ -37,6 +40,8 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
     ignored it is NaN, as torch's, and its gradient 0.
     """
     label, ignored = split_ignored(logits, target, ignore_index)
+    if label_smoothing and closed_form_applies(curve) and not (weight is not None and weight.requires_grad):
+        return _closed_smooth_loss(logits, label, ignored, curve, weight, label_smoothing, reduction)
     if label_smoothing:  # two gradients are added up: in full precision, to be rounded once
         logits = logits.to(compute_dtype(logits.dtype))
     rows = known_label_rows(logits, label, ignored, curve)
@@ -52,6 +57,20 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
         kept = leave_out(logits, ignored)
         spread = leave_out(mass_rows(kept, (share / classes).expand(kept.shape), curve)[:, None], ignored)[:, 0]
         rows = (1 - label_smoothing) * rows + label_smoothing * spread
+    return _reduce(rows, weights, ignored, reduction)
+
+
+def _closed_smooth_loss(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve, weight: Tensor | None,
+                        label_smoothing: float, reduction: str) -> Tensor:
+    """:func:`hard_loss` with smoothing, label and all classes in one sum."""
+    of_label, mass = _hard_mass(logits, label, weight, compute_dtype(logits.dtype))
+    of_label = leave_out(of_label, ignored)
+    rows = smooth_rows(logits, label, (1 - label_smoothing) * of_label, ignored,
+                       mass * (label_smoothing / logits.shape[1]), curve)
+    return _reduce(rows, None if weight is None else of_label[:, 0], ignored, reduction)
+
+
+def _reduce(rows: Tensor, weights: Tensor | None, ignored: Tensor | None, reduction: str) -> Tensor:
     if reduction == "none":
         return rows
     if reduction == "sum":
@@ -74,21 +93,34 @@ def rows_with_gradient(logits: Tensor, target: Tensor, curve: Curve, *, soft: bo
                        ignore_index: int, label_smoothing: float) -> tuple[Tensor, Tensor]:
     """The loss of every row and its gradient on the logits, for code below autograd: both kinds of target as a mass."""
     dtype = compute_dtype(logits.dtype)
-    ignored = None
+    ignored, label, label_mass = None, None, None
     if soft:
         mass = soft_mass(target, weight, label_smoothing, dtype)
     else:
         label, ignored = split_ignored(logits, target, ignore_index)
-        share = logits.new_ones(logits.shape[1], dtype=dtype) if weight is None else weight.to(dtype)
-        mass = (share * (label_smoothing / logits.shape[1])).repeat(logits.shape[0], 1)
-        mass.scatter_add_(1, label, (1 - label_smoothing) * share[label])
+        of_label, mass = _hard_mass(logits, label, weight, dtype)
+        label_mass = (1 - label_smoothing) * of_label
+        mass = mass * (label_smoothing / logits.shape[1]) if label_smoothing else mass.new_zeros(logits.shape[1])
         logits = leave_out(logits, ignored)  # whatever they hold (NaN among it)
-    losses, gradient = logits.new_empty(logits.shape[0], dtype=dtype), torch.empty_like(logits)
-    for z, u, out, slope in in_blocks(logits, mass, losses, gradient):
-        out.copy_(mass_values(z.to(dtype), u, curve))
-        slope.copy_(mass_gradient(z.to(dtype), u, curve))
+    if curve.early is not None:
+        losses, gradient = closed_rows_with_gradient(logits, mass, label, label_mass, curve)
+    else:
+        if label is not None and label_mass is not None:
+            mass = mass.expand(logits.shape).scatter_add(-1, label, label_mass)
+        losses, gradient = logits.new_empty(logits.shape[0], dtype=dtype), torch.empty_like(logits)
+        for z, u, out, slope in in_blocks(logits, mass, losses, gradient):
+            out.copy_(mass_values(z.to(dtype), u, curve))
+            slope.copy_(mass_gradient(z.to(dtype), u, curve))
     return (losses, gradient) if ignored is None else (losses.masked_fill_(ignored[:, 0], 0.0),
                                                        gradient.masked_fill_(ignored, 0.0))
+
+
+def _hard_mass(logits: Tensor, label: Tensor, weight: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The labels' weights (N, 1), and those of all classes, (C) or one number."""
+    if weight is None:
+        return logits.new_ones(label.shape, dtype=dtype), logits.new_ones((), dtype=dtype)
+    weight = weight.to(dtype)
+    return weight[label], weight
 
 
 def soft_mass(target: Tensor, weight: Tensor | None, label_smoothing: float, dtype: torch.dtype) -> Tensor:
@@ -115,7 +147,13 @@ def match_norm_factor(logits: Tensor, target: Tensor, curve: Curve, *, weight: T
     lengths = []  # of the rows' gradients: not squares, which would underflow where an example is well classified
     for z, part in in_blocks(logits, target):
         z = z.to(dtype)
-        if part.is_floating_point():
+        soft = part.is_floating_point()
+        if (soft or label_smoothing) and closed_form_applies(curve):
+            lengths.append(torch.cat([_length(rows_with_gradient(
+                z, part, one, soft=soft, weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing,
+            )[1]) for one in both], -1))
+            continue
+        if soft:
             mass = soft_mass(part, weight, label_smoothing, dtype)
             lengths.append(torch.cat([_length(mass_gradient(z, mass, one)) for one in both], -1))
             continue

@@ -22,6 +22,7 @@ from ..curves import Curve
 from ..errors import TargetError
 from ..links import class_gaps, gap_and_rivals, label_gap, rival_weights, without
 from ..targets import host_can_look
+from . import masses
 
 _BLOCK_BYTES = {"cpu": 1 << 20}  # a block and its scratch copy stay in the second-level cache
 _BLOCK_BYTES_ELSEWHERE = 1 << 29  # scratch stays small beside the logits, and launches are few
@@ -51,8 +52,22 @@ def mass_rows(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     if function_is_blind():
         dtype = compute_dtype(logits.dtype)
         return mass_values(logits.to(dtype), mass.to(dtype), curve)
+    if closed_form_applies(curve) and not mass.requires_grad:
+        return _apply(_ClosedRows, logits, mass, None, None, None, curve)  # type: ignore[no-any-return]
     op = _MassRows if torch.compiler.is_compiling() else _MassRowsForward
     return _apply(op, logits, mass, curve)  # type: ignore[no-any-return]
+
+
+def smooth_rows(logits: Tensor, label: Tensor, label_mass: Tensor, ignored: Tensor | None, mass: Tensor,
+                curve: Curve) -> Tensor:
+    """:func:`mass_rows` of a mass that is the same in every row, (C) or one number for all classes, but for a label
+    (N, 1) with ``label_mass`` (N, 1) on top. Where :func:`closed_form_applies`."""
+    return _apply(_ClosedRows, logits, mass, label, label_mass, ignored, curve)  # type: ignore[no-any-return]
+
+
+def closed_form_applies(curve: Curve) -> bool:
+    """Whether sums over the classes have a closed form, and nobody asks for more than a gradient."""
+    return curve.early is not None and is_plain() and forward_ad._current_level < 0
 
 
 def function_is_blind() -> bool:
@@ -288,6 +303,71 @@ class _MassRowsForward(_MassRows):
         if mass_tangent is not None:
             parts.append((ctx.curve.value(class_gaps(z)[0]) * mass_tangent).sum(-1))
         return sum(parts[1:], parts[0]).to(dtype) if parts else None
+
+
+def closed_rows_with_gradient(logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None,
+                              curve: Curve) -> tuple[Tensor, Tensor]:
+    """:class:`_ClosedRows` and its gradient, below autograd."""
+    rows, tops = _closed_values(logits, mass, label, label_mass, curve)
+    upstream = torch.ones_like(rows)
+    return rows[:, 0], _closed_gradient(logits, mass, label, label_mass, tops, curve, upstream)
+
+
+def _closed_values(logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None,
+                   curve: Curve) -> tuple[Tensor, masses.Tops]:
+    rows = logits.new_empty(logits.shape[0], 1, dtype=mass.dtype)
+    tops = masses.no_tops(logits.shape[0], rows)
+    for z, u, spike, part, out in _closed_blocks(logits, mass, label, label_mass, tops, rows):
+        out.copy_(masses.values_(z, u, curve, spike, part))
+    return rows, tops
+
+
+def _closed_gradient(logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None, tops: masses.Tops,
+                     curve: Curve, upstream: Tensor) -> Tensor:
+    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    for z, u, spike, part, up, out in _closed_blocks(logits, mass, label, label_mass, tops, upstream, gradient):
+        masses.gradient_(z, u, curve, spike, part, up, out)
+    return gradient
+
+
+class _ClosedRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None,
+                ignored: Tensor | None, curve: Curve) -> Tensor:
+        mass = mass.to(compute_dtype(logits.dtype))
+        rows, tops = _closed_values(logits, mass, label, label_mass, curve)
+        ctx.curve = curve
+        ctx.save_for_backward(logits, mass, label, label_mass, ignored, *tops)
+        return leave_out(rows, ignored)[:, 0]
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, mass, label, label_mass, ignored, *tops = ctx.saved_tensors
+        dtype = upstream.dtype
+        if _differentiable(upstream):
+            z = leave_out(logits, ignored).to(dtype)
+            u = mass.expand(z.shape)
+            if label is not None:
+                u = u.scatter_add(-1, label, label_mass)
+            gradient = leave_out(upstream[:, None] * mass_gradient(z, u, ctx.curve), ignored)
+            return gradient.to(logits.dtype), None, None, None, None, None
+        gradient = _closed_gradient(logits, mass, label, label_mass, masses.Tops(*tops), ctx.curve, upstream[:, None])
+        if ignored is not None:
+            gradient.masked_fill_(ignored, 0.0)
+        return gradient, None, None, None, None, None
+
+
+def _closed_blocks(logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None, tops: masses.Tops,
+                   *others: Tensor) -> Iterator[tuple[Any, ...]]:
+    """Blocks of rows with their mass, their spike and their tops."""
+    optional = [tensor for tensor in (label, label_mass) if tensor is not None]
+    if mass.ndim == 2:
+        optional.append(mass)
+    for z, index, high, rest, *more in in_blocks(logits, *tops, *others, *optional):
+        few, spare = more[:len(others)], more[len(others):]
+        spike = None if label is None else masses.Spike(spare[0], spare[1])
+        u = spare[-1].contiguous() if mass.ndim == 2 else mass
+        yield z.to(mass.dtype).contiguous(), u, spike, masses.Tops(index, high, rest), *few
 
 
 def _fold(tensor: Tensor, dim: int | None, size: int) -> Tensor:

@@ -46,7 +46,7 @@ def _(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: str, para
       label_smoothing: float) -> Tuple[Tensor, Tensor]:
     count = target.shape[0]
     return (logits.new_empty((count,), dtype=torch.float32),
-            logits.new_empty((6 if label_smoothing else 4, count), dtype=torch.float32))
+            logits.new_empty((7 if label_smoothing else 4, count), dtype=torch.float32))
 
 
 @torch.library.custom_op("encouraging::curve_rows_gradient", mutates_args=())

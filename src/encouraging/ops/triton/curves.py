@@ -33,6 +33,7 @@ SQUARE_BONUS = tl.constexpr(9)
 LIKE_CROSS_ENTROPY = tl.constexpr(0)  # value -log p, pull 1 - p
 LIKE_NORMAL = tl.constexpr(1)         # value -gap, pull 1
 LIKE_ITSELF = tl.constexpr(2)
+_TAILS = {"nll": LIKE_CROSS_ENTROPY.value, "line": LIKE_NORMAL.value, None: LIKE_ITSELF.value}
 
 
 class Constants(NamedTuple):
@@ -53,14 +54,12 @@ class Constants(NamedTuple):
 
 
 def _normal(curve: Normal) -> Constants:
-    tail = LIKE_NORMAL if curve.eps < 0.5 else LIKE_ITSELF
-    return Constants(NORMAL.value, tail.value, _clamp_edge(curve.eps), _log(curve.eps))
+    return Constants(NORMAL.value, _TAILS[curve.early], _clamp_edge(curve.eps), _log(curve.eps))
 
 
 def _conservative(curve: Conservative) -> Constants:
     rest = 1 - curve.log_end
-    tail = LIKE_NORMAL if curve.log_end >= 0.5 else LIKE_ITSELF
-    return Constants(CONSERVATIVE.value, tail.value, logit(curve.log_end), 1 / rest, math.log(rest) - 1)
+    return Constants(CONSERVATIVE.value, _TAILS[curve.early], logit(curve.log_end), 1 / rest, math.log(rest) - 1)
 
 
 def _aggressive(curve: Aggressive) -> Constants:

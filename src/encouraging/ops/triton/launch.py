@@ -119,7 +119,7 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
     numbers = (
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
         to.outer_stride // unit, to.inner_stride, to.class_stride,
-        problem.ignore_index, float(problem.smoothing), *problem.curve[2:],
+        problem.ignore_index, float(problem.smoothing), 1.0 - problem.smoothing, *problem.curve[2:],
     )
     shared = {
         "KIND": problem.curve.kind, "TAIL": problem.curve.tail, "UNIT": unit, "BLOCK": cut.block,
@@ -157,7 +157,7 @@ def _piece(cut: Plan, logits: Tensor, unit: int, class_stride: int) -> int:
 def empty_state(problem: Problem) -> Tensor:
     """Room for what :func:`gradient_later` needs of every row."""
     rows = layout(problem.logits).rows
-    return torch.empty((6 if problem.smoothing else 4, rows), dtype=torch.float32, device=problem.logits.device)
+    return torch.empty((7 if problem.smoothing else 4, rows), dtype=torch.float32, device=problem.logits.device)
 
 
 def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tensor) -> None:

@@ -202,9 +202,13 @@ def _check_inplace(logits: Tensor) -> None:
 
 
 def _check_no_overlap(logits: Tensor) -> None:
-    if any(size > 1 and stride == 0 for size, stride in zip(logits.shape, logits.stride(), strict=True)):
-        raise ArgumentError(f"the gradient cannot be written over expanded logits (strides {logits.stride()}): several "
-                            "of their elements are the same memory. Pass inplace=False, or logits.contiguous().")
+    reach = 0  # of the dimensions with smaller strides
+    for stride, size in sorted((stride, size) for size, stride in zip(logits.shape, logits.stride(), strict=True)):
+        if size > 1 and stride <= reach:
+            raise ArgumentError(f"the gradient cannot be written over logits with strides {logits.stride()} and shape "
+                                f"{tuple(logits.shape)}: several of their elements are the same memory. Pass "
+                                "inplace=False, or logits.contiguous().")
+        reach += max(0, size - 1) * stride
 
 
 def _is_batch(upstream: Tensor) -> bool:

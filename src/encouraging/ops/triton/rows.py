@@ -7,10 +7,11 @@ A row's gradient needs only a few numbers of the row, its *state*:
     at_pivot  the pivot's own gradient, in closed form
     pivot     the class that is set apart: the label, or -1 for a row that teaches nothing
 
-and with label smoothing, where every class k has a weight u_k, two more:
+and with label smoothing, where every class k has a weight u_k, three more:
 
     share     p_k = share * exp(z_k - top); then grad_k = factor * exp(z_k - top) - u_k * pull_k / (1 - p_k)
     at_label  the label's gradient: with the label's own weight, or the pivot's where they are the same
+    log_share the logarithm of share, known also where share is too small for a number
 
 Smoothing asks for pull / (1 - p) of every class, which is lost for a class with p near 1. There is at most one, and
 setting it apart makes it exact. The label is set apart in any case. Rows on chip set its largest rival apart too
@@ -51,9 +52,10 @@ def plain_row(z_y, top, mass, w, k0, k1, k2, k3, KIND: tl.constexpr):
 
 
 @triton.jit
-def closed_values(count, total, log_share, top):
-    """The sum of -log p over rivals, from how many they are and the sum of their logits."""
-    return tl.where(count == 0, 0.0, count * (top - log_share) - total)
+def closed_values(count, total, log_share):
+    """The sum of -log p over rivals, from how many they are and the sum of their distances from the top: the logits'
+    own sum would lose what all of them have in common."""
+    return tl.where(count == 0, 0.0, -count * log_share - total)
 
 
 @triton.jit

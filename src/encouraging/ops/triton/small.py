@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .maths import INF, log, row_start
+from .maths import INF, row_start
 from .rows import gradient, read_label
 
 
@@ -48,7 +48,8 @@ def scale_kernel(source, out, upstream, n_elements, n_classes, inner, stride_out
             if not DENSE:
                 at = row_start(o // n_classes, inner, stride_outer, stride_inner) + (o % n_classes) * stride_class
             g = tl.load(source + at, mask=m, other=0.0).to(tl.float32)
-            tl.store(out + at, (g * factor).to(out.dtype.element_ty), mask=m)
+            # What is 0 stays 0 under an infinite factor: rows that teach nothing.
+            tl.store(out + at, tl.where(g == 0.0, g, g * factor).to(out.dtype.element_ty), mask=m)
 
 
 # The gradient from the rows' states and any upstream gradient: one read of the logits, one write, no sums.
@@ -77,7 +78,7 @@ def later_kernel(
     share, log_share, base = top, top, top
     if SMOOTH:
         share = tl.load(state + 4 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
-        log_share = log(share)
+        log_share = tl.load(state + 6 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
         base = tl.where(taught, smoothing / n_classes, 0.0)[:, None]
         if WEIGHTED:
             base = base * tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)

@@ -23,10 +23,10 @@ def _offsets(BLOCK: tl.constexpr, VECTOR: tl.constexpr):
 
 
 # The online logsumexp of a row without its pivot. Every line of the block has a running maximum and mass of its own, so
-# that no two warps wait for each other before the row ends. With MOMENTS also the sum of the logits and, for float32,
-# of exp(2 (z - top)).
+# that no two warps wait for each other before the row ends. With MOMENTS also the sum of the logits, measured from
+# ``origin`` because what they have in common would cost digits, and, for float32, of exp(2 (z - top)).
 @triton.jit
-def _stream_mass(row, pivot, n_classes, stride, BLOCK: tl.constexpr, VECTOR: tl.constexpr, STAGES: tl.constexpr,
+def _stream_mass(row, pivot, origin, n_classes, stride, BLOCK: tl.constexpr, VECTOR: tl.constexpr, STAGES: tl.constexpr,
                  HALF: tl.constexpr, MOMENTS: tl.constexpr):
     o_b = _offsets(BLOCK, VECTOR)
     b_top = tl.full([BLOCK // VECTOR], LOWEST, tl.float32)
@@ -37,7 +37,7 @@ def _stream_mass(row, pivot, n_classes, stride, BLOCK: tl.constexpr, VECTOR: tl.
         m_c = o_c < n_classes
         z = tl.load(row + o_c.to(tl.int64) * stride, mask=m_c, other=-INF, eviction_policy="evict_last").to(tl.float32)
         if MOMENTS:
-            b_total += tl.sum(tl.where(m_c, z, 0.0), axis=1)
+            b_total += tl.sum(tl.where(m_c, z - origin, 0.0), axis=1)
         if (pivot >= start) & (pivot < start + BLOCK):
             z = tl.where(o_c == pivot, -INF, z)
         b_new = tl.maximum(b_top, tl.max(z, axis=1))
@@ -88,6 +88,7 @@ def _stream_sums(row, weight, pivot, base, top, share, log_share, n_classes, str
             w = tl.load(weight + o_c, mask=m_rival, other=0.0).to(tl.float32)
             value *= w
             pull *= w
+            m_rival &= w != 0.0  # a class of no weight adds nothing, also where its value is infinite
         b_values += tl.sum(tl.where(m_rival, value, 0.0), axis=1)
         b_pulls += tl.sum(tl.where(m_rival, pull, 0.0), axis=1)
     return base * tl.sum(b_values, axis=0), base * tl.sum(b_pulls, axis=0)
@@ -100,21 +101,22 @@ def smooth_row_by_blocks(row, weight, y, z_y, taught, w, base, label_weight, n_c
                          KIND: tl.constexpr, TAIL: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
                          STAGES: tl.constexpr, WEIGHTED: tl.constexpr, HALF: tl.constexpr, MOMENTS: tl.constexpr):
     pivot, z_pivot = y, z_y
-    top, mass, two, total = _stream_mass(row, pivot, n_read, stride, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
+    origin = tl.where((z_y > -INF) & (z_y < INF), z_y, 0.0)
+    top, mass, two, total = _stream_mass(row, pivot, origin, n_read, stride, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
     gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
     if taught & (share > 0.5):
         pivot = _stream_index(row, top, y, n_classes, stride, BLOCK, VECTOR)
         z_pivot = top
         top, mass, two, total = _stream_mass(
-            row, pivot, n_classes, stride, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
+            row, pivot, origin, n_classes, stride, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
         gap, p, q, surprise, log_q, share, log_share = chances(z_pivot, top, mass)
     own, own_of_label = base, base * w if WEIGHTED else base
     if WEIGHTED:
         own *= tl.load(weight + tl.where(taught, pivot, 0), mask=taught, other=0.0).to(tl.float32)
     if MOMENTS:
-        total -= tl.where(z_pivot > -INF, z_pivot, 0.0)
         count = n_classes - 1.0
-        values = base * closed_values(count, total, log_share, top)
+        total -= tl.where(z_pivot > -INF, z_pivot - origin, 0.0) + count * (top - origin)
+        values = base * closed_values(count, total, log_share)
         pulls = base * count
         if TAIL == LIKE_NORMAL:
             product, inverse, left_out = short_series(mass, two, share, HALF)
@@ -167,7 +169,7 @@ def stream_kernel(
     logits, target, weight, shares, upstream, loss, grad, state, p_out, lse_out, argmax_out,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class,
-    ignore_index, smoothing, k0, k1, k2, k3,
+    ignore_index, smoothing, kept, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
     STAGES: tl.constexpr, REVERSE: tl.constexpr, MOMENTS: tl.constexpr, N_SHARES: tl.constexpr,
     WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, HALF: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr,
@@ -191,12 +193,12 @@ def stream_kernel(
         if SMOOTH:
             base = tl.where(taught, smoothing / n_classes, 0.0)
             pivot, z_pivot, top, mass, share, log_share, row_loss, factor, at_pivot, at_label = smooth_row_by_blocks(
-                row, weight, y, z_y, taught, w, base, (1.0 - smoothing) * w, n_classes, n_read, stride_class,
+                row, weight, y, z_y, taught, w, base, kept * w, n_classes, n_read, stride_class,
                 k0, k1, k2, k3, KIND, TAIL, BLOCK, VECTOR, STAGES, WEIGHTED, HALF, MOMENTS)
         else:
             pivot, z_pivot = y, z_y
             top, mass, two, total = _stream_mass(
-                row, pivot, n_read, stride_class, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
+                row, pivot, 0.0, n_read, stride_class, BLOCK, VECTOR, STAGES, HALF, MOMENTS)
             row_loss, factor, at_pivot = plain_row(z_y, top, mass, w, k0, k1, k2, k3, KIND)
             share, log_share, at_label, base = mass, mass, at_pivot, mass
 
@@ -214,6 +216,7 @@ def stream_kernel(
             if SMOOTH:
                 tl.store(state + 4 * n_rows + i_row, share)
                 tl.store(state + 5 * n_rows + i_row, at_label)
+                tl.store(state + 6 * n_rows + i_row, log_share)
         if STATS:
             lse = logsumexp_with(z_pivot, top, mass)
             tl.store(lse_out + i_row, lse)

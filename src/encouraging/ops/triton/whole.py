@@ -110,14 +110,14 @@ def _smoothed(rest, e, top, z_y, y, weight, w, base_row, label_weight, o_c, n_cl
         base *= tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
         own *= w
     m_rival = (o_c < n_classes) & (o_c != y[:, None])
-    b_total = tl.where(m_rival, rest, 0.0)
+    b_total = tl.where(m_rival, rest - top[:, None], 0.0)
     count = n_classes - 1.0
     is_top = e == 1.0
     b_inverse = e
     if TAIL == LIKE_CROSS_ENTROPY and not WEIGHTED:  # pull / (1 - p) is 1, whatever p
         mass, total = _sums_of_two(e, b_total, TOGETHER)
         gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
-        values = base_row * closed_values(count, total, log_share, top)
+        values = base_row * closed_values(count, total, log_share)
         pulls = base_row * count
         edge, four, top_weight, top_pull, top_over = mass, mass, mass, mass, mass
     else:
@@ -141,6 +141,8 @@ def _smoothed(rest, e, top, z_y, y, weight, w, base_row, label_weight, o_c, n_cl
             b_value, b_pull = curve_of_rival((rest - top[:, None]) * LOG2E, share[:, None], log_share[:, None],
                                              k0, k1, k2, k3, KIND)
             m_rival &= e < 1.0
+            if WEIGHTED:
+                m_rival &= base != 0.0  # a class of no weight adds nothing, also where its value is infinite
             values, pulls = _sums_of_two(
                 tl.where(m_rival, base * b_value, 0.0), tl.where(m_rival, base * b_pull, 0.0), TOGETHER)
             values += top_weight * top_value
@@ -153,7 +155,7 @@ def _smoothed(rest, e, top, z_y, y, weight, w, base_row, label_weight, o_c, n_cl
                 b_inverse = inverse_of(b_q)
                 product = log(tl.reduce(b_q, 1, _product))
                 inverse = tl.sum(b_inverse, axis=1) - (BLOCK - (count - n_top))
-            values = base_row * (closed_values(count, total, log_share, top) + product
+            values = base_row * (closed_values(count, total, log_share) + product
                                  + tl.where(n_top > 0, n_top * (top_value + log_share), 0.0))
             pulls = base_row * inverse
         edge = share * pulls
@@ -179,7 +181,7 @@ def whole_kernel(
     logits, target, weight, shares, upstream, loss, grad, state, p_out, lse_out, argmax_out,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class,
-    ignore_index, smoothing, k0, k1, k2, k3,
+    ignore_index, smoothing, kept, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PERSISTENT: tl.constexpr, PIECE: tl.constexpr, STAGES: tl.constexpr, SKIP: tl.constexpr, TOGETHER: tl.constexpr,
     N_SHARES: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, HALF: tl.constexpr, GRAD: tl.constexpr,
@@ -219,7 +221,7 @@ def whole_kernel(
         if UPSTREAM:
             scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
         base_row = tl.where(taught, smoothing / n_classes, 0.0)
-        label_weight = (1.0 - smoothing) * w
+        label_weight = kept * w
         if SMOOTH:
             mass, share, log_share, base, row_loss, factor, at_label, is_top, at_top, at_mistake, four, b_inverse = \
                 _smoothed(rest, e, top, z_y, y, weight, w, base_row, label_weight, o_c, n_classes, k0, k1, k2, k3,
@@ -258,6 +260,7 @@ def whole_kernel(
                 pivot, z_pivot = one.to(tl.int32) + i_pivot, one + i_z
                 top, mass, share, row_loss = one + i_top, one + i_mass, one + i_share, one + i_loss
                 factor, at_pivot, at_label = one + i_factor, one + i_at_pivot, one + i_at_label
+                log_share = one + i_log_share
             elif GRAD:
                 slope = series_gradient(e, (factor * scale)[:, None], share[:, None], (base_row * scale)[:, None], HALF)
                 slope = tl.where(is_top, at_top * scale[:, None], slope)
@@ -282,6 +285,7 @@ def whole_kernel(
             if SMOOTH:
                 tl.store(state + 4 * n_rows + o_r, tl.where(taught, share, 0.0), mask=m_r)
                 tl.store(state + 5 * n_rows + o_r, at_label, mask=m_r)
+                tl.store(state + 6 * n_rows + o_r, tl.where(taught, log_share, 0.0), mask=m_r)
         if STATS:
             lse = logsumexp_with(z_pivot, top, mass)
             tl.store(lse_out + o_r, lse, mask=m_r)
