@@ -1,6 +1,6 @@
 """Put records of the benchmarks into the documentation: a plot, and tables between markers.
 
-    python benchmarks/show.py results/bench/h200.json results/bench/loss-cpu.json
+    python benchmarks/show.py results/bench/h200.json results/bench/loss-cpu.json results/bench/loss-cpu-smoothed.json
 
 Run it in the root of the repository. It writes docs/performance.md and docs/images/bench.svg.
 """
@@ -71,13 +71,14 @@ def table(cases: list[dict[str, Any]]) -> str:
 def cpu_table(source: Path) -> str:
     record = json.loads(source.read_text())
     machine = f"torch {record['torch']}, {record['threads']} threads, {record['capability']}, {record['date']}"
+    with_smoothing = ", both smoothed" if record.get("label_smoothing") else ""
     lines = [f"{machine}: `{source}`.", "",
-             "| rows x classes | EL / CE, time | most allowed | peak MiB, CE | peak MiB, EL |",
+             f"| rows x classes | EL / CE{with_smoothing}, time | most allowed | peak MiB, CE | peak MiB, EL |",
              "| --- | --- | --- | --- | --- |"]
     for case in record["cases"]:
         theirs, ours = (case[f"{name}_peak_bytes"] / 2**20 for name in ("cross_entropy", "encouraging"))
-        lines.append(f"| {case['rows']} x {case['classes']} | {case['ratio']:.2f} | {case['limit']} | {theirs:.3g} | "
-                     f"{ours:.3g} |")
+        lines.append(f"| {case['rows']} x {case['classes']} | {case['ratio']:.2f} | {case['limit'] or ''} | "
+                     f"{theirs:.3g} | {ours:.3g} |")
     return "\n".join(lines)
 
 
@@ -92,6 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("gpu", type=Path, help="a record of `encouraging bench --out FILE` on a GPU")
     parser.add_argument("cpu", type=Path, help="a record of `python benchmarks/loss_cpu.py --out FILE`")
+    parser.add_argument("smoothed", type=Path, help="the same with --smoothing 0.1")
     if len(sys.argv) == 1:
         parser.print_help()
         return
@@ -112,6 +114,7 @@ def main() -> None:
         "### Losses on logits", table(losses), "### Output layer and loss together", table(layers)])
     put("bench", text)
     put("cpu", cpu_table(asked.cpu))
+    put("cpu smoothed", cpu_table(asked.smoothed))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import curves
 from .curves import Curve
 from .curves.curve import nll
-from .errors import DtypeError
+from .errors import ArgumentError, DtypeError
 from .links import class_gaps, sigmoid_gap
 from .ops import dispatch, reference
 from .ops.elementwise import curve_values
@@ -60,6 +60,8 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     if not isinstance(curve, Curve):
         raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.conservative(0.75) or "
                          "curves.by_name('focal', gamma=2.0).")
+    if type(input).__name__ == "DTensor":
+        return _loss_of_dtensor(input, target, curve, weight, ignore_index, reduction, label_smoothing, match_norm)
     rows = as_rows(input, target)
     check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
     labels = rows.target
@@ -76,6 +78,22 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     if reduction == "none":
         loss = loss.reshape(rows.shape)
     return loss.to(result_dtype(input, labels))
+
+
+def _loss_of_dtensor(input: Any, target: Tensor, curve: Curve, weight: Tensor | None, ignore_index: int,
+                     reduction: str, label_smoothing: float, match_norm: bool) -> Tensor:
+    """Logits whose classes are split over ranks."""
+    from .ops.parallel import parallel_curve_loss
+
+    over_classes = any(place.is_shard() and place.dim in (1, -1) for place in input.placements)
+    if input.ndim != 2 or not over_classes or match_norm:
+        asked = " with match_norm" if match_norm else ""
+        raise ArgumentError(
+            f"input is a DTensor of shape {tuple(input.shape)}, placed {list(input.placements)}{asked}: expected (N, C) "
+            "split over the classes, Shard(1). For other placements take the loss of input.to_local(), the rows of this "
+            "rank, or of input.full_tensor().")
+    return parallel_curve_loss(input, target, curve, weight=weight, ignore_index=ignore_index, reduction=reduction,
+                               label_smoothing=label_smoothing)
 
 
 def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,

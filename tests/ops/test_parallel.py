@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
 
-from encouraging import curves
+from encouraging import curve_loss, curves
 from encouraging.errors import ArgumentError, DerivativeError, ShapeError, TargetError
 from encouraging.ops.parallel import parallel_curve_loss
 from plain_formula import CURVES, plain_loss
@@ -259,7 +259,12 @@ def dtensors() -> None:
         assert sharded.grad.placements == sharded.placements
         assert sharded.grad.shape == (23, classes)
         torch.testing.assert_close(sharded.grad.full_tensor(), whole.grad)
+        torch.testing.assert_close(curve_loss(sharded, target, curves.conservative(), label_smoothing=smoothing),
+                                   plain_loss(logits, target, curves.conservative(), smoothing=smoothing))
     logits, target = draw(60)
+    for placement in (Shard(0), Replicate()):
+        with pytest.raises(ArgumentError, match="to_local"):
+            curve_loss(distribute_tensor(logits, mesh, [placement]), target, curves.normal())
     for placement in (Shard(0), Replicate()):
         with pytest.raises(ArgumentError, match="Shard"):
             parallel_curve_loss(distribute_tensor(logits, mesh, [placement]), target, curves.normal())

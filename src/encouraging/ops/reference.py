@@ -12,6 +12,7 @@ from torch import Tensor
 from .. import curves
 from ..curves import Curve
 from ..links import gap_and_rivals
+from .masses import Spike
 from .rows import (
     closed_form_applies,
     closed_rows_with_gradient,
@@ -93,20 +94,20 @@ def rows_with_gradient(logits: Tensor, target: Tensor, curve: Curve, *, soft: bo
                        ignore_index: int, label_smoothing: float) -> tuple[Tensor, Tensor]:
     """The loss of every row and its gradient on the logits, for code below autograd: both kinds of target as a mass."""
     dtype = compute_dtype(logits.dtype)
-    ignored, label, label_mass = None, None, None
+    ignored, spike = None, None
     if soft:
         mass = soft_mass(target, weight, label_smoothing, dtype)
     else:
         label, ignored = split_ignored(logits, target, ignore_index)
         of_label, mass = _hard_mass(logits, label, weight, dtype)
-        label_mass = (1 - label_smoothing) * of_label
+        spike = Spike(label, (1 - label_smoothing) * of_label)
         mass = mass * (label_smoothing / logits.shape[1]) if label_smoothing else mass.new_zeros(logits.shape[1])
         logits = leave_out(logits, ignored)  # whatever they hold (NaN among it)
     if curve.early is not None:
-        losses, gradient = closed_rows_with_gradient(logits, mass, label, label_mass, curve)
+        losses, gradient = closed_rows_with_gradient(logits, mass, spike, curve)
     else:
-        if label is not None and label_mass is not None:
-            mass = mass.expand(logits.shape).scatter_add(-1, label, label_mass)
+        if spike is not None:
+            mass = mass.expand(logits.shape).scatter_add(-1, *spike)
         losses, gradient = logits.new_empty(logits.shape[0], dtype=dtype), torch.empty_like(logits)
         for z, u, out, slope in in_blocks(logits, mass, losses, gradient):
             out.copy_(mass_values(z.to(dtype), u, curve))

@@ -305,28 +305,27 @@ class _MassRowsForward(_MassRows):
         return sum(parts[1:], parts[0]).to(dtype) if parts else None
 
 
-def closed_rows_with_gradient(logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None,
+def closed_rows_with_gradient(logits: Tensor, mass: Tensor, spike: masses.Spike | None,
                               curve: Curve) -> tuple[Tensor, Tensor]:
     """:class:`_ClosedRows` and its gradient, below autograd."""
-    rows, tops = _closed_values(logits, mass, label, label_mass, curve)
-    upstream = torch.ones_like(rows)
-    return rows[:, 0], _closed_gradient(logits, mass, label, label_mass, tops, curve, upstream)
+    sums = _closed_sums(logits, mass, spike, curve)
+    rows = masses.values(sums, mass, logits.shape[1], curve, spike)
+    return rows[:, 0], _closed_gradient(logits, mass, spike, sums, curve, torch.ones_like(rows))
 
 
-def _closed_values(logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None,
-                   curve: Curve) -> tuple[Tensor, masses.Tops]:
-    rows = logits.new_empty(logits.shape[0], 1, dtype=mass.dtype)
-    tops = masses.no_tops(logits.shape[0], rows)
-    for z, u, spike, part, out in _closed_blocks(logits, mass, label, label_mass, tops, rows):
-        out.copy_(masses.values_(z, u, curve, spike, part))
-    return rows, tops
+def _closed_sums(logits: Tensor, mass: Tensor, spike: masses.Spike | None, curve: Curve) -> masses.Sums:
+    sums = masses.no_sums(logits.shape[0], mass)
+    for z, u, part, found in _closed_blocks(logits, mass, spike, sums):
+        masses.scan_(z, u, curve, None if part is None else part.label, found)
+    return sums
 
 
-def _closed_gradient(logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None, tops: masses.Tops,
-                     curve: Curve, upstream: Tensor) -> Tensor:
+def _closed_gradient(logits: Tensor, mass: Tensor, spike: masses.Spike | None, sums: masses.Sums, curve: Curve,
+                     upstream: Tensor) -> Tensor:
     gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
-    for z, u, spike, part, up, out in _closed_blocks(logits, mass, label, label_mass, tops, upstream, gradient):
-        masses.gradient_(z, u, curve, spike, part, up, out)
+    pulls = masses.pulls(sums, mass, logits.shape[1], curve, spike, upstream)
+    for z, u, part, found, row, out in _closed_blocks(logits, mass, spike, sums, pulls, gradient):
+        masses.gradient_(z, u, curve, part, found, row, out)
     return gradient
 
 
@@ -335,14 +334,15 @@ class _ClosedRows(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None,
                 ignored: Tensor | None, curve: Curve) -> Tensor:
         mass = mass.to(compute_dtype(logits.dtype))
-        rows, tops = _closed_values(logits, mass, label, label_mass, curve)
+        spike = None if label is None or label_mass is None else masses.Spike(label, label_mass)
+        sums = _closed_sums(logits, mass, spike, curve)
         ctx.curve = curve
-        ctx.save_for_backward(logits, mass, label, label_mass, ignored, *tops)
-        return leave_out(rows, ignored)[:, 0]
+        ctx.save_for_backward(logits, mass, label, label_mass, ignored, *sums)
+        return leave_out(masses.values(sums, mass, logits.shape[1], curve, spike), ignored)[:, 0]
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, mass, label, label_mass, ignored, *tops = ctx.saved_tensors
+        logits, mass, label, label_mass, ignored, *sums = ctx.saved_tensors
         dtype = upstream.dtype
         if _differentiable(upstream):
             z = leave_out(logits, ignored).to(dtype)
@@ -351,23 +351,23 @@ class _ClosedRows(torch.autograd.Function):
                 u = u.scatter_add(-1, label, label_mass)
             gradient = leave_out(upstream[:, None] * mass_gradient(z, u, ctx.curve), ignored)
             return gradient.to(logits.dtype), None, None, None, None, None
-        gradient = _closed_gradient(logits, mass, label, label_mass, masses.Tops(*tops), ctx.curve, upstream[:, None])
+        spike = None if label is None else masses.Spike(label, label_mass)
+        gradient = _closed_gradient(logits, mass, spike, masses.Sums(*sums), ctx.curve, upstream[:, None])
         if ignored is not None:
             gradient.masked_fill_(ignored, 0.0)
         return gradient, None, None, None, None, None
 
 
-def _closed_blocks(logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None, tops: masses.Tops,
-                   *others: Tensor) -> Iterator[tuple[Any, ...]]:
-    """Blocks of rows with their mass, their spike and their tops."""
-    optional = [tensor for tensor in (label, label_mass) if tensor is not None]
-    if mass.ndim == 2:
-        optional.append(mass)
-    for z, index, high, rest, *more in in_blocks(logits, *tops, *others, *optional):
-        few, spare = more[:len(others)], more[len(others):]
-        spike = None if label is None else masses.Spike(spare[0], spare[1])
-        u = spare[-1].contiguous() if mass.ndim == 2 else mass
-        yield z.to(mass.dtype).contiguous(), u, spike, masses.Tops(index, high, rest), *few
+def _closed_blocks(logits: Tensor, mass: Tensor, spike: masses.Spike | None, *others: Any) -> Iterator[tuple[Any, ...]]:
+    """Blocks of rows, each with its part of everything that has rows: logits, mass, spike, and the named tuples and
+    tensors of ``others``."""
+    groups = [(mass,) if mass.ndim == 2 else (), spike or (), *(o if isinstance(o, tuple) else (o,) for o in others)]
+    for z, *parts in in_blocks(logits, *(tensor for group in groups for tensor in group)):
+        given = iter(parts)
+        u, label, *rest = ([next(given) for _ in group] for group in groups)
+        more = (type(o)(*part) if isinstance(o, tuple) else part[0] for o, part in zip(others, rest, strict=True))
+        yield (z.to(mass.dtype).contiguous(), u[0].contiguous() if u else mass,
+               masses.Spike(*label) if label else None, *more)
 
 
 def _fold(tensor: Tensor, dim: int | None, size: int) -> Tensor:

@@ -1,0 +1,82 @@
+"""Closed sums over all classes against the plain formulas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from encouraging import curves
+from encouraging.ops import rows
+from encouraging.ops.masses import Spike
+
+CURVES = [curves.cross_entropy(), curves.normal(), curves.normal(eps=0), curves.conservative(0.75),
+          curves.conservative(0.5)]
+ROWS = 40
+
+
+def draw(classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Rows at any confidence: right and wrong by up to 30, undecided between two, with equal logits on top, alike."""
+    g = torch.Generator().manual_seed(classes)
+    z = 2 * torch.randn(ROWS, classes, generator=g, dtype=torch.float64)
+    label = torch.randint(classes, (ROWS, 1), generator=g)
+    z[:10].scatter_add_(1, label[:10], torch.linspace(1, 30, 10, dtype=torch.float64)[:, None])
+    z[10:20].scatter_add_(1, (label[10:20] + 1) % classes, torch.linspace(1, 30, 10, dtype=torch.float64)[:, None])
+    z[20:24, :2] = 9.0
+    z[24:28].scatter_(1, label[24:28], 9.0)
+    z[24:28, 0] = 9.0
+    z[28] = 0.0
+    return z.to(dtype), label
+
+
+def mass_of(kind: str, classes: int, dtype: torch.dtype) -> Tensor:
+    g = torch.Generator().manual_seed(7)
+    if kind == "number":
+        return torch.tensor(0.1 / classes, dtype=dtype)
+    mass = torch.rand((classes,) if kind == "row" else (ROWS, classes), generator=g, dtype=torch.float64)
+    mass[..., 1::3] = 0.0
+    return (mass / classes).to(dtype)
+
+
+@pytest.mark.parametrize("kind", ["number", "row", "matrix"])
+@pytest.mark.parametrize("spiked", [False, True], ids=["spread", "with a label"])
+@pytest.mark.parametrize("classes", [2, 3, 10, 257])
+@pytest.mark.parametrize("curve", CURVES, ids=repr)
+def test_closed_sums_are_the_open_ones(curve, classes, spiked, kind):
+    for dtype, bound in ((torch.float64, 1e-12), (torch.float32, 2e-6)):
+        z, label = draw(classes, dtype)
+        mass = mass_of(kind, classes, dtype)
+        spike = Spike(label, torch.full((ROWS, 1), 0.9, dtype=dtype)) if spiked else None
+        loss, gradient = rows.closed_rows_with_gradient(z, mass, spike, curve)
+        whole = mass.double().expand(z.shape)
+        if spike is not None:
+            whole = whole.scatter_add(1, label, spike.mass.double())
+        expected, slope = (of(z.double(), whole, curve) for of in (rows.mass_values, rows.mass_gradient))
+        size = whole.sum(1) * 30  # the largest gap
+        assert ((loss.double() - expected).abs() <= bound * size).all()
+        # Masses that pull against each other leave a small difference: what is summed is the measure.
+        assert ((gradient.double() - slope).abs().amax(1) <= bound * (slope.abs().amax(1) + whole.sum(1))).all()
+
+
+@pytest.mark.parametrize("kind", ["row", "matrix"])
+def test_a_class_of_no_mass_adds_nothing_also_at_minus_infinity(kind):
+    z, _ = draw(10, torch.float64)
+    z[:, 1] = -math.inf  # of no mass
+    mass = mass_of(kind, 10, torch.float64)
+    loss, gradient = rows.closed_rows_with_gradient(z, mass, None, curves.conservative())
+    assert loss.isfinite().all()
+    torch.testing.assert_close(loss, rows.mass_values(z, mass.expand(z.shape), curves.conservative()))
+    assert gradient.isfinite().all()
+    z[:, 0] = -math.inf  # of some
+    assert (rows.closed_rows_with_gradient(z, mass, None, curves.conservative())[0] == math.inf).all()
+
+
+def test_a_confident_top_keeps_its_digits():
+    z = torch.tensor([[25.0, 0.0, -3.0]], dtype=torch.float32)
+    onehot = torch.tensor([[1.0, 0.0, 0.0]])
+    for curve in CURVES:
+        _, gradient = rows.closed_rows_with_gradient(z, onehot, None, curve)
+        exact = rows.mass_gradient(z.double(), onehot.double(), curve)
+        torch.testing.assert_close(gradient.double(), exact, rtol=1e-6, atol=0)
