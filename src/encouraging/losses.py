@@ -89,9 +89,9 @@ def _loss_of_dtensor(input: Any, target: Tensor, curve: Curve, weight: Tensor | 
     if input.ndim != 2 or not over_classes or match_norm:
         asked = " with match_norm" if match_norm else ""
         raise ArgumentError(
-            f"input is a DTensor of shape {tuple(input.shape)}, placed {list(input.placements)}{asked}: expected (N, C) "
-            "split over the classes, Shard(1). For other placements take the loss of input.to_local(), the rows of this "
-            "rank, or of input.full_tensor().")
+            f"input is a DTensor of shape {tuple(input.shape)}, placed {list(input.placements)}{asked}: expected "
+            "(N, C) split over the classes, Shard(1). For other placements take the loss of input.to_local(), the rows "
+            "of this rank, or of input.full_tensor().")
     return parallel_curve_loss(input, target, curve, weight=weight, ignore_index=ignore_index, reduction=reduction,
                                label_smoothing=label_smoothing)
 

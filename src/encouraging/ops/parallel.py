@@ -159,7 +159,8 @@ class _ParallelRows(torch.autograd.Function):
             ranks = torch.arange(len(bests), device=bests.device)[:, None]
             beaten = bests.masked_fill(ranks == winner, -torch.inf)
             top, log_total = _combine(torch.cat([highest, beaten]), torch.cat([totals, torch.ones_like(beaten)]))
-            base = smoothing / counts.sum().to(dtype) * (1.0 if weight is None else weight.to(dtype))
+            of_each = 1.0 if weight is None else weight.to(dtype)
+            base = smoothing / counts.sum().to(dtype) * (of_each if place[0] else 0.0)  # the class of none has none
             known = (logits, label, (1 - smoothing) * label_weight * owned, apart, (winner == rank)[:, None],
                      best[:, None], _gap(best[:, None], top, log_total), base.expand(logits.shape[1]))
             losses, ratios, pull = _wait(functional.all_reduce(_smoothed_sums(known, curve), "sum", group)).unbind()
