@@ -30,13 +30,8 @@ def _two(a, b, a_, b_):
 
 
 @triton.jit
-def _three(a, b, c, a_, b_, c_):
-    return a + a_, b + b_, c + c_
-
-
-@triton.jit
-def _six(a, b, c, d, e, f, a_, b_, c_, d_, e_, f_):
-    return a + a_, b + b_, c + c_, d + d_, e + e_, f + f_
+def _five(a, b, c, d, e, a_, b_, c_, d_, e_):
+    return a + a_, b + b_, c + c_, d + d_, e + e_
 
 
 # Sums of several tiles along their rows. TOGETHER where several warps have a row, which wait for each other in every
@@ -50,20 +45,11 @@ def _sums_of_two(a, b, TOGETHER: tl.constexpr):
 
 
 @triton.jit
-def _sums_of_three(a, b, c, TOGETHER: tl.constexpr):
+def _sums_of_five(a, b, c, d, e, TOGETHER: tl.constexpr):
     if TOGETHER:
-        return tl.reduce((a, b, c), 1, _three)
+        return tl.reduce((a, b, c, d, e), 1, _five)
     else:
-        return tl.sum(a, axis=1), tl.sum(b, axis=1), tl.sum(c, axis=1)
-
-
-@triton.jit
-def _sums_of_six(a, b, c, d, e, f, TOGETHER: tl.constexpr):
-    if TOGETHER:
-        return tl.reduce((a, b, c, d, e, f), 1, _six)
-    else:
-        return (tl.sum(a, axis=1), tl.sum(b, axis=1), tl.sum(c, axis=1), tl.sum(d, axis=1), tl.sum(e, axis=1),
-                tl.sum(f, axis=1))
+        return tl.sum(a, axis=1), tl.sum(b, axis=1), tl.sum(c, axis=1), tl.sum(d, axis=1), tl.sum(e, axis=1)
 
 
 @triton.jit
@@ -95,7 +81,7 @@ def _load_in_pieces(row, first, m_r, n_classes, stride_class, PIECE: tl.constexp
 
 
 @triton.jit
-def _smoothed(rest, e, top, z_y, y, weight, w, base_row, label_weight, o_c, n_classes, k0, k1, k2, k3,
+def _smoothed(rest, e, top, total, z_y, y, weight, w, base_row, label_weight, o_c, n_classes, k0, k1, k2, k3,
               BLOCK: tl.constexpr, KIND: tl.constexpr, TAIL: tl.constexpr, WEIGHTED: tl.constexpr, SERIES: tl.constexpr,
               TOGETHER: tl.constexpr):
     """Smoothed rows, from the tile without their labels.
@@ -110,12 +96,11 @@ def _smoothed(rest, e, top, z_y, y, weight, w, base_row, label_weight, o_c, n_cl
         base *= tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
         own *= w
     m_rival = (o_c < n_classes) & (o_c != y[:, None])
-    b_total = tl.where(m_rival, rest - top[:, None], 0.0)
     count = n_classes - 1.0
     is_top = e == 1.0
     b_inverse = e
     if TAIL == LIKE_CROSS_ENTROPY and not WEIGHTED:  # pull / (1 - p) is 1, whatever p
-        mass, total = _sums_of_two(e, b_total, TOGETHER)
+        mass = tl.sum(e, axis=1)
         gap, p, q, surprise, log_q, share, log_share = chances(z_y, top, mass)
         values = base_row * closed_values(count, total, log_share)
         pulls = base_row * count
@@ -125,10 +110,10 @@ def _smoothed(rest, e, top, z_y, y, weight, w, base_row, label_weight, o_c, n_cl
         b_top = tl.where(is_top, base if WEIGHTED else 1.0, 0.0)
         if SERIES:
             square = low * low
-            below, n_top, total, two, three, four = _sums_of_six(
-                low, b_top, b_total, square, square * low, square * square, TOGETHER)
+            below, n_top, two, three, four = _sums_of_five(
+                low, b_top, square, square * low, square * square, TOGETHER)
         else:
-            below, n_top, total = _sums_of_three(low, b_top, b_total, TOGETHER)
+            below, n_top = _sums_of_two(low, b_top, TOGETHER)
             four = below
         top_weight = base_row * n_top
         if WEIGHTED:
@@ -189,6 +174,7 @@ def whole_kernel(
 ):
     SIMPLE: tl.constexpr = TAIL == LIKE_CROSS_ENTROPY and not WEIGHTED
     NORMAL: tl.constexpr = TAIL == LIKE_NORMAL and not WEIGHTED
+    CLOSED: tl.constexpr = SIMPLE or NORMAL
     # Smoothing of a row that has a program to itself: sums of powers instead of a division a class.
     SERIES: tl.constexpr = SMOOTH and NORMAL and ROWS == 1 and STAGES == 1
     PART: tl.constexpr = 512 if BLOCK > 1024 else 256 if BLOCK > 256 else BLOCK
@@ -215,6 +201,10 @@ def whole_kernel(
         at_y = start + tl.where(taught, y, 0).to(tl.int64) * stride_class
         z_y = tl.load(logits + at_y, mask=taught, other=-INF).to(tl.float32)
         pivot, z_pivot = y, z_y
+        if SMOOTH and CLOSED:
+            # Distances from the label: what all logits have in common would cost the sum digits.
+            origin = tl.where((z_y > -INF) & (z_y < INF), z_y, 0.0)
+            total = tl.sum(tl.where(o_c < n_classes, z - origin[:, None], 0.0), axis=1)
         rest = tl.where(o_c == y[:, None], -INF, z)
         top, e = _powers(rest)
         scale = tl.zeros([ROWS], tl.float32) + 1.0 / denominator
@@ -223,9 +213,13 @@ def whole_kernel(
         base_row = tl.where(taught, smoothing / n_classes, 0.0)
         label_weight = kept * w
         if SMOOTH:
+            if CLOSED:
+                total -= (n_classes - 1.0) * (top - origin)
+            else:
+                total = top  # stands for nothing
             mass, share, log_share, base, row_loss, factor, at_label, is_top, at_top, at_mistake, four, b_inverse = \
-                _smoothed(rest, e, top, z_y, y, weight, w, base_row, label_weight, o_c, n_classes, k0, k1, k2, k3,
-                          BLOCK, KIND, TAIL, WEIGHTED, SERIES, TOGETHER)
+                _smoothed(rest, e, top, total, z_y, y, weight, w, base_row, label_weight, o_c, n_classes, k0, k1, k2,
+                          k3, BLOCK, KIND, TAIL, WEIGHTED, SERIES, TOGETHER)
             at_pivot = at_label
             if STATE and not SIMPLE:
                 mistaken = taught & (share > 0.5)
