@@ -10,7 +10,7 @@ from torch import Tensor
 
 from encouraging import curves
 from encouraging.ops import rows
-from encouraging.ops.masses import Spike
+from encouraging.ops.masses import Spike, closed_rows_with_gradient
 
 CURVES = [curves.cross_entropy(), curves.normal(), curves.normal(eps=0), curves.conservative(0.75),
           curves.conservative(0.5)]
@@ -49,7 +49,7 @@ def test_closed_sums_are_the_open_ones(curve, classes, spiked, kind):
         z, label = draw(classes, dtype)
         mass = mass_of(kind, classes, dtype)
         spike = Spike(label, torch.full((ROWS, 1), 0.9, dtype=dtype)) if spiked else None
-        loss, gradient = rows.closed_rows_with_gradient(z, mass, spike, curve)
+        loss, gradient = closed_rows_with_gradient(z, mass, curve, spike)
         whole = mass.double().expand(z.shape)
         if spike is not None:
             whole = whole.scatter_add(1, label, spike.mass.double())
@@ -65,18 +65,18 @@ def test_a_class_of_no_mass_adds_nothing_also_at_minus_infinity(kind):
     z, _ = draw(10, torch.float64)
     z[:, 1] = -math.inf  # of no mass
     mass = mass_of(kind, 10, torch.float64)
-    loss, gradient = rows.closed_rows_with_gradient(z, mass, None, curves.conservative())
+    loss, gradient = closed_rows_with_gradient(z, mass, curves.conservative())
     assert loss.isfinite().all()
     torch.testing.assert_close(loss, rows.mass_values(z, mass.expand(z.shape), curves.conservative()))
     assert gradient.isfinite().all()
     z[:, 0] = -math.inf  # of some
-    assert (rows.closed_rows_with_gradient(z, mass, None, curves.conservative())[0] == math.inf).all()
+    assert (closed_rows_with_gradient(z, mass, curves.conservative())[0] == math.inf).all()
 
 
 def test_a_confident_top_keeps_its_digits():
     z = torch.tensor([[25.0, 0.0, -3.0]], dtype=torch.float32)
     onehot = torch.tensor([[1.0, 0.0, 0.0]])
     for curve in CURVES:
-        _, gradient = rows.closed_rows_with_gradient(z, onehot, None, curve)
+        _, gradient = closed_rows_with_gradient(z, onehot, curve)
         exact = rows.mass_gradient(z.double(), onehot.double(), curve)
         torch.testing.assert_close(gradient.double(), exact, rtol=1e-6, atol=0)

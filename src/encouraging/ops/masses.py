@@ -8,18 +8,22 @@ but the top class have :math:`p \le 1/2`, where a curve with an :attr:`~encourag
 
 One exponential a class, for a line one logarithm (forward) or one division (backward) more, and no formula of the curve
 but for the top class and the label. Both are exact at any confidence: the top class's gap comes from its rivals alone.
-These functions work in place on blocks of rows, below autograd; ``rows.mass_gradient`` is their plain form.
+What is here gives a gradient and no more: a second derivative takes ``rows.mass_gradient``, the plain form, and whoever
+asks for transforms is sent to ``rows.mass_rows``.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ..curves import Curve
 from ..targets import host_can_look
+from .rows import apply, compute_dtype, in_blocks, is_differentiated, is_plain, leave_out, mass_gradient
 
 
 class Spike(NamedTuple):
@@ -29,7 +33,84 @@ class Spike(NamedTuple):
     mass: Tensor
 
 
-class Sums(NamedTuple):
+def applies(curve: Curve) -> bool:
+    """Whether sums over the classes have a closed form, and nobody asks for more than a gradient."""
+    return curve.early is not None and is_plain() and forward_ad._current_level < 0
+
+
+def closed_rows(logits: Tensor, mass: Tensor, curve: Curve, spike: Spike | None = None,
+                ignored: Tensor | None = None) -> Tensor:
+    """``rows.mass_rows`` where this form :func:`applies`: for a mass (N, C), or one that is the same in every row, (C)
+    or one number for all classes; 0 in the rows to leave out. At least float32."""
+    return apply(_ClosedRows, logits, mass, *(spike or (None, None)), ignored, curve)  # type: ignore[no-any-return]
+
+
+def closed_rows_with_gradient(logits: Tensor, mass: Tensor, curve: Curve,
+                              spike: Spike | None = None) -> tuple[Tensor, Tensor]:
+    """:func:`closed_rows` and its gradient, below autograd."""
+    sums = _sums(logits, mass, spike, curve)
+    rows = _values(sums, mass, logits.shape[1], curve, spike)
+    return rows[:, 0], _gradient(logits, mass, spike, sums, curve, torch.ones_like(rows))
+
+
+class _ClosedRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None,
+                ignored: Tensor | None, curve: Curve) -> Tensor:
+        mass = mass.to(compute_dtype(logits.dtype))
+        spike = None if label is None or label_mass is None else Spike(label, label_mass)
+        sums = _sums(logits, mass, spike, curve)
+        ctx.curve = curve
+        ctx.save_for_backward(logits, mass, label, label_mass, ignored, *sums)
+        return leave_out(_values(sums, mass, logits.shape[1], curve, spike), ignored)[:, 0]
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, mass, label, label_mass, ignored, *sums = ctx.saved_tensors
+        dtype = upstream.dtype
+        if is_differentiated(upstream):
+            z = leave_out(logits, ignored).to(dtype)
+            u = mass.expand(z.shape)
+            if label is not None:
+                u = u.scatter_add(-1, label, label_mass)
+            gradient = leave_out(upstream[:, None] * mass_gradient(z, u, ctx.curve), ignored)
+            return gradient.to(logits.dtype), None, None, None, None, None
+        spike = None if label is None else Spike(label, label_mass)
+        gradient = _gradient(logits, mass, spike, _Sums(*sums), ctx.curve, upstream[:, None])
+        if ignored is not None:
+            gradient.masked_fill_(ignored, 0.0)
+        return gradient, None, None, None, None, None
+
+
+def _sums(logits: Tensor, mass: Tensor, spike: Spike | None, curve: Curve) -> _Sums:
+    sums = _no_sums(logits.shape[0], mass)
+    for z, u, part, found in _blocks(logits, mass, spike, sums):
+        _scan_(z, u, curve, None if part is None else part.label, found)
+    return sums
+
+
+def _gradient(logits: Tensor, mass: Tensor, spike: Spike | None, sums: _Sums, curve: Curve,
+              upstream: Tensor) -> Tensor:
+    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    rows = _pulls(sums, mass, logits.shape[1], curve, spike, upstream)
+    for z, u, part, found, row, out in _blocks(logits, mass, spike, sums, rows, gradient):
+        _gradient_(z, u, curve, part, found, row, out)
+    return gradient
+
+
+def _blocks(logits: Tensor, mass: Tensor, spike: Spike | None, *others: Any) -> Iterator[tuple[Any, ...]]:
+    """Blocks of rows, each with its part of everything that has rows: logits, mass, spike, and the named tuples and
+    tensors of ``others``."""
+    groups = [(mass,) if mass.ndim == 2 else (), spike or (), *(o if isinstance(o, tuple) else (o,) for o in others)]
+    for z, *parts in in_blocks(logits, *(tensor for group in groups for tensor in group)):
+        given = iter(parts)
+        u, label, *rest = ([next(given) for _ in group] for group in groups)
+        more = (type(o)(*part) if isinstance(o, tuple) else part[0] for o, part in zip(others, rest, strict=True))
+        yield (z.to(mass.dtype).contiguous(), u[0].contiguous() if u else mass,
+               Spike(*label) if label else None, *more)
+
+
+class _Sums(NamedTuple):
     """What the first pass finds of every row, all (N, 1)."""
 
     top: Tensor        # the class with the largest logit
@@ -40,13 +121,13 @@ class Sums(NamedTuple):
     label: Tensor      # z - high of the label
 
 
-def no_sums(rows: int, like: Tensor) -> Sums:
+def _no_sums(rows: int, like: Tensor) -> _Sums:
     """Room for the sums of so many rows."""
     numbers = like.new_zeros(5, rows, 1)
-    return Sums(numbers[0].long(), *numbers)
+    return _Sums(numbers[0].long(), *numbers)
 
 
-def scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sums: Sums) -> None:
+def _scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sums: _Sums) -> None:
     """Fill ``sums`` for a block of rows. ``mass`` is (N, C), (C), or one number for all classes."""
     torch.max(logits, -1, keepdim=True, out=(sums.high, sums.top))
     sums.high.masked_fill_(sums.high == torch.inf, torch.nan)  # no probability, as in torch's cross-entropy
@@ -71,7 +152,7 @@ def scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sums
             torch.prod(doubts, -1, keepdim=True, out=sums.logs)  # at least 1/4; its logarithm is taken for all rows
 
 
-def values(sums: Sums, mass: Tensor, classes: int, curve: Curve, spike: Spike | None) -> Tensor:
+def _values(sums: _Sums, mass: Tensor, classes: int, curve: Curve, spike: Spike | None) -> Tensor:
     """The loss (N, 1) of all rows."""
     own = _at(mass, sums.top)
     distance, logs = sums.distance, sums.logs
@@ -84,18 +165,17 @@ def values(sums: Sums, mass: Tensor, classes: int, curve: Curve, spike: Spike | 
     return value
 
 
-class Pulls(NamedTuple):
+class _Pulls(NamedTuple):
     """What a row's gradient needs beside its sums, all (N, 1)."""
 
     p: Tensor         # of the top class
-    own: Tensor       # its mass
     others: Tensor    # the mass of the others
     pull: Tensor      # the top class's mass, the spike included if it stands there, times its pull
     extra: Tensor     # the spike's mass times pull / (1 - p), if it stands elsewhere
     upstream: Tensor
 
 
-def pulls(sums: Sums, mass: Tensor, classes: int, curve: Curve, spike: Spike | None, upstream: Tensor) -> Pulls:
+def _pulls(sums: _Sums, mass: Tensor, classes: int, curve: Curve, spike: Spike | None, upstream: Tensor) -> _Pulls:
     own = _at(mass, sums.top).expand(upstream.shape)
     pull, extra = own, torch.zeros_like(upstream)
     if spike is not None:
@@ -103,12 +183,12 @@ def pulls(sums: Sums, mass: Tensor, classes: int, curve: Curve, spike: Spike | N
         pull = pull + torch.where(on_top, spike.mass, 0.0)
         extra = torch.where(on_top, 0.0, spike.mass * curve.pull(gap) / (1 - p))
     pull = pull * curve.pull(-sums.rest.log())
-    return Pulls(1 / (1 + sums.rest), own, _others(mass, own, classes), pull, extra, upstream)
+    return _Pulls(1 / (1 + sums.rest), _others(mass, own, classes), pull, extra, upstream)
 
 
-def gradient_(logits: Tensor, mass: Tensor, curve: Curve, spike: Spike | None, sums: Sums, row: Pulls,
+def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, spike: Spike | None, sums: _Sums, row: _Pulls,
               out: Tensor) -> None:
-    """The gradient of :func:`values`, each row times its ``upstream``, into ``out``.
+    """The gradient of :func:`_values`, each row times its ``upstream``, into ``out``.
 
     Of class k it is p_k times the sum of all masses times pull / (1 - p), minus its own mass times pull / (1 - p). The
     top class leaves its own out of the sum and takes its pull off instead: the difference would lose digits.
@@ -133,7 +213,7 @@ def gradient_(logits: Tensor, mass: Tensor, curve: Curve, spike: Spike | None, s
         out.copy_(weights)
 
 
-def _label_gap(sums: Sums, spike: Spike) -> tuple[Tensor, Tensor, Tensor]:
+def _label_gap(sums: _Sums, spike: Spike) -> tuple[Tensor, Tensor, Tensor]:
     """The label's gap, its p where it is not the top class, and whether it is."""
     log_p = sums.label - sums.rest.log1p()
     p, on_top = log_p.exp(), spike.label == sums.top

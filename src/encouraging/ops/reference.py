@@ -12,10 +12,9 @@ from torch import Tensor
 from .. import curves
 from ..curves import Curve
 from ..links import gap_and_rivals
+from . import masses
 from .masses import Spike
 from .rows import (
-    closed_form_applies,
-    closed_rows_with_gradient,
     compute_dtype,
     in_blocks,
     known_label_rows,
@@ -24,7 +23,6 @@ from .rows import (
     mass_gradient,
     mass_rows,
     mass_values,
-    smooth_rows,
     split_ignored,
 )
 
@@ -41,7 +39,7 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
     ignored it is NaN, as torch's, and its gradient 0.
     """
     label, ignored = split_ignored(logits, target, ignore_index)
-    if label_smoothing and closed_form_applies(curve) and not (weight is not None and weight.requires_grad):
+    if label_smoothing and masses.applies(curve) and not (weight is not None and weight.requires_grad):
         return _closed_smooth_loss(logits, label, ignored, curve, weight, label_smoothing, reduction)
     if label_smoothing:  # two gradients are added up: in full precision, to be rounded once
         logits = logits.to(compute_dtype(logits.dtype))
@@ -66,8 +64,8 @@ def _closed_smooth_loss(logits: Tensor, label: Tensor, ignored: Tensor | None, c
     """:func:`hard_loss` with smoothing, label and all classes in one sum."""
     of_label, mass = _hard_mass(logits, label, weight, compute_dtype(logits.dtype))
     of_label = leave_out(of_label, ignored)
-    rows = smooth_rows(logits, label, (1 - label_smoothing) * of_label, ignored,
-                       mass * (label_smoothing / logits.shape[1]), curve)
+    rows = masses.closed_rows(logits, mass * (label_smoothing / logits.shape[1]), curve,
+                              Spike(label, (1 - label_smoothing) * of_label), ignored)
     return _reduce(rows, None if weight is None else of_label[:, 0], ignored, reduction)
 
 
@@ -84,7 +82,9 @@ def _reduce(rows: Tensor, weights: Tensor | None, ignored: Tensor | None, reduct
 def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
               label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
     r"""The loss of class probabilities ``target`` (N, C): ``sum_k q_k w_k phi(p_k)``, the mean over the rows."""
-    rows = mass_rows(logits, soft_mass(target, weight, label_smoothing, compute_dtype(logits.dtype)), curve)
+    mass = soft_mass(target, weight, label_smoothing, compute_dtype(logits.dtype))
+    closed = masses.applies(curve) and not mass.requires_grad
+    rows = masses.closed_rows(logits, mass, curve) if closed else mass_rows(logits, mass, curve)
     if reduction == "none":
         return rows
     return rows.sum() if reduction == "sum" else rows.sum() / rows.shape[0]
@@ -104,7 +104,7 @@ def rows_with_gradient(logits: Tensor, target: Tensor, curve: Curve, *, soft: bo
         mass = mass * (label_smoothing / logits.shape[1]) if label_smoothing else mass.new_zeros(logits.shape[1])
         logits = leave_out(logits, ignored)  # whatever they hold (NaN among it)
     if curve.early is not None:
-        losses, gradient = closed_rows_with_gradient(logits, mass, spike, curve)
+        losses, gradient = masses.closed_rows_with_gradient(logits, mass, curve, spike)
     else:
         if spike is not None:
             mass = mass.expand(logits.shape).scatter_add(-1, *spike)
@@ -149,7 +149,7 @@ def match_norm_factor(logits: Tensor, target: Tensor, curve: Curve, *, weight: T
     for z, part in in_blocks(logits, target):
         z = z.to(dtype)
         soft = part.is_floating_point()
-        if (soft or label_smoothing) and closed_form_applies(curve):
+        if (soft or label_smoothing) and masses.applies(curve):
             lengths.append(torch.cat([_length(rows_with_gradient(
                 z, part, one, soft=soft, weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing,
             )[1]) for one in both], -1))

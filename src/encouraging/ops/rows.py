@@ -7,6 +7,8 @@ Two operations carry the package. :func:`label_rows` is ``phi(p_y)`` for a label
   differentiable operations whenever somebody may differentiate it again, so every transform of ``torch.func``, double
   backward and ``torch.compile(fullgraph=True)`` are right;
 * otherwise walks over blocks of rows that stay in the cache and writes nothing of the logits' size but the gradient.
+
+``masses.py`` has a faster form of the second for some curves.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from ..curves import Curve
 from ..errors import TargetError
 from ..links import class_gaps, gap_and_rivals, label_gap, rival_weights, without
 from ..targets import host_can_look
-from . import masses
 
 _BLOCK_BYTES = {"cpu": 1 << 20}  # a block and its scratch copy stay in the second-level cache
 _BLOCK_BYTES_ELSEWHERE = 1 << 29  # scratch stays small beside the logits, and launches are few
@@ -44,7 +45,7 @@ def known_label_rows(logits: Tensor, label: Tensor, ignored: Tensor | None, curv
         z = leave_out(logits, ignored).to(compute_dtype(logits.dtype))
         return leave_out(curve.value(gap_and_rivals(z, label)[0]), ignored)[:, 0]
     op = _LabelRows if torch.compiler.is_compiling() else _LabelRowsForward
-    return _apply(op, logits, label, ignored, curve)[0]  # type: ignore[no-any-return]
+    return apply(op, logits, label, ignored, curve)[0]  # type: ignore[no-any-return]
 
 
 def mass_rows(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
@@ -52,22 +53,8 @@ def mass_rows(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     if function_is_blind():
         dtype = compute_dtype(logits.dtype)
         return mass_values(logits.to(dtype), mass.to(dtype), curve)
-    if closed_form_applies(curve) and not mass.requires_grad:
-        return _apply(_ClosedRows, logits, mass, None, None, None, curve)  # type: ignore[no-any-return]
     op = _MassRows if torch.compiler.is_compiling() else _MassRowsForward
-    return _apply(op, logits, mass, curve)  # type: ignore[no-any-return]
-
-
-def smooth_rows(logits: Tensor, label: Tensor, label_mass: Tensor, ignored: Tensor | None, mass: Tensor,
-                curve: Curve) -> Tensor:
-    """:func:`mass_rows` of a mass that is the same in every row, (C) or one number for all classes, but for a label
-    (N, 1) with ``label_mass`` (N, 1) on top. Where :func:`closed_form_applies`."""
-    return _apply(_ClosedRows, logits, mass, label, label_mass, ignored, curve)  # type: ignore[no-any-return]
-
-
-def closed_form_applies(curve: Curve) -> bool:
-    """Whether sums over the classes have a closed form, and nobody asks for more than a gradient."""
-    return curve.early is not None and is_plain() and forward_ad._current_level < 0
+    return apply(op, logits, mass, curve)  # type: ignore[no-any-return]
 
 
 def function_is_blind() -> bool:
@@ -84,14 +71,15 @@ def function_is_blind() -> bool:
     return sum(level.key() == torch._C._functorch.TransformType.Jvp for level in levels) > 1
 
 
-def _apply(op: type[torch.autograd.Function], *arguments: Any) -> Any:
+def apply(op: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """``op.apply(*arguments)``."""
     if is_plain():
         # Function.apply binds its arguments to forward's signature at every call: a tenth of a small batch's time.
         return super(torch.autograd.Function, op).apply(*arguments)  # type: ignore[misc]
     return op.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
-def _differentiable(upstream: Tensor) -> bool:
+def is_differentiated(upstream: Tensor) -> bool:
     """Whether a backward pass must itself be traced, differentiated or batched (``is_grads_batched``)."""
     return (torch.is_grad_enabled() or not is_plain() or forward_ad._current_level >= 0
             or torch._C._functorch.is_legacy_batchedtensor(upstream))
@@ -199,7 +187,7 @@ class _LabelRows(torch.autograd.Function):
         if upstream is None:
             return None, None, None, None
         logits, label, ignored, gap, top, total = ctx.saved_tensors
-        if _differentiable(upstream):
+        if is_differentiated(upstream):
             # Whatever an ignored row holds (NaN among it) must not reach a second derivative.
             gap, rivals = gap_and_rivals(leave_out(logits, ignored).to(compute_dtype(logits.dtype)), label)
             pull = ctx.curve.pull(gap) * upstream[:, None]
@@ -276,7 +264,7 @@ class _MassRows(torch.autograd.Function):
         by_mass = None
         if ctx.needs_input_grad[1]:
             by_mass = (upstream[:, None] * ctx.curve.value(class_gaps(logits.to(dtype))[0])).to(mass.dtype)
-        if _differentiable(upstream):
+        if is_differentiated(upstream):
             gradient = upstream[:, None] * mass_gradient(logits.to(dtype), mass.to(dtype), ctx.curve)
             return gradient.to(logits.dtype), by_mass, None
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
@@ -303,71 +291,6 @@ class _MassRowsForward(_MassRows):
         if mass_tangent is not None:
             parts.append((ctx.curve.value(class_gaps(z)[0]) * mass_tangent).sum(-1))
         return sum(parts[1:], parts[0]).to(dtype) if parts else None
-
-
-def closed_rows_with_gradient(logits: Tensor, mass: Tensor, spike: masses.Spike | None,
-                              curve: Curve) -> tuple[Tensor, Tensor]:
-    """:class:`_ClosedRows` and its gradient, below autograd."""
-    sums = _closed_sums(logits, mass, spike, curve)
-    rows = masses.values(sums, mass, logits.shape[1], curve, spike)
-    return rows[:, 0], _closed_gradient(logits, mass, spike, sums, curve, torch.ones_like(rows))
-
-
-def _closed_sums(logits: Tensor, mass: Tensor, spike: masses.Spike | None, curve: Curve) -> masses.Sums:
-    sums = masses.no_sums(logits.shape[0], mass)
-    for z, u, part, found in _closed_blocks(logits, mass, spike, sums):
-        masses.scan_(z, u, curve, None if part is None else part.label, found)
-    return sums
-
-
-def _closed_gradient(logits: Tensor, mass: Tensor, spike: masses.Spike | None, sums: masses.Sums, curve: Curve,
-                     upstream: Tensor) -> Tensor:
-    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
-    pulls = masses.pulls(sums, mass, logits.shape[1], curve, spike, upstream)
-    for z, u, part, found, row, out in _closed_blocks(logits, mass, spike, sums, pulls, gradient):
-        masses.gradient_(z, u, curve, part, found, row, out)
-    return gradient
-
-
-class _ClosedRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, mass: Tensor, label: Tensor | None, label_mass: Tensor | None,
-                ignored: Tensor | None, curve: Curve) -> Tensor:
-        mass = mass.to(compute_dtype(logits.dtype))
-        spike = None if label is None or label_mass is None else masses.Spike(label, label_mass)
-        sums = _closed_sums(logits, mass, spike, curve)
-        ctx.curve = curve
-        ctx.save_for_backward(logits, mass, label, label_mass, ignored, *sums)
-        return leave_out(masses.values(sums, mass, logits.shape[1], curve, spike), ignored)[:, 0]
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, mass, label, label_mass, ignored, *sums = ctx.saved_tensors
-        dtype = upstream.dtype
-        if _differentiable(upstream):
-            z = leave_out(logits, ignored).to(dtype)
-            u = mass.expand(z.shape)
-            if label is not None:
-                u = u.scatter_add(-1, label, label_mass)
-            gradient = leave_out(upstream[:, None] * mass_gradient(z, u, ctx.curve), ignored)
-            return gradient.to(logits.dtype), None, None, None, None, None
-        spike = None if label is None else masses.Spike(label, label_mass)
-        gradient = _closed_gradient(logits, mass, spike, masses.Sums(*sums), ctx.curve, upstream[:, None])
-        if ignored is not None:
-            gradient.masked_fill_(ignored, 0.0)
-        return gradient, None, None, None, None, None
-
-
-def _closed_blocks(logits: Tensor, mass: Tensor, spike: masses.Spike | None, *others: Any) -> Iterator[tuple[Any, ...]]:
-    """Blocks of rows, each with its part of everything that has rows: logits, mass, spike, and the named tuples and
-    tensors of ``others``."""
-    groups = [(mass,) if mass.ndim == 2 else (), spike or (), *(o if isinstance(o, tuple) else (o,) for o in others)]
-    for z, *parts in in_blocks(logits, *(tensor for group in groups for tensor in group)):
-        given = iter(parts)
-        u, label, *rest = ([next(given) for _ in group] for group in groups)
-        more = (type(o)(*part) if isinstance(o, tuple) else part[0] for o, part in zip(others, rest, strict=True))
-        yield (z.to(mass.dtype).contiguous(), u[0].contiguous() if u else mass,
-               masses.Spike(*label) if label else None, *more)
 
 
 def _fold(tensor: Tensor, dim: int | None, size: int) -> Tensor:
