@@ -1,0 +1,204 @@
+"""Label smoothing by the kernels, in Triton's interpreter: mistakes, ties, crowds, many classes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+
+from encouraging import curves
+from encouraging.curves import Curve
+from encouraging.ops import reference
+from encouraging.ops.triton import Plan, hard_loss, use_plan
+from kernel_cases import (
+    CLASSES,
+    CURVES,
+    MARKS,
+    READ_ALL,
+    SIXTEEN,
+    STREAMED,
+    TAILS,
+    ULP,
+    draw,
+    ours,
+    row_error,
+    truth,
+    with_mistakes,
+)
+
+pytestmark = MARKS
+
+
+@pytest.mark.parametrize("plan", [SIXTEEN, READ_ALL, STREAMED], ids=["whole", "whole, all read", "streamed"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("curve", TAILS, ids=repr)
+def test_smoothing_weights_and_ignored_rows(curve: Curve, weighted: bool, plan: Plan) -> None:
+    z, y = draw(5 if plan is STREAMED else 16, seed=2)
+    z = with_mistakes(z, y)
+    y[1] = -1
+    z[1, 3] = math.nan  # must not matter
+    weight = torch.rand(CLASSES) + 0.5 if weighted else None
+    arguments = {"weight": weight, "label_smoothing": 0.1, "ignore_index": -1}
+    clean = z.clone()
+    clean[1] = 0.0
+    with use_plan(plan):
+        loss, gradient = ours(z, y, curve, **arguments)
+    expected, slope = truth(clean, y, curve, **arguments)
+    assert loss.item() == pytest.approx(expected.item(), rel=8 * ULP, abs=8 * ULP)
+    assert (gradient[1] == 0).all()
+    assert row_error(gradient, slope).max() <= 24 * ULP
+    with use_plan(plan):
+        _, gradient = ours(z, y, curve, torch.ones(len(y)), **arguments, reduction="none")
+    assert (gradient[1] == 0).all()
+    assert not gradient.isnan().any()
+
+
+@pytest.mark.parametrize("curve", [c for c in CURVES if c not in TAILS], ids=repr)
+def test_smoothing_of_the_other_curves_with_any_upstream_gradient(curve: Curve) -> None:
+    z, y = draw(16, seed=3)
+    z = with_mistakes(z, y)
+    y[5] = -100
+    upstream = torch.randn(16)
+    with use_plan(SIXTEEN):
+        loss, gradient = ours(z, y, curve, upstream, reduction="none", label_smoothing=0.2)
+    expected, slope = truth(z, y, curve, upstream, reduction="none", label_smoothing=0.2)
+    size = 40.0  # the largest gap of any class
+    assert ((loss.double() - expected).abs() <= 4 * ULP * size).all()
+    assert loss[5] == 0
+    # Some gradients are small differences of large terms: the plain code in float32 is the measure there.
+    leaf = z.clone().requires_grad_()
+    reference.hard_loss(leaf, y, curve, reduction="none", label_smoothing=0.2).backward(upstream)
+    assert (row_error(gradient, slope) <= (4 * row_error(leaf.grad, slope)).clamp(min=48 * ULP)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("curve", TAILS[:2], ids=repr)
+def test_smoothing_over_many_classes_takes_a_shortcut_that_is_exact(curve: Curve, dtype: torch.dtype) -> None:
+    z, y = draw(3, 16385, dtype=dtype, seed=4, lowest=0.01, highest=0.9)
+    z[1, 7] = z[1].max() + 8  # a confident mistake
+    z[2, 11] = z[2].float().logsumexp(0) - 0.5  # a rival with much of the mass, but not half of it
+    with use_plan(Plan(rows=1, block=4096, warps=8, streamed=True, per_processor=1)):
+        loss, gradient = ours(z, y, curve, label_smoothing=0.1, reduction="sum")
+    expected, slope = truth(z, y, curve, label_smoothing=0.1, reduction="sum")
+    assert loss.item() == pytest.approx(expected.item(), rel=16 * ULP)
+    assert row_error(gradient, slope).max() <= (64 * ULP if dtype == torch.float32 else 1.01 * 2.0**-7)
+
+
+@pytest.mark.parametrize("inplace", [False, True], ids=["apart", "in place"])
+@pytest.mark.parametrize("classes", [40, 1000, 2050])
+@pytest.mark.parametrize("curve", [curves.cross_entropy(), curves.conservative(0.75), curves.normal()], ids=repr)
+def test_smoothing_by_powers_leaves_crowded_rows_to_exact_sums(curve: Curve, classes: int, inplace: bool) -> None:
+    """A row with a program of its own sums powers of p; rivals with much of the mass, and mistakes, are read again."""
+    z, y = draw(8, classes, seed=11, lowest=0.01, highest=0.999)
+    z[1, 7] = z[1].max() + 8  # a confident mistake
+    z[2, 11] = z[2].logsumexp(0) - 0.5  # a rival with much of the mass, but not half of it
+    z[3, [3, 5, 9]] = z[3].max() + 2  # three that share it
+    y[4] = -100
+    z[4, 2] = math.nan
+    z[5] = 0.0  # all alike
+    upstream = torch.tensor(3.0)
+    clean = z.clone()
+    clean[4] = 0.0
+    expected, slope = truth(clean, y, curve, upstream, label_smoothing=0.1, reduction="mean")
+    block = 1 << (classes - 1).bit_length()
+    with use_plan(Plan(rows=1, block=block, warps=4)):
+        leaf = z.clone().requires_grad_()
+        loss = hard_loss(leaf * 1.0, y, curve, label_smoothing=0.1, inplace=inplace)
+        loss.backward(upstream)
+    assert loss.item() == pytest.approx(expected.item(), rel=8 * ULP)
+    assert (leaf.grad[4] == 0).all()
+    # Where p is near 1 - smoothing the gradient is a small difference: the plain code in float32 is the measure there.
+    plain = clean.requires_grad_()
+    reference.hard_loss(plain, y, curve, label_smoothing=0.1).backward(upstream)
+    error, usual = (row_error(found, slope)[y >= 0] for found in (leaf.grad, plain.grad))
+    assert (error <= (4 * usual).clamp(min=48 * ULP)).all()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("classes", [2, 3, 10, 16, 17, 100, 101, 512, 1000])
+def test_every_cut_is_right_in_every_row(classes: int, smoothing: float) -> None:
+    """The cuts that are in use, with mistakes at any certainty, and several classes on top."""
+    rows = 41 if classes < 64 else 13
+    z, y = draw(rows, classes, seed=21)
+    z = with_mistakes(z, y)
+    rivals = z.scatter(1, y[:, None], -math.inf)
+    z[1::4] = torch.where(rivals == rivals.kthvalue(max(1, classes - 1), 1, keepdim=True)[0], rivals.amax(1)[:, None],
+                          z)[1::4]
+    y[9] = -100
+    weight = torch.rand(classes) + 0.5
+    for curve in (curves.conservative(0.75), curves.focal(2.0), curves.cross_entropy()):
+        for w in (None, weight):
+            arguments = {"weight": w, "label_smoothing": smoothing}
+            upstream = torch.randn(rows)
+            loss, later = ours(z, y, curve, upstream, reduction="none", **arguments)
+            _, ahead = ours(z, y, curve, reduction="sum", **arguments)
+            expected, slope = truth(z, y, curve, upstream, reduction="none", **arguments)
+            _, slope_of_sum = truth(z, y, curve, reduction="sum", **arguments)
+            plain = z.clone().requires_grad_()
+            reference.hard_loss(plain, y, curve, reduction="none", **arguments).backward(upstream)
+            usual = (4 * row_error(plain.grad, slope)).clamp(min=48 * ULP)
+            assert ((loss.double() - expected).abs() <= 4 * ULP * 40).all()
+            assert (row_error(later, slope) <= usual).all()
+            assert (row_error(ahead, slope_of_sum) <= usual).all()
+
+
+@pytest.mark.parametrize("curve", [curves.normal(eps=0), curves.aggressive(0.5, eps=0)], ids=repr)
+def test_a_pull_without_end_is_right_beyond_the_smallest_number(curve: Curve) -> None:
+    """A mistake by 200: 1 - p is 0 in float32, and the second class still has its share of the pull."""
+    z = torch.tensor([[0.0, 200.0, -30.0, 20.0], [0.0, 120.0, 119.0, -3.0]])
+    y = torch.tensor([0, 0])
+    loss, gradient = ours(z, y, curve, label_smoothing=0.1, reduction="sum")
+    expected, slope = truth(z, y, curve, label_smoothing=0.1, reduction="sum")
+    assert loss.item() == pytest.approx(expected.item(), rel=4 * ULP)
+    assert row_error(gradient, slope).max() <= 16 * ULP
+
+
+@pytest.mark.parametrize("classes", [3, 40, 1000])
+@pytest.mark.parametrize("curve", TAILS, ids=repr)
+def test_what_all_logits_have_in_common_costs_no_digits(curve: Curve, classes: int) -> None:
+    z, y = draw(5, classes, seed=31)
+    z = (z * 64).round() / 64
+    near, _ = ours(z, y, curve, torch.ones(5), label_smoothing=0.1, reduction="none")
+    far, _ = ours(z + 8192, y, curve, torch.ones(5), label_smoothing=0.1, reduction="none")
+    torch.testing.assert_close(far, near, rtol=4 * ULP, atol=8 * ULP)
+
+
+def test_what_all_logits_have_in_common_costs_no_digits_in_two_passes() -> None:
+    z, y = draw(2, 16385, seed=32)
+    z = (z * 64).round() / 64
+    near, far = (ours(shifted, y, curves.conservative(0.75), label_smoothing=0.1)[0] for shifted in (z, z + 8192))
+    assert far.item() == pytest.approx(near.item(), rel=8 * ULP)
+
+
+@pytest.mark.parametrize("plan", [SIXTEEN, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize("curve", TAILS, ids=repr)
+def test_a_class_of_no_weight_adds_nothing_also_at_minus_infinity(curve: Curve, plan: Plan) -> None:
+    z = torch.tensor([[1.0, -math.inf, 0.0, 2.0]])
+    y, weight = torch.tensor([0]), torch.tensor([1.0, 0.0, 1.0, 0.5])
+    with use_plan(plan):
+        loss, gradient = ours(z, y, curve, label_smoothing=0.1, weight=weight)
+    expected, slope = truth(z, y, curve, label_smoothing=0.1, weight=weight)
+    assert loss.item() == pytest.approx(expected.item(), rel=4 * ULP)
+    assert row_error(gradient, slope).max() <= 8 * ULP
+
+
+def test_a_rival_too_small_for_a_number_has_its_gradient_later_too() -> None:
+    z, y = torch.tensor([[150.0, 0.0, -1.0]]), torch.tensor([0])
+    for reduction in ("sum", "none"):
+        upstream = torch.ones(1) if reduction == "none" else None
+        _, gradient = ours(z, y, curves.power(0.01, 10.0), upstream, label_smoothing=0.1, reduction=reduction)
+        _, slope = truth(z, y, curves.power(0.01, 10.0), upstream, label_smoothing=0.1, reduction=reduction)
+        assert row_error(gradient, slope).max() <= 8 * ULP
+
+
+def test_nearly_all_of_a_label_may_be_smoothed_away() -> None:
+    z, y = torch.zeros(3, 2), torch.tensor([0, 1, 1])
+    _, gradient = ours(z, y, curves.cross_entropy(), label_smoothing=0.9999)
+    _, slope = truth(z, y, curves.cross_entropy(), label_smoothing=0.9999)
+    leaf = z.clone().requires_grad_()
+    F.cross_entropy(leaf, y, label_smoothing=0.9999).backward()
+    assert row_error(gradient, slope).max() <= 1.5 * row_error(leaf.grad, slope).max()
