@@ -148,6 +148,11 @@ def test_an_archive_is_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_fetch", lambda *_: tmp_path / "toy.tar.gz")
     module.download("toy", tmp_path / "out")
     assert data.load("toy", "test", tmp_path / "out")[1].tolist() == [0]
+    with tarfile.open(tmp_path / "toy.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "in/toy-bin/a.bin", "elsewhere/a.bin")
+    with pytest.raises(DataError, match=r"holds no toy-bin/a\.bin"):
+        module.download("toy", tmp_path / "again")
+    assert not (tmp_path / "again/elsewhere").exists()
 
 
 @pytest.mark.parametrize(("name", "split", "count", "mean"), [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -39,5 +40,14 @@ def _fetch(known: Dataset, name: str, md5: str | None, folder: Path) -> Path:
 def _unpack(known: Dataset, folder: Path) -> None:
     assert known.archive is not None
     path = _fetch(known, known.archive.name, known.archive.md5, folder)
+    # The dataset's own files and nothing else, so that no name in the archive can lead out of the folder.
     with tarfile.open(path) as archive:
-        archive.extractall(folder, filter="data")
+        members = {member.name.removeprefix("./"): member for member in archive if member.isfile()}
+        for file in dict.fromkeys(known.train + known.test):
+            source = archive.extractfile(members[file.path]) if file.path in members else None
+            if source is None:
+                raise DataError(f"{path} holds no {file.path}: not the archive of {known.name} that was expected.")
+            target = folder / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with source, target.open("wb") as copy:
+                shutil.copyfileobj(source, copy)
