@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from encouraging.engine.records import Record
 from encouraging.metrics import Reader, summary
 from encouraging.recipes import read_recipe
-from encouraging.report.records import Record
 
 ENVIRONMENT = {"python": "3.11.7", "torch": "2.13.0", "encouraging": "0.1.0", "device": "a card", "threads": 1}
 

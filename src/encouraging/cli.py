@@ -145,7 +145,7 @@ def collect(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the records go.")] = Path("results"),
 ) -> None:
     """Write one small record a finished run: numbers, settings, cost and machine, without tensors."""
-    from .report.records import collect as write_records
+    from .engine.records import collect as write_records
 
     try:
         written = write_records(runs, out)
@@ -205,8 +205,8 @@ def report(
     ] = None,
 ) -> None:
     """Write one HTML page about these runs: verdicts, tables with intervals, figures, and how to make them again."""
+    from .engine.records import read_records
     from .report.page import write_report
-    from .report.records import read_records
 
     try:
         written = write_report(read_records(*runs), out, figures=figures)

@@ -1,5 +1,20 @@
 """What can go wrong, by name. Every message says what came, what was expected and what to do."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(word: object, words: Iterable[str]) -> str:
+    """The end of an error about an unknown word: the nearest right one, or nothing where none is near.
+
+    >>> did_you_mean("gama", ["gamma", "halt"])
+    " Did you mean 'gamma'?"
+    """
+    near = difflib.get_close_matches(str(word), list(words), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
 
 class CurveError(ValueError):
     """A curve's parameter, or its name, is not one that exists."""

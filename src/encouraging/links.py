@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .curves.curve import nll
+from .curves._curve import nll
 
 
 def without(logits: Tensor, label: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import curves
 from .curves import Curve
-from .curves.curve import nll
+from .curves._curve import nll
 from .errors import ArgumentError, DtypeError
 from .links import class_gaps, sigmoid_gap
 from .ops import dispatch, reference

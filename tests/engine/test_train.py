@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from encouraging.engine import RunDir, Train, execute, load_weights
-from encouraging.engine.chance import seed_everything
 from encouraging.engine.graph import _map
 from encouraging.engine.meter import DeviceMeter, HostMeter
 from encouraging.engine.optim import CapturableSGD, RMSpropTF
+from encouraging.engine.random_state import seed_everything
 from encouraging.engine.schedule import learning_rate
 from encouraging.errors import RunError
 from toy_tasks import Blobs, Words, order

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from encouraging.errors import ArgumentError, ShapeError, TargetError
 from encouraging.metrics import Reader, ece, fit_temperature, read, reliability
-from encouraging.metrics.calibration import nll, temperature_bounds
+from encouraging.metrics._calibration import nll, temperature_bounds
 from strategies import SEEDS, generator, rows_with_gaps
 
 

@@ -25,7 +25,8 @@ from torch import Tensor
 from encouraging import curves
 from encouraging.curves import focal
 from encouraging.errors import ArgumentError, ShapeError
-from encouraging.metrics import Reader, diagnosis, ece, fit_temperature, margin, read, summary
+from encouraging.metrics import Reader, ece, fit_temperature, margin, read, summary
+from encouraging.metrics import _diagnosis as diagnosis
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from encouraging import curve_loss
 from encouraging.curves import Curve, cross_entropy, normal
 from encouraging.errors import DtypeError, ShapeError, TargetError
+from encouraging.metrics import _readings as readings
 from encouraging.metrics import (
     class_accuracy,
     conditional_energy,
@@ -24,12 +25,11 @@ from encouraging.metrics import (
     minimum_energy,
     read,
     read_unlabelled,
-    readings,
     rival_energy,
     shot_accuracy,
     teaching,
 )
-from encouraging.metrics.energy import energies
+from encouraging.metrics._energy import energies
 from strategies import CURVES, SEEDS, generator, rows_with_gaps
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encouraging.metrics import LEVELS, mean_spread, shares, spread
-from encouraging.metrics.spread import median
+from encouraging.metrics._spread import median
 from strategies import SEEDS, generator
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from encouraging import curves
-from encouraging.curves.curve import logit
+from encouraging.curves._curve import logit
 from encouraging.report.explorer import GROUPS, SLIDERS, explorer
 
 CASES = [

@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 import synthetic_runs as synthetic
 from encouraging import cli
+from encouraging.engine.records import collect, read_records
 from encouraging.recipes import read_recipe
 from encouraging.report import launch, page
 from encouraging.report.arms import between, mean_of, show, signed
 from encouraging.report.claims import claim_rows, finals_of
 from encouraging.report.drawing import VARIABLES
 from encouraging.report.page import build_report, diagnosis_page, write_report
-from encouraging.report.records import collect, read_records
 
 EVIL = "<script>alert(1)</script>"
 WHOLE = {"outside": ("svhn",), "attacks": True, "shots": True}

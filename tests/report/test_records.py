@@ -9,10 +9,10 @@ import re
 import pytest
 from rich.console import Console
 
+from encouraging.engine.records import collect, read_records
 from encouraging.errors import RunError
 from encouraging.recipes import read_recipe
 from encouraging.report.claims import arm_rows, claim_rows, finals_of, number
-from encouraging.report.records import collect, read_records
 from encouraging.report.results import results_page
 from encouraging.report.table import print_table
 

@@ -1,10 +1,10 @@
 """Datasets as their publishers ship them: one reader a format, checksums, and where a dataset lives."""
 
+from ._load import absent, load
 from .cifar import read_cifar
 from .digits import read_digits
 from .fetch import download
 from .idx import read_idx
-from .load import absent, load
 from .registry import DATASETS, VARIABLE, Dataset, data_dir, dataset, missing
 
 __all__ = ["DATASETS", "VARIABLE", "Dataset", "absent", "data_dir", "dataset", "download", "load", "missing",

@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
-from . import chance
+from . import random_state as chance
 from .checkpoint import load_checkpoint, save_checkpoint
 from .distributed import World
 from .environment import environment, peak_memory_mib
-from .record import RunDir
+from .run_dir import RunDir
 from .settings import Train
 from .signals import Interrupted, Stopper
 from .stages import train_in_stages
 from .task import Task
-from .track import Tracker
+from .tracker import Tracker
 from .train import Hooks, Trainer
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import DivergenceError, RunError
-from . import chance
+from . import random_state as chance
 from .checkpoint import Checkpoint
 from .distributed import World
 from .ema import Average

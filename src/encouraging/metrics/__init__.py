@@ -1,15 +1,15 @@
 """What a classifier knows: margins, energies, calibration, strangers, rare classes, and who teaches it."""
 
-from .accuracy import accuracy, excess_risk
-from .calibration import Reliability, ece, fit_temperature, reliability
-from .diagnosis import Reader, summary
-from .energy import conditional_energy, energy_profile, free_energy, minimum_energy, rival_energy, scores
-from .margin import margin
-from .ood import Detection, detection
-from .readings import Readings, Unlabelled, read, read_unlabelled
-from .shots import class_accuracy, shot_accuracy
-from .spread import LEVELS, mean_spread, shares, spread
-from .teaching import gradient_mass, mean_pulls, teaching
+from ._accuracy import accuracy, excess_risk
+from ._calibration import Reliability, ece, fit_temperature, reliability
+from ._diagnosis import Reader, summary
+from ._energy import conditional_energy, energy_profile, free_energy, minimum_energy, rival_energy, scores
+from ._margin import margin
+from ._ood import Detection, detection
+from ._readings import Readings, Unlabelled, read, read_unlabelled
+from ._shots import class_accuracy, shot_accuracy
+from ._spread import LEVELS, mean_spread, shares, spread
+from ._teaching import gradient_mass, mean_pulls, teaching
 
 __all__ = [
     "LEVELS",

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..curves import Curve
-from ..curves.bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power
-from ..curves.focal import Focal, HaltedFocal
-from ..curves.square import Square
+from ..curves._bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power
+from ..curves._focal import Focal, HaltedFocal
+from ..curves._square import Square
 from ..errors import ArgumentError
 
 _HAS_TRITON = importlib.util.find_spec("triton") is not None  # looks, and imports nothing

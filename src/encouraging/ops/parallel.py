@@ -25,7 +25,7 @@ from torch.autograd import forward_ad
 from torch.nn.functional import pad
 
 from ..curves import Curve
-from ..curves.curve import nll
+from ..curves._curve import nll
 from ..errors import ArgumentError, DerivativeError, DtypeError, ShapeError, TargetError
 from ..targets import as_rows, check_reduction, host_can_look, result_dtype
 from .rows import compute_dtype

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from ..engine.record import difference
+from ..engine.records import Record
+from ..engine.run_dir import difference
 from ..errors import RecipeError
 from ..recipes import Recipe, read_recipe
 from .arms import Group, listed, plural, show
-from .records import Record
 from .sections import Cell, Table
 
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from ..engine.records import Record
 from ..metrics import summary
 from ..recipes import Recipe
 from .claims import number
 from .drawing import COLOURS, Key
 from .figures import Dash
-from .records import Record
 
 DASHES: tuple[str | Dash, ...] = ("-", "--", "-.", ":")
 

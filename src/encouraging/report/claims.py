@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..engine.records import Record
 from ..recipes import Claim, Recipe
-from .records import Record
 from .stats import Comparison, describe, judge
 
 Finals = dict[str, dict[int, dict[str, Any]]]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve, aggressive, conservative, cross_entropy, focal, halted_focal, normal
-from ..curves.curve import logit
+from ..curves._curve import logit
 from ..errors import ArgumentError
 
 if TYPE_CHECKING:

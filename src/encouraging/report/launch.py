@@ -13,13 +13,13 @@ from ..data import absent, data_dir, download, missing
 from ..engine import RunDir, sweep
 from ..engine.distributed import join, leave
 from ..engine.environment import choose_device
+from ..engine.records import Record, read_records
 from ..errors import DataError, RecipeError
 from ..recipes import Recipe, read_recipe
 from ..recipes.grid import Job, cores, jobs_of, work
 from .arms import plural
 from .claims import finals_of
 from .display import Display
-from .records import Record, read_records
 from .table import print_table
 
 

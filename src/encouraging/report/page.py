@@ -14,13 +14,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import __version__
 from ..engine.files import write_whole
+from ..engine.records import Record
 from ..errors import RunError
 from ..recipes import Recipe, names, read_recipe
 from .again import commands, loss_words, machines, setting
 from .arms import Arm, Group, groups_of, listed, metric, plural, show, single, weakest
 from .drawing import Picture
 from .explorer import explorer
-from .records import Record
 from .sections import Cell, Section, Table, arms_section, beside_paper, knowledge_sections, training_section
 from .verdicts import NOT_MEASURED, VERDICTS, Claims, claims_of, tally
 

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..engine.record import difference
+from ..engine.records import Record, read_records
+from ..engine.run_dir import difference
 from ..errors import RunError
 from ..recipes import Recipe, names, read_recipe
 from .claims import arm_rows, claim_rows, finals_of, metrics_of
-from .records import Record, read_records
 from .table import digits, interval, number, signed, spread
 
 HEAD = """# Results

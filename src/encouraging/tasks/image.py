@@ -14,8 +14,8 @@ from ..curves import Curve
 from ..data import dataset, load
 from ..imbalance import effective_weights
 from ..metrics import Reader, accuracy, excess_risk, read, summary
-from ..metrics.calibration import nll
-from ..metrics.teaching import usual
+from ..metrics._calibration import nll
+from ..metrics._teaching import usual
 from ..models import Classifier, build_model
 from .draw import generator
 from .objective import Lesson

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from ...curves.bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power, _clamp_edge, _log
-from ...curves.curve import Curve, logit
-from ...curves.focal import Focal, HaltedFocal
-from ...curves.square import Square
+from ...curves._bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power, _clamp_edge, _log
+from ...curves._curve import Curve, logit
+from ...curves._focal import Focal, HaltedFocal
+from ...curves._square import Square
 from .maths import INF, LN2, LOG2E, difference, exp_of_minus, log, log1p, log1p_of_any
 
 CROSS_ENTROPY = tl.constexpr(0)

@@ -1,4 +1,4 @@
-"""A room of the package imports only rooms to its left (docs/architecture.md)."""
+"""A layer of the package imports only layers to its left (docs/architecture.md)."""
 
 from __future__ import annotations
 
@@ -12,39 +12,43 @@ import encouraging
 
 ROOT = Path(encouraging.__file__).parent
 
-# From left to right. Rooms of one group do not know each other. "" is the package's own __init__: the public names.
+# From left to right. Layers of one group do not know each other. "" is the package's own __init__: the public names.
 ORDER = [
     {"errors", "types"},
+    {"torch_state"},
     {"curves"},
     {"links", "targets"},
     {"ops"},
     {"losses", "margins"},
     {"modules"},
+    {"integrations"},
     {""},
     {"metrics"},
     {"attacks", "imbalance"},
     {"data", "models"},
-    {"engine", "tasks"},
+    {"engine"},
+    {"tasks"},
     {"recipes"},
+    {"judge"},
     {"report"},
-    {"bench"},
+    {"commands", "bench"},
     {"cli"},
     {"__main__"},
 ]
-PLACE = {room: place for place, group in enumerate(ORDER) for room in group}
+PLACE = {layer: place for place, group in enumerate(ORDER) for layer in group}
 
 
-def room_of(module: tuple[str, ...]) -> str:
+def layer_of(module: tuple[str, ...]) -> str:
     return module[0] if module else ""
 
 
 def imports(source: str, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """Line and room of every import of our own in a module of ``package``, wherever it stands in the file."""
+    """Line and layer of every import of our own in a module of ``package``, wherever it stands in the file."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             for name in node.names:
                 if name.name.split(".")[0] == "encouraging":
-                    yield node.lineno, room_of(tuple(name.name.split(".")[1:]))
+                    yield node.lineno, layer_of(tuple(name.name.split(".")[1:]))
         elif isinstance(node, ast.ImportFrom):
             named = tuple(node.module.split(".")) if node.module else ()
             if node.level:
@@ -54,16 +58,16 @@ def imports(source: str, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
             else:
                 continue
             if named:
-                yield node.lineno, room_of(named)
-            else:  # from . import x: x is a room, or else one of the public names
+                yield node.lineno, layer_of(named)
+            else:  # from . import x: x is a layer, or else one of the public names
                 yield from ((node.lineno, name.name if name.name in PLACE else "") for name in node.names)
 
 
 def violations(source: str, module: tuple[str, ...], package: tuple[str, ...]) -> list[str]:
-    here = room_of(module)
-    return [f"{'.'.join(module) or '__init__'}:{line} imports {room or 'the package itself'}"
-            for line, room in imports(source, package)
-            if room != here and not (room in PLACE and PLACE[room] < PLACE[here])]
+    here = layer_of(module)
+    return [f"{'.'.join(module) or '__init__'}:{line} imports {layer or 'the package itself'}"
+            for line, layer in imports(source, package)
+            if layer != here and not (layer in PLACE and PLACE[layer] < PLACE[here])]
 
 
 def modules() -> list[tuple[Path, tuple[str, ...], tuple[str, ...]]]:
@@ -75,11 +79,11 @@ def modules() -> list[tuple[Path, tuple[str, ...], tuple[str, ...]]]:
     return found
 
 
-def test_every_module_belongs_to_a_room() -> None:
-    assert {room_of(module) for _, module, _ in modules()} <= set(PLACE)
+def test_every_module_belongs_to_a_layer() -> None:
+    assert {layer_of(module) for _, module, _ in modules()} <= set(PLACE)
 
 
-def test_rooms_know_only_rooms_to_their_left() -> None:
+def test_layers_know_only_layers_to_their_left() -> None:
     wrong = [v for path, module, package in modules() for v in violations(path.read_text(), module, package)]
     assert not wrong, "\n".join(wrong)
 

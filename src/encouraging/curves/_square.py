@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CurveError
-from .curve import Curve
+from ._curve import Curve
 
 
 @dataclass(frozen=True, repr=False)

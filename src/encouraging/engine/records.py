@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..engine import RunDir
-from ..engine.files import read_json, write_whole
 from ..errors import RunError
+from . import RunDir
+from .files import read_json, write_whole
 
 SCHEMA = 1
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .readings import Readings
-from .spread import median, spread
+from ._readings import Readings
+from ._spread import median, spread
 
 
 def margin(logits: Tensor, target: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CurveError
-from .curve import Curve, check, logit, nll
+from ._curve import Curve, check, logit, nll
 
 _CLAMP = "the value at which 1 - p is clamped (0 for no clamp)"
 

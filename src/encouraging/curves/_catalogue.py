@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import CurveError
-from .bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power, encouraging
-from .curve import Curve
-from .focal import Focal, HaltedFocal
-from .square import Square
+from ._bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power, encouraging
+from ._curve import Curve
+from ._focal import Focal, HaltedFocal
+from ._square import Square
 
 _NAMED: dict[str, Callable[..., Curve]] = {
     curve.name: curve

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .readings import Readings
+from ._readings import Readings
 
 
 def accuracy(readings: Readings) -> float:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ShapeError
-from .readings import Readings
+from ._readings import Readings
 
 
 def shot_accuracy(readings: Readings, counts: Tensor, many: int = 100, few: int = 20) -> dict[str, float]:

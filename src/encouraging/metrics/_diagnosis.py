@@ -18,15 +18,15 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..errors import ArgumentError, ShapeError
-from .accuracy import accuracy
-from .calibration import BINS, fit_temperature, nll, reliability, temperature_bounds
-from .energy import energies, scores
-from .margin import margins
-from .ood import Positive, detection
-from .readings import Readings, Unlabelled, as_tensor, read, read_unlabelled
-from .shots import class_accuracy, shot_accuracy
-from .spread import spread
-from .teaching import mean_pulls, teaching
+from ._accuracy import accuracy
+from ._calibration import BINS, fit_temperature, nll, reliability, temperature_bounds
+from ._energy import energies, scores
+from ._margin import margins
+from ._ood import Positive, detection
+from ._readings import Readings, Unlabelled, as_tensor, read, read_unlabelled
+from ._shots import class_accuracy, shot_accuracy
+from ._spread import spread
+from ._teaching import mean_pulls, teaching
 
 SCHEMA = 1
 KEPT_LOGITS = 1 << 22  # of whole rows, for the temperature: 16 MiB

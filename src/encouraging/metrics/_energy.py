@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .readings import Readings, Unlabelled
-from .spread import spread
+from ._readings import Readings, Unlabelled
+from ._spread import spread
 
 
 def conditional_energy(logits: Tensor) -> Tensor:

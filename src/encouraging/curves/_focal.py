@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .curve import Curve, check, logit, nll
+from ._curve import Curve, check, logit, nll
 
 _GAMMA = "how strongly well-classified examples are turned down"
 
