@@ -58,12 +58,13 @@ def _obstacle(logits: Tensor, target: Tensor, curve: Curve) -> str | None:
     """Why the kernels cannot do it, cheapest questions first."""
     if logits.dtype not in _DTYPES:
         return f"the kernels take float32, bfloat16 and float16 logits, not {logits.dtype}. Convert them."
-    if target.is_floating_point():
-        return "the kernels take class indices, and the target holds probabilities."
+    if target.is_floating_point() and target.dtype not in _DTYPES:
+        return f"the kernels take float32, bfloat16 and float16 probabilities, not {target.dtype}. Convert them."
     if type(curve) not in _CURVES:
         return f"there is no kernel for {curve!r}: only the package's own curves have one."
-    if type(logits) not in _PLAIN:
-        return f"the kernels take plain tensors, not {type(logits).__name__}."
+    for tensor in (logits, target):
+        if type(tensor) not in _PLAIN:
+            return f"the kernels take plain tensors, not {type(tensor).__name__}."
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return "the kernels know neither torch.func's transforms nor forward-mode derivatives."
     return _machine_obstacle(logits.device.type)

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .maths import INF, row_start
-from .rows import gradient, read_label
+from .rows import gradient, read_label, sum_of
 
 
 # Weights of the labels that count, one sum per program of a fixed grid. The kernels that divide by the mean's
@@ -20,17 +20,15 @@ def denominator_kernel(target, weight, partial_weights, n_rows, n_classes, ignor
     tl.store(partial_weights + tl.program_id(0), tl.sum(b_sum, axis=0))
 
 
-# One program: the sum of the programs' losses, over the denominator. 0 / 0 is the NaN that torch gives for no labels.
+# One program: the sum of the programs' losses, times a number or over the denominator. 0 / 0 is the NaN that torch
+# gives for no labels.
 @triton.jit(do_not_specialize=["n_sums"])
-def total_kernel(sums, partial_weights, out, n_sums, N_PARTIAL: tl.constexpr, BLOCK: tl.constexpr):
+def total_kernel(sums, partial_weights, out, n_sums, factor, N_PARTIAL: tl.constexpr, BLOCK: tl.constexpr):
     b_total = tl.zeros([BLOCK], tl.float32)
     for start in tl.range(0, n_sums, BLOCK):
         o = start + tl.arange(0, BLOCK)
         b_total += tl.load(sums + o, mask=o < n_sums, other=0.0)
-    total = tl.sum(b_total, axis=0)
-    if N_PARTIAL:
-        total /= tl.sum(tl.load(partial_weights + tl.arange(0, N_PARTIAL)), axis=0)
-    tl.store(out, total)
+    tl.store(out, tl.sum(b_total, axis=0) * factor / sum_of(partial_weights, N_PARTIAL))
 
 
 # out = source * upstream. Where that is 1 and nothing is to be copied, all programs exit at once: a few microseconds

@@ -20,15 +20,18 @@ from ...targets import Rows
 from .. import reference
 from . import operators
 from .curves import constants
-from .launch import Problem, denominator, empty_state, gradient_later, losses, scale, total
+from .launch import Problem, denominator, empty_state, gradient_later, losses, total
+from .soft_autograd import soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES
-
-_keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+from .upstream import is_batch, times_upstream
 
 
 def rows_loss(rows: Rows, curve: Curve, **arguments: Any) -> Any:
-    """:func:`hard_loss` of rows, read as they lie where the kernels are good at that."""
+    """:func:`hard_loss` of rows, read as they lie where the kernels are good at that, or :func:`soft_loss`."""
+    if rows.soft:
+        del arguments["ignore_index"]
+        return soft_loss(rows.logits, rows.target, curve, **arguments)
     planes = rows.planes if rows.classes <= MOST_PLANES else None
     logits, target = (rows.logits, rows.target) if planes is None else planes
     return hard_loss(logits, target, curve, **arguments)
@@ -83,9 +86,12 @@ def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
                        upstream: Tensor | None = None) -> Tensor:
     """Overwrite ``logits`` by the gradient of ``sum(rows * upstream) / denominator`` and return the rows' losses.
 
-    For code that makes logits only to use them up, without autograd. ``upstream`` has one number per row.
+    For code that makes logits only to use them up, without autograd; ``target`` holds labels or probabilities.
+    ``upstream`` has one number per row.
     """
     _check_no_overlap(logits)
+    if target.is_floating_point():
+        return soft_loss_and_gradient_(logits, target, curve, weight, label_smoothing, denominator, upstream)
     problem = Problem(logits, target.reshape(-1).contiguous(), _plain(weight), constants(curve), ignore_index,
                       label_smoothing)
     partial_weights = None if denominator is None else denominator.reshape(1).float()
@@ -111,12 +117,8 @@ class _Ahead(torch.autograd.Function):
         logits, target, weight, grad = ctx.saved_tensors
         if torch.is_grad_enabled():
             result = _differentiable(logits, target, weight, upstream, *ctx.arguments)
-        elif _is_batch(upstream):
-            result = (grad.float() * upstream).to(grad.dtype)
         else:
-            # A graph that is kept needs the buffer as it is, and so does whoever was given it by an earlier pass.
-            result = torch.empty_like(grad) if _keep_graph() else grad
-            scale(grad, upstream, result)
+            result = times_upstream(grad, upstream)
         return result, None, None, None, None, None
 
 
@@ -138,7 +140,7 @@ class _Later(torch.autograd.Function):
         else:
             problem = Problem(logits, target, weight, constants(curve), ignore_index, smoothing)
             result = torch.empty_like(logits)
-            batched = _is_batch(upstream)
+            batched = is_batch(upstream)
             gradient_later(problem, state, torch.ones_like(state[0]) if batched else upstream, result)
             if batched:
                 above = upstream[:, None] if logits.ndim == 2 else upstream.unflatten(0, (-1, 1, logits.shape[2]))
@@ -211,9 +213,3 @@ def _check_no_overlap(logits: Tensor) -> None:
                                 f"{tuple(logits.shape)}: several of their elements are the same memory. Pass "
                                 "inplace=False, or logits.contiguous().")
         reach += max(0, size - 1) * stride
-
-
-def _is_batch(upstream: Tensor) -> bool:
-    """Whether the upstream gradient is a batch of them in disguise (``is_grads_batched``, ``torch.func.vmap``)."""
-    functorch = torch._C._functorch
-    return bool(functorch.is_legacy_batchedtensor(upstream) or functorch.is_batchedtensor(upstream))

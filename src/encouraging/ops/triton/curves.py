@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from ...curves import by_name
 from ...curves._bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power, _clamp_edge, _log
 from ...curves._curve import Curve, logit
 from ...curves._focal import Focal, HaltedFocal
 from ...curves._square import Square
-from .maths import INF, LN2, LOG2E, difference, exp_of_minus, log, log1p, log1p_of_any
+from .maths import INF, LN2, LOG2E, difference, exp_of_minus, log, log1p, log1p_of_any, log_of_rest
 
 CROSS_ENTROPY = tl.constexpr(0)
 NORMAL = tl.constexpr(1)
@@ -86,6 +87,13 @@ _CONSTANTS: dict[type[Curve], Callable[[Any], Constants]] = {
 def constants(curve: Curve) -> Constants:
     """The curve as the kernels see it."""
     return _CONSTANTS[type(curve)](curve)
+
+
+def from_name(name: str, params: list[float]) -> Curve:
+    """A curve from its name and its parameters in order, as operators carry it."""
+    fields = by_name(name).params
+    return by_name(name, **{field: type(default)(value)
+                            for (field, default), value in zip(fields.items(), params, strict=True)})
 
 
 @triton.jit
@@ -158,6 +166,6 @@ def curve_of_rival(t, top_p, log_top_p, k0, k1, k2, k3, KIND: tl.constexpr):
     p = tl.exp2(t) * top_p
     q = 1.0 - p
     surprise = -(t * LN2 + log_top_p)
-    log_q = tl.log(q)
+    log_q = log_of_rest(p)
     value, pull = curve_at(-(surprise + log_q), p, q, surprise, log_q, k0, k1, k2, k3, KIND)
     return value, pull / q

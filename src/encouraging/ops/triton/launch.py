@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -12,27 +11,16 @@ from torch import Tensor
 from .around import denominator_kernel, later_kernel, scale_kernel, total_kernel
 from .cached_launch import launch
 from .curves import LIKE_ITSELF, Constants
+from .layout import layout, on_device_of, pieces, power_of_two
 from .resident import resident_kernel
 from .resident_smooth import resident_smooth_kernel
 from .streamed import streamed_kernel
 from .streamed_smooth import streamed_smooth_kernel
-from .tiling import Tiling, as_streamed, gradient_tile, processors, tiling_for
+from .tiling import as_streamed, gradient_tile, piece_of, processors, tiling_for
 
-_CURRENT_DEVICE = nullcontext()
 # From here on the power series of the streamed kernel leave out less than rounding does, if every class has little.
 _MANY_CLASSES = 16384
 _LITTLE_WEIGHT = 1.6e-5
-
-
-class Layout(NamedTuple):
-    """Where the rows of a (N, C) or (N, C, d) tensor lie."""
-
-    rows: int
-    classes: int
-    inner: int
-    outer_stride: int
-    inner_stride: int
-    class_stride: int
 
 
 class Problem(NamedTuple):
@@ -46,48 +34,24 @@ class Problem(NamedTuple):
     smoothing: float
 
 
-def layout(tensor: Tensor) -> Layout:
-    if tensor.ndim == 2:
-        (rows, classes), (outer, class_stride) = tensor.shape, tensor.stride()
-        return Layout(rows, classes, 1, outer, 0, class_stride)
-    (batch, classes, inner), (outer, class_stride, inner_stride) = tensor.shape, tensor.stride()
-    return Layout(batch * inner, classes, inner, outer, inner_stride, class_stride)
-
-
-def _on(tensor: Tensor) -> AbstractContextManager[object]:
-    """Triton launches on the current device, which need not be the tensor's."""
-    if tensor.is_cuda and tensor.get_device() != torch._C._cuda_getDevice():
-        return torch.cuda.device(tensor.device)
-    return _CURRENT_DEVICE
-
-
-def _pieces(n: int, size: int) -> int:
-    """How many pieces of a size cover n; Triton's own ``cdiv`` takes microseconds."""
-    return -(-n // size)
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
-
-
 def denominator(problem: Problem) -> Tensor:
     """The mean's denominator, the sum of the labels' weights, as a few partial sums."""
     rows, classes = layout(problem.logits)[:2]
-    block = min(8192, max(16, _power_of_two(rows)))
-    programs = min(256, _power_of_two(_pieces(rows, block)))
+    block = min(8192, max(16, power_of_two(rows)))
+    programs = min(256, power_of_two(pieces(rows, block)))
     partial_weights = torch.empty(programs, dtype=torch.float32, device=problem.logits.device)
-    with _on(partial_weights):
+    with on_device_of(partial_weights):
         launch(denominator_kernel, programs, (problem.target, problem.weight, partial_weights),
                (rows, classes, problem.ignore_index), BLOCK=block, WEIGHTED=problem.weight is not None, num_warps=8)
     return partial_weights
 
 
-def total(sums: Tensor, partial_weights: Tensor | None) -> Tensor:
-    """The sum of the programs' losses, over the denominator."""
+def total(sums: Tensor, partial_weights: Tensor | None, factor: float = 1.0) -> Tensor:
+    """The sum of the programs' losses, times ``factor``, over the denominator."""
     out = torch.empty((), dtype=torch.float32, device=sums.device)
-    block = min(8192, max(16, _power_of_two(sums.numel())))
-    with _on(sums):
-        launch(total_kernel, 1, (sums, partial_weights, out), (sums.numel(),),
+    block = min(8192, max(16, power_of_two(sums.numel())))
+    with on_device_of(sums):
+        launch(total_kernel, 1, (sums, partial_weights, out), (sums.numel(), float(factor)),
                N_PARTIAL=0 if partial_weights is None else partial_weights.numel(), BLOCK=block,
                num_warps=8 if block >= 2048 else 4)
     return out
@@ -110,7 +74,7 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
     if tiling.streamed:
         programs = min(rows, tiling.per_processor * processors(logits.device))
     else:
-        programs = _pieces(rows, tiling.rows)
+        programs = pieces(rows, tiling.rows)
     out = torch.empty(programs if sums else rows, dtype=torch.float32, device=logits.device)
     if not rows:
         return out
@@ -133,7 +97,7 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
         constants |= {"VECTOR": 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
         kernel = streamed_smooth_kernel if smooth else streamed_kernel
     else:
-        constants |= {"ROWS": tiling.rows, "PIECE": _piece(tiling, logits, unit, class_stride),
+        constants |= {"ROWS": tiling.rows, "PIECE": piece_of(tiling, logits, unit, class_stride),
                       "SKIP": tiling.skip and stats is None}
         kernel = resident_smooth_kernel if smooth else resident_kernel
     if smooth:
@@ -146,20 +110,9 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
         else:
             constants |= {"SIXTEEN_BIT": logits.dtype.itemsize == 2,
                           "TOGETHER": tiling.warps > 1 and logits.is_cuda}
-    with _on(logits):
+    with on_device_of(logits):
         launch(kernel, programs, tensors, (*numbers, *problem.curve[2:]), **constants)
     return out
-
-
-def _piece(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> int:
-    """Columns that are loaded at a time: the whole tile, or, where it has many rows, so few that a warp takes them all
-    with a vector of at most 16 bytes per thread."""
-    if tiling.rows == 1:
-        return tiling.block
-    if class_stride != 1:
-        return tiling.warps
-    vector = min(unit, 16 // logits.dtype.itemsize)
-    return min(tiling.block, max(1, vector * 32 * tiling.warps // tiling.rows))
 
 
 def empty_state(problem: Problem) -> Tensor:
@@ -177,7 +130,7 @@ def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tens
     to = layout(grad)
     unit = math.gcd(16, classes, outer, to.outer_stride)
     tile_rows, block = gradient_tile(classes)
-    with _on(logits):
+    with on_device_of(logits):
         tensors = (logits, problem.target, problem.weight, state, upstream, grad)
         numbers = (
             rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
@@ -185,7 +138,7 @@ def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tens
             float(problem.smoothing), *problem.curve[2:],
         )
         launch(
-            later_kernel, _pieces(rows, tile_rows) * _pieces(classes, block), tensors, numbers,
+            later_kernel, pieces(rows, tile_rows) * pieces(classes, block), tensors, numbers,
             KIND=problem.curve.kind, TAIL=problem.curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block,
             WEIGHTED=problem.weight is not None, SMOOTH=problem.smoothing > 0, SIXTEEN_BIT=logits.dtype.itemsize == 2,
             num_warps=4)
@@ -199,8 +152,8 @@ def scale(source: Tensor, upstream: Tensor, out: Tensor) -> None:
         return
     block = 4096
     dense = elements == 1 + sum((size - 1) * stride for size, stride in zip(source.shape, source.stride(), strict=True))
-    programs = min(_pieces(elements, block), 8 * processors(source.device))
-    with _on(source):
+    programs = min(pieces(elements, block), 8 * processors(source.device))
+    with on_device_of(source):
         launch(scale_kernel, programs,
                (source, out, upstream), (elements, classes, inner, outer, inner_stride, class_stride),
                COPY=out is not source, DENSE=dense, BLOCK=block, num_warps=8)

@@ -9,8 +9,8 @@ from typing import Any, List, Optional, Tuple  # noqa: UP035 - the operators' sc
 import torch
 from torch import Tensor
 
-from ...curves import Curve, by_name
-from .curves import constants
+from ...curves import Curve
+from .curves import constants, from_name
 from .launch import Problem, empty_state, gradient_later, losses
 
 
@@ -25,11 +25,9 @@ def rows(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: Curve,
 
 def _problem(logits: Tensor, target: Tensor, weight: Optional[Tensor], name: str, params: List[float],
              ignore_index: int, label_smoothing: float) -> Problem:
-    fields = by_name(name).params
-    curve = by_name(name, **{field: type(default)(value)
-                             for (field, default), value in zip(fields.items(), params, strict=True)})
     weight = None if weight is None else weight.float().contiguous()
-    return Problem(logits, target.contiguous(), weight, constants(curve), ignore_index, label_smoothing)
+    return Problem(logits, target.contiguous(), weight, constants(from_name(name, params)), ignore_index,
+                   label_smoothing)
 
 
 @torch.library.custom_op("encouraging::curve_rows", mutates_args=())

@@ -1,0 +1,137 @@
+"""The kernels of soft targets as a differentiable operation; the two forms are those of ``autograd.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...curves import Curve
+from .. import reference
+from . import soft_operators
+from .curves import constants
+from .launch import total
+from .soft_launch import SoftProblem, soft_losses
+from .upstream import is_batch, times_upstream
+
+
+def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
+              label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
+    """``reference.soft_loss`` by the kernels: float32, for logits and probabilities (N, C).
+
+    The targets may need a gradient too. ``torch.compile`` sees one operator, and one for the gradients.
+    """
+    if torch.compiler.is_compiling():
+        rows = soft_operators.rows(logits, target, weight, curve, label_smoothing)
+        return _reduce(rows, reduction)
+    problem = _problem(logits, target, weight, curve, label_smoothing)
+    if not (torch.is_grad_enabled() and (logits.requires_grad or target.requires_grad)):
+        if reduction == "none":
+            return soft_losses(problem)
+        return total(soft_losses(problem, sums=True), None, _mean_factor(logits, reduction))
+    if reduction == "none" or torch.float16 in (logits.dtype, target.dtype):
+        losses: Tensor = _SoftLater.apply(logits, target, problem.weight, curve, problem.smoothing)
+        return _reduce(losses, reduction)
+    loss: Tensor = _SoftAhead.apply(logits, target, problem.weight, curve, problem.smoothing, reduction)
+    return loss
+
+
+def _problem(logits: Tensor, target: Tensor, weight: Tensor | None, curve: Curve, smoothing: float) -> SoftProblem:
+    weight = None if weight is None else weight.detach().float().contiguous()
+    return SoftProblem(logits, target, weight, constants(curve), float(smoothing))
+
+
+def soft_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, weight: Tensor | None, smoothing: float,
+                            denominator: Tensor | None, upstream: Tensor | None) -> Tensor:
+    """``loss_and_gradient_`` of soft targets."""
+    if denominator is not None:
+        above = logits.new_ones(logits.shape[0], dtype=torch.float32) if upstream is None else upstream
+        upstream = above / denominator
+    upstream = None if upstream is None else upstream.contiguous()
+    return soft_losses(_problem(logits, target, weight, curve, smoothing), grad=logits, upstream=upstream)
+
+
+class _SoftAhead(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, curve: Curve, smoothing: float,
+                reduction: str) -> Tensor:
+        grad = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
+        by_target = torch.empty_like(target) if ctx.needs_input_grad[1] else None
+        factor = _mean_factor(logits, reduction)
+        problem = SoftProblem(logits, _with_strides_of(target, by_target), weight, constants(curve), smoothing)
+        sums = soft_losses(problem, sums=True, scale=factor, grad=grad, by_target=by_target)
+        ctx.save_for_backward(logits, target, weight, grad, by_target)
+        ctx.arguments = curve, smoothing, reduction
+        return total(sums, None, factor)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target, weight, *made = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            gradients = _differentiable(logits, target, weight, upstream, ctx.needs_input_grad, *ctx.arguments)
+        else:
+            gradients = [None if grad is None else times_upstream(grad, upstream) for grad in made]
+        return (*gradients, None, None, None, None)
+
+
+class _SoftLater(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, curve: Curve,
+                smoothing: float) -> Tensor:
+        ctx.save_for_backward(logits, target, weight)
+        ctx.arguments = curve, smoothing, "none"
+        return soft_losses(SoftProblem(logits, target, weight, constants(curve), smoothing))
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target, weight = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            gradients = _differentiable(logits, target, weight, upstream, ctx.needs_input_grad, *ctx.arguments)
+        else:
+            batched = is_batch(upstream)
+            one = torch.ones(logits.shape[0], device=logits.device) if batched else upstream
+            gradients = _gradients(logits, target, weight, one, ctx.needs_input_grad, *ctx.arguments[:2])
+            if batched:
+                gradients = [None if grad is None else (grad.float() * upstream[:, None]).to(grad.dtype)
+                             for grad in gradients]
+        return *gradients, None, None, None
+
+
+def _gradients(logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor, needs: Any, curve: Curve,
+               smoothing: float) -> list[Tensor | None]:
+    """The gradients on logits and target of the rows' losses, each times its ``upstream``, where needed."""
+    grad = torch.empty_like(logits) if needs[0] else None
+    by_target = torch.empty_like(target) if needs[1] else None
+    problem = SoftProblem(logits, _with_strides_of(target, by_target), weight, constants(curve), smoothing)
+    soft_losses(problem, upstream=upstream.contiguous(), grad=grad, by_target=by_target)
+    return [grad, by_target]
+
+
+def _with_strides_of(target: Tensor, by_target: Tensor | None) -> Tensor:
+    """The target, laid out as its gradient: ``empty_like`` gives another layout to a target with gaps."""
+    if by_target is None or by_target.stride() == target.stride():
+        return target
+    return torch.empty_like(by_target).copy_(target.detach())
+
+
+def _mean_factor(logits: Tensor, reduction: str) -> float:
+    """What the sum is multiplied by; the mean of no rows is NaN, as torch's."""
+    if reduction != "mean":
+        return 1.0
+    return 1.0 / logits.shape[0] if logits.shape[0] else float("nan")
+
+
+def _reduce(rows: Tensor, reduction: str) -> Tensor:
+    if reduction == "none":
+        return rows
+    return rows.sum() if reduction == "sum" else rows.sum() / rows.shape[0]
+
+
+def _differentiable(logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor, needs: Any, curve: Curve,
+                    smoothing: float, reduction: str) -> list[Tensor | None]:
+    """The gradients in operations that can be differentiated again: the reference's."""
+    loss = reference.soft_loss(logits, target, curve, weight=weight, label_smoothing=smoothing, reduction=reduction)
+    inputs = [tensor for tensor, need in zip((logits, target), needs, strict=False) if need]
+    found = iter(torch.autograd.grad(loss, inputs, upstream, create_graph=True))
+    return [next(found) if need else None for need in needs[:2]]
