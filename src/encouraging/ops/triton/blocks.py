@@ -1,9 +1,13 @@
-"""A row that is read block by block: its maximum and sums, where a value stands, its gradient."""
+"""A row that is read block by block: the rivals' maximum and sums, and where a value stands.
+
+``row`` points at the first class; ``shift``, ``leaves_front`` and ``leaves_end`` are its window, see ``window.py``.
+"""
 
 import triton
 import triton.language as tl
 
 from .maths import INF, LOG2E, LOWEST, shifted
+from .window import end_of, ends_of, in_row, load_window
 
 
 @triton.jit
@@ -16,20 +20,21 @@ def offsets(BLOCK: tl.constexpr, VECTOR: tl.constexpr):
 # that no two warps wait for each other before the row ends. With MOMENTS also the sum of the logits, measured from
 # ``origin`` because what they have in common would cost digits, and, for float32, of exp(2 (z - top)).
 @triton.jit
-def stream_rivals(row, pivot, origin, n_classes, stride, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
-                  SIXTEEN_BIT: tl.constexpr, MOMENTS: tl.constexpr):
+def stream_rivals(row, pivot, origin, shift, leaves_front, leaves_end, n_classes, stride, BLOCK: tl.constexpr,
+                  VECTOR: tl.constexpr, WINDOW: tl.constexpr, SIXTEEN_BIT: tl.constexpr, MOMENTS: tl.constexpr):
     o_b = offsets(BLOCK, VECTOR)
     b_top = tl.full([BLOCK // VECTOR], LOWEST, tl.float32)
     b_sum = tl.zeros([BLOCK // VECTOR], tl.float32)
     b_two, b_total = b_sum, b_sum
-    for start in tl.range(0, n_classes, BLOCK, num_stages=1):
-        o_c = start + o_b
-        m_c = o_c < n_classes
-        z = tl.load(row + o_c.to(tl.int64) * stride, mask=m_c, other=-INF, eviction_policy="evict_last").to(tl.float32)
+    end = end_of(shift, n_classes, WINDOW)
+    for first in tl.range(0, end, BLOCK, num_stages=1):
+        has_ends, leaves = ends_of(first, shift, end, leaves_front, leaves_end, BLOCK, WINDOW)
+        o = first + o_b
+        z = load_window(row, o, shift, end, has_ends, leaves, stride, -INF, WINDOW, "evict_last")
         if MOMENTS:
-            b_total += tl.sum(tl.where(m_c, z - origin, 0.0), axis=1)
-        if (pivot >= start) & (pivot < start + BLOCK):
-            z = tl.where(o_c == pivot, -INF, z)
+            b_total += tl.sum(tl.where(in_row(o, shift, end, WINDOW), z - origin, 0.0), axis=1)
+        if (pivot >= first - shift) & (pivot < first - shift + BLOCK):
+            z = tl.where(o == pivot + shift, -INF, z)
         b_new = tl.maximum(b_top, tl.max(z, axis=1))
         b_scale = tl.exp2((b_top - b_new) * LOG2E)
         e = tl.exp2(shifted(z, b_new[:, None], SIXTEEN_BIT))
@@ -50,12 +55,15 @@ def stream_rivals(row, pivot, origin, n_classes, stride, BLOCK: tl.constexpr, VE
 
 # The first column that holds this value, other than the one left out.
 @triton.jit
-def stream_index(row, value, left_out, n_classes, stride, BLOCK: tl.constexpr, VECTOR: tl.constexpr):
+def stream_index(row, value, left_out, shift, leaves_front, leaves_end, n_classes, stride, BLOCK: tl.constexpr,
+                 VECTOR: tl.constexpr, WINDOW: tl.constexpr):
     o_b = offsets(BLOCK, VECTOR)
     b_first = tl.full([BLOCK // VECTOR], 2**31 - 1, tl.int32)
-    for start in tl.range(0, n_classes, BLOCK):
-        o_c = start + o_b
-        z = tl.load(row + o_c.to(tl.int64) * stride, mask=o_c < n_classes, other=-INF).to(tl.float32)
-        hit = (z == value) & (o_c < n_classes) & (o_c != left_out)
-        b_first = tl.minimum(b_first, tl.min(tl.where(hit, o_c, 2**31 - 1), axis=1))
+    end = end_of(shift, n_classes, WINDOW)
+    for first in tl.range(0, end, BLOCK):
+        has_ends, leaves = ends_of(first, shift, end, leaves_front, leaves_end, BLOCK, WINDOW)
+        o = first + o_b
+        z = load_window(row, o, shift, end, has_ends, leaves, stride, -INF, WINDOW, "")
+        hit = (z == value) & in_row(o, shift, end, WINDOW) & (o != left_out + shift)
+        b_first = tl.minimum(b_first, tl.min(tl.where(hit, o - shift, 2**31 - 1), axis=1))
     return tl.minimum(tl.min(b_first, axis=0), n_classes - 1)

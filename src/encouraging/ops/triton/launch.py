@@ -11,12 +11,12 @@ from torch import Tensor
 from .around import denominator_kernel, later_kernel, scale_kernel, total_kernel
 from .cached_launch import launch
 from .curves import LIKE_ITSELF, Constants
-from .layout import layout, on_device_of, pieces, power_of_two
+from .layout import layout, on_device_of, pieces, power_of_two, window_of
 from .resident import resident_kernel
 from .resident_smooth import resident_smooth_kernel
 from .streamed import streamed_kernel
 from .streamed_smooth import streamed_smooth_kernel
-from .tiling import as_streamed, gradient_tile, piece_of, processors, tiling_for
+from .tiling import as_streamed, gradient_tile, piece_of, processors, tiling_for, with_window
 
 # From here on the power series of the streamed kernel leave out less than rounding does, if every class has little.
 _MANY_CLASSES = 16384
@@ -71,6 +71,7 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
     tiling = tiling_for(classes, smooth, planes=inner_stride == 1 != class_stride)
     if smooth and problem.curve.unbounded:
         tiling = as_streamed(tiling)
+    tiling, window, phase = with_window(tiling, classes, logits, grad)
     if tiling.streamed:
         programs = min(rows, tiling.per_processor * processors(logits.device))
     else:
@@ -84,9 +85,9 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
     tensors = (logits, problem.target, problem.weight, partial_weights, upstream, out, grad, state, p, lse, argmax)
     numbers: tuple[int | float, ...] = (
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
-        to.outer_stride // unit, to.inner_stride, to.class_stride, problem.ignore_index)
+        to.outer_stride // unit, to.inner_stride, to.class_stride, problem.ignore_index, phase)
     constants: dict[str, Any] = {
-        "KIND": problem.curve.kind, "UNIT": unit, "BLOCK": tiling.block,
+        "KIND": problem.curve.kind, "UNIT": unit, "BLOCK": tiling.block, "WINDOW": window,
         "N_PARTIAL": 0 if partial_weights is None else partial_weights.numel(), "WEIGHTED": weighted,
         "GRAD": grad is not None, "STATE": state is not None, "SUMS": sums, "STATS": stats is not None,
         "UPSTREAM": upstream is not None, "INPLACE": grad is not None and grad.data_ptr() == logits.data_ptr(),
@@ -94,7 +95,7 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
         "enable_fp_fusion": True,  # multiply and add in one instruction and one rounding
     }
     if tiling.streamed:
-        constants |= {"VECTOR": 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
+        constants |= {"VECTOR": window or 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
         kernel = streamed_smooth_kernel if smooth else streamed_kernel
     else:
         constants |= {"ROWS": tiling.rows, "PIECE": piece_of(tiling, logits, unit, class_stride),
@@ -130,16 +131,17 @@ def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tens
     to = layout(grad)
     unit = math.gcd(16, classes, outer, to.outer_stride)
     tile_rows, block = gradient_tile(classes)
+    window, phase = window_of(logits, grad) if tile_rows == 1 else (0, 0)
     with on_device_of(logits):
         tensors = (logits, problem.target, problem.weight, state, upstream, grad)
         numbers = (
             rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
-            to.outer_stride // unit, to.inner_stride, to.class_stride, upstream.stride(0),
+            to.outer_stride // unit, to.inner_stride, to.class_stride, upstream.stride(0), phase,
             float(problem.smoothing), *problem.curve[2:],
         )
         launch(
-            later_kernel, pieces(rows, tile_rows) * pieces(classes, block), tensors, numbers,
-            KIND=problem.curve.kind, TAIL=problem.curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block,
+            later_kernel, pieces(rows, tile_rows) * pieces(classes + max(0, window - 1), block), tensors, numbers,
+            KIND=problem.curve.kind, TAIL=problem.curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block, WINDOW=window,
             WEIGHTED=problem.weight is not None, SMOOTH=problem.smoothing > 0, SIXTEEN_BIT=logits.dtype.itemsize == 2,
             num_warps=4)
 

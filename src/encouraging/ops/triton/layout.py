@@ -44,3 +44,24 @@ def pieces(n: int, size: int) -> int:
 
 def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
+
+
+def window_of(*tensors: Tensor | None) -> tuple[int, int]:
+    """Elements of a window for rows that are not aligned, see ``window.py``, and the first row's own shift.
+
+    0 where the rows are aligned as they lie, and where they cannot be read in windows: classes apart, rows that
+    overlap, or tensors that are aligned in different ways.
+    """
+    given = [tensor for tensor in tensors if tensor is not None]
+    sizes = {tensor.dtype.itemsize for tensor in given}
+    window = 16 // min(sizes)
+    classes, outer = given[0].shape[1], given[0].stride(0)
+    if any(tensor.ndim != 2 or tensor.stride() != (outer, 1) for tensor in given) or outer < classes:
+        return 0, 0
+    phases = [tensor.data_ptr() // tensor.dtype.itemsize for tensor in given]
+    if not classes % window and not outer % window and not any(phase % window for phase in phases):
+        return 0, 0
+    phase = next(phase for phase, tensor in zip(phases, given, strict=True)
+                 if tensor.dtype.itemsize == min(sizes)) % window
+    together = all((at - phase) % (16 // tensor.dtype.itemsize) == 0 for at, tensor in zip(phases, given, strict=True))
+    return (window, phase) if together else (0, 0)

@@ -13,7 +13,7 @@ from .curves import Constants
 from .layout import layout, on_device_of, pieces
 from .soft import soft_kernel
 from .soft_streamed import soft_streamed_kernel
-from .tiling import piece_of, processors, soft_tiling_for
+from .tiling import piece_of, processors, soft_tiling_for, with_window
 
 
 class SoftProblem(NamedTuple):
@@ -35,7 +35,7 @@ def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0,
     """
     logits, target, weight, curve, smoothing = problem
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
-    tiling = soft_tiling_for(classes)
+    tiling, window, phase = with_window(soft_tiling_for(classes), classes, logits, target, grad, by_target)
     if tiling.streamed:
         programs = min(rows, tiling.per_processor * processors(logits.device))
     else:
@@ -50,16 +50,17 @@ def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0,
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
         of_target.outer_stride // unit, of_target.inner_stride, of_target.class_stride,
         to.outer_stride // unit, to.inner_stride, to.class_stride,
-        float(scale), 1.0 - smoothing, smoothing / classes, *curve[2:])
+        phase, float(scale), 1.0 - smoothing, smoothing / classes, *curve[2:])
     constants: dict[str, Any] = {
         "KIND": curve.kind, "TAIL": curve.tail, "UNBOUNDED": curve.unbounded, "UNIT": unit, "BLOCK": tiling.block,
-        "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None, "SUMS": sums,
+        "WINDOW": window, "WEIGHTED": weight is not None, "GRAD": grad is not None,
+        "BY_TARGET": by_target is not None, "SUMS": sums,
         "UPSTREAM": upstream is not None, "SMOOTH": smoothing > 0, "num_warps": tiling.warps, "enable_fp_fusion": True,
     }
     with on_device_of(logits):
         if tiling.streamed:
             launch(soft_streamed_kernel, programs, tensors, numbers, **constants,
-                   VECTOR=16 // logits.dtype.itemsize, SIXTEEN_BIT=logits.dtype.itemsize == 2)
+                   VECTOR=window or 16 // logits.dtype.itemsize, SIXTEEN_BIT=logits.dtype.itemsize == 2)
         else:
             launch(soft_kernel, programs, tensors, numbers, **constants, ROWS=tiling.rows,
                    PIECE=piece_of(tiling, logits, unit, class_stride))

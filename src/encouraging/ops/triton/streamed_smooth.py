@@ -17,24 +17,27 @@ from .rows import (
     store_state,
     sum_of,
 )
+from .window import end_of, ends_of, in_row, load_window, store_window, window_of
 
 
 # Weighted sums of value and of pull / (1 - p) over the pivot's rivals, for curves and weights that have no shortcut.
 @triton.jit
-def _stream_sums(row, weight, pivot, base, top, top_p, log_top_p, n_classes, stride, k0, k1, k2, k3,
-                 KIND: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr, WEIGHTED: tl.constexpr,
-                 SIXTEEN_BIT: tl.constexpr):
+def _stream_sums(row, weight, pivot, base, top, top_p, log_top_p, shift, leaves_front, leaves_end, n_classes, stride,
+                 k0, k1, k2, k3, KIND: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr, WINDOW: tl.constexpr,
+                 WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr):
     o_b = offsets(BLOCK, VECTOR)
     b_values = tl.zeros([BLOCK // VECTOR], tl.float32)
     b_pulls = b_values
-    for start in tl.range(0, n_classes, BLOCK, num_stages=1):
-        o_c = start + o_b
-        m_rival = (o_c < n_classes) & (o_c != pivot)
-        z = tl.load(row + o_c.to(tl.int64) * stride, mask=m_rival, other=-INF, eviction_policy="evict_last")
-        t = shifted(z.to(tl.float32), top, SIXTEEN_BIT)
+    end = end_of(shift, n_classes, WINDOW)
+    for first in tl.range(0, end, BLOCK, num_stages=1):
+        has_ends, leaves = ends_of(first, shift, end, leaves_front, leaves_end, BLOCK, WINDOW)
+        o = first + o_b
+        m_rival = in_row(o, shift, end, WINDOW) & (o != pivot + shift)
+        z = load_window(row, o, shift, end, has_ends, leaves, stride, -INF, WINDOW, "evict_last")
+        t = tl.where(m_rival, shifted(z, top, SIXTEEN_BIT), -INF)
         value, pull = curve_of_rival(t, top_p, log_top_p, k0, k1, k2, k3, KIND)
         if WEIGHTED:
-            w = tl.load(weight + o_c, mask=m_rival, other=0.0).to(tl.float32)
+            w = tl.load(weight + o - shift, mask=m_rival, other=0.0).to(tl.float32)
             value *= w
             pull *= w
             m_rival &= w != 0.0  # a class of no weight adds nothing, also where its value is infinite
@@ -46,18 +49,20 @@ def _stream_sums(row, weight, pivot, base, top, top_p, log_top_p, n_classes, str
 # All sums of a smoothed row, read block by block, and what follows from them. A class with p > 1/2 is set apart
 # instead of the label. MOMENTS takes the power series; without them the sums take a pass of their own.
 @triton.jit
-def smooth_row_by_blocks(row, weight, y, z_y, taught, w, base, label_weight, n_classes, n_read, stride, k0, k1, k2, k3,
-                         KIND: tl.constexpr, TAIL: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
-                         WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, MOMENTS: tl.constexpr):
+def smooth_row_by_blocks(row, weight, y, z_y, taught, w, base, label_weight, shift, leaves_front, leaves_end, n_classes,
+                         n_read, stride, k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr, BLOCK: tl.constexpr,
+                         VECTOR: tl.constexpr, WINDOW: tl.constexpr, WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr,
+                         MOMENTS: tl.constexpr):
     pivot, z_pivot = y, z_y
     origin = tl.where((z_y > -INF) & (z_y < INF), z_y, 0.0)
-    top, rival_sum, two, total = stream_rivals(row, pivot, origin, n_read, stride, BLOCK, VECTOR, SIXTEEN_BIT, MOMENTS)
+    top, rival_sum, two, total = stream_rivals(row, pivot, origin, shift, leaves_front, leaves_end, n_read, stride,
+                                               BLOCK, VECTOR, WINDOW, SIXTEEN_BIT, MOMENTS)
     gap, p, q, surprise, log_q, top_p, log_top_p = chances(z_y, top, rival_sum)
     if taught & (top_p > 0.5):
-        pivot = stream_index(row, top, y, n_classes, stride, BLOCK, VECTOR)
+        pivot = stream_index(row, top, y, shift, leaves_front, leaves_end, n_classes, stride, BLOCK, VECTOR, WINDOW)
         z_pivot = top
-        top, rival_sum, two, total = stream_rivals(
-            row, pivot, origin, n_classes, stride, BLOCK, VECTOR, SIXTEEN_BIT, MOMENTS)
+        top, rival_sum, two, total = stream_rivals(row, pivot, origin, shift, leaves_front, leaves_end, n_classes,
+                                                   stride, BLOCK, VECTOR, WINDOW, SIXTEEN_BIT, MOMENTS)
         gap, p, q, surprise, log_q, top_p, log_top_p = chances(z_pivot, top, rival_sum)
     own, own_of_label = base, base * w if WEIGHTED else base
     if WEIGHTED:
@@ -74,11 +79,13 @@ def smooth_row_by_blocks(row, weight, y, z_y, taught, w, base, label_weight, n_c
             # Not enough for float32 when several rivals have much of their sum.
             if SIXTEEN_BIT == 0:  # noqa: SIM102 - the compiler asks this one, the device the next
                 if base * left_out > 4e-7:
-                    values, pulls = _stream_sums(row, weight, pivot, base, top, top_p, log_top_p, n_read, stride, k0,
-                                                 k1, k2, k3, KIND, BLOCK, VECTOR, WEIGHTED, SIXTEEN_BIT)
+                    values, pulls = _stream_sums(
+                        row, weight, pivot, base, top, top_p, log_top_p, shift, leaves_front, leaves_end, n_read,
+                        stride, k0, k1, k2, k3, KIND, BLOCK, VECTOR, WINDOW, WEIGHTED, SIXTEEN_BIT)
     else:
-        values, pulls = _stream_sums(row, weight, pivot, base, top, top_p, log_top_p, n_read, stride, k0, k1, k2, k3,
-                                     KIND, BLOCK, VECTOR, WEIGHTED, SIXTEEN_BIT)
+        values, pulls = _stream_sums(
+            row, weight, pivot, base, top, top_p, log_top_p, shift, leaves_front, leaves_end, n_read, stride,
+            k0, k1, k2, k3, KIND, BLOCK, VECTOR, WINDOW, WEIGHTED, SIXTEEN_BIT)
     loss, factor, at_pivot, at_label = smooth_row(
         gap, p, q, surprise, log_q, top_p, log_top_p, z_y, top, rival_sum, values, pulls, own, own_of_label,
         label_weight, pivot == y, k0, k1, k2, k3, KIND, SIXTEEN_BIT)
@@ -89,37 +96,40 @@ def smooth_row_by_blocks(row, weight, y, z_y, taught, w, base, label_weight, n_c
 # still be in the cache. SERIES takes 1 + p for 1 / (1 - p): enough for 16 bits and many classes.
 @triton.jit
 def smooth_gradient_by_blocks(
-    row, out, weight, top, factor, top_p, log_top_p, base, n_classes, n_taught, stride, grad_stride, k0, k1, k2, k3,
-    KIND: tl.constexpr, TAIL: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr, REVERSE: tl.constexpr,
-    WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, SERIES: tl.constexpr,
+    row, out, weight, top, factor, top_p, log_top_p, base, shift, leaves_front, leaves_end, n_classes, n_taught, stride,
+    grad_stride, k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
+    WINDOW: tl.constexpr, REVERSE: tl.constexpr, WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr,
+    SERIES: tl.constexpr,
 ):
     o_b = offsets(BLOCK, VECTOR)
-    n_blocks = tl.cdiv(n_classes, BLOCK)
+    end, taught_end = end_of(shift, n_classes, WINDOW), end_of(shift, n_taught, WINDOW)
+    n_blocks = tl.cdiv(end, BLOCK)
     for i_block in tl.range(0, n_blocks, num_stages=1):
-        o_c = (n_blocks - 1 - i_block if REVERSE else i_block) * BLOCK + o_b
-        z = tl.load(row + o_c.to(tl.int64) * stride, mask=o_c < n_taught, other=-INF,
-                    eviction_policy="evict_first").to(tl.float32)
+        first = (n_blocks - 1 - i_block if REVERSE else i_block) * BLOCK
+        has_ends, leaves = ends_of(first, shift, end, leaves_front, leaves_end, BLOCK, WINDOW)
+        o = first + o_b
+        z = load_window(row, o, shift, taught_end, has_ends, leaves, stride, -INF, WINDOW, "evict_first")
         if SERIES:
             slope = tl.exp2(shifted(z, top, SIXTEEN_BIT)) * (factor - base * top_p) - base
         else:
             b_base = base
             if WEIGHTED:
-                b_base = base * tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
+                m_c = in_row(o, shift, end, WINDOW)
+                b_base = base * tl.load(weight + o - shift, mask=m_c, other=0.0).to(tl.float32)
             slope = gradient(z, top, factor, top_p, log_top_p, b_base, k0, k1, k2, k3, KIND, TAIL, True, SIXTEEN_BIT)
-        tl.store(out + o_c.to(tl.int64) * grad_stride, slope.to(out.dtype.element_ty), mask=o_c < n_classes,
-                 eviction_policy="evict_first")
+        store_window(out, o, shift, end, has_ends, grad_stride, slope.to(out.dtype.element_ty), WINDOW, "evict_first")
 
 
 # As streamed_kernel. Smoothing of a curve without a shortcut (MOMENTS off) takes a pass between the two.
-@triton.jit(do_not_specialize=["n_rows", "ignore_index"])
+@triton.jit(do_not_specialize=["n_rows", "ignore_index", "phase"])
 def streamed_smooth_kernel(
     logits, target, weight, partial_weights, upstream, loss, grad, state, p_out, lse_out, argmax_out,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
-    grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, smoothing, label_part, k0, k1, k2, k3,
+    grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, phase, smoothing, label_part, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
-    MOMENTS: tl.constexpr, N_PARTIAL: tl.constexpr, WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr,
-    GRAD: tl.constexpr, STATE: tl.constexpr, SUMS: tl.constexpr, STATS: tl.constexpr, UPSTREAM: tl.constexpr,
-    INPLACE: tl.constexpr,
+    WINDOW: tl.constexpr, MOMENTS: tl.constexpr, N_PARTIAL: tl.constexpr, WEIGHTED: tl.constexpr,
+    SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr, SUMS: tl.constexpr, STATS: tl.constexpr,
+    UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
@@ -130,15 +140,17 @@ def streamed_smooth_kernel(
         i_row = tl.cast(i, tl.int32)
         m_r = i_row < n_rows
         y, taught, w, fill = read_label(target, weight, i_row, m_r, n_classes, ignore_index, WEIGHTED)
-        row = logits + row_start(i_row, inner, stride_outer, stride_inner)
+        start = row_start(i_row, inner, stride_outer, stride_inner)
+        shift, leaves_front, leaves_end = window_of(start, phase, i_row, n_rows, n_classes, WINDOW)
+        row = logits + start
         # A row that teaches nothing is not read: its passes run over no classes.
         n_taught = tl.where(taught, n_classes, 0)
         n_read = n_classes if STATS else n_taught
         z_y = tl.load(row + tl.where(taught, y, 0).to(tl.int64) * stride_class, mask=taught, other=-INF).to(tl.float32)
         base = tl.where(taught, smoothing / n_classes, 0.0)
         pivot, z_pivot, top, rival_sum, top_p, log_top_p, row_loss, factor, at_pivot, at_label = smooth_row_by_blocks(
-            row, weight, y, z_y, taught, w, base, label_part * w, n_classes, n_read, stride_class,
-            k0, k1, k2, k3, KIND, TAIL, BLOCK, VECTOR, WEIGHTED, SIXTEEN_BIT, MOMENTS)
+            row, weight, y, z_y, taught, w, base, label_part * w, shift, leaves_front, leaves_end, n_classes, n_read,
+            stride_class, k0, k1, k2, k3, KIND, TAIL, BLOCK, VECTOR, WINDOW, WEIGHTED, SIXTEEN_BIT, MOMENTS)
         row_loss = tl.where(taught, row_loss, fill)
         factor = tl.where(taught, factor, fill)
         if SUMS:
@@ -150,7 +162,8 @@ def streamed_smooth_kernel(
             store_smooth_state(state, i_row, m_r, n_rows, top_p, at_label, log_top_p)
         if STATS:
             best = tl.where(taught & (z_pivot > top), z_pivot, top)
-            best = stream_index(row, best, -1, n_classes, stride_class, BLOCK, VECTOR)
+            best = stream_index(row, best, -1, shift, leaves_front, leaves_end, n_classes, stride_class, BLOCK, VECTOR,
+                                WINDOW)
             store_by_products(p_out, lse_out, argmax_out, i_row, m_r, taught, z_y, z_pivot, top, rival_sum, best)
         if GRAD:
             if N_PARTIAL or UPSTREAM:
@@ -165,9 +178,9 @@ def streamed_smooth_kernel(
             if INPLACE:
                 tl.debug_barrier()  # every thread has read the label's logit before any writes over it
             smooth_gradient_by_blocks(
-                row, out, weight, top, factor, top_p, log_top_p, base, n_classes, n_taught, stride_class,
-                grad_stride_class, k0, k1, k2, k3, KIND, TAIL, BLOCK, VECTOR, True, WEIGHTED, SIXTEEN_BIT,
-                MOMENTS and SIXTEEN_BIT and TAIL == LIKE_NORMAL)
+                row, out, weight, top, factor, top_p, log_top_p, base, shift, leaves_front, leaves_end, n_classes,
+                n_taught, stride_class, grad_stride_class, k0, k1, k2, k3, KIND, TAIL, BLOCK, VECTOR, WINDOW, True,
+                WEIGHTED, SIXTEEN_BIT, MOMENTS and SIXTEEN_BIT and TAIL == LIKE_NORMAL)
             tl.debug_barrier()  # the row first, then the two numbers that are not of its pattern
             tl.store(out + pivot.to(tl.int64) * grad_stride_class, at_pivot.to(grad.dtype.element_ty), mask=taught)
             tl.store(out + y.to(tl.int64) * grad_stride_class, at_label.to(grad.dtype.element_ty), mask=taught)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
+
+from .layout import window_of
 
 # The tilings below are those that were fastest on an H200 (docs/kernel-notes.md). A row that stays in registers between
 # its sums and its gradient is read once; a longer one twice, the second time from the level-2 cache as far as it holds.
@@ -81,6 +83,19 @@ def as_streamed(tiling: Tiling) -> Tiling:
     if tiling.streamed:
         return tiling
     return Tiling(1, min(tiling.block, 2048), min(tiling.warps, 4), streamed=True, per_processor=8)
+
+
+def with_window(tiling: Tiling, classes: int, *tensors: Tensor | None) -> tuple[Tiling, int, int]:
+    """A tiling for rows that are not aligned, with what :func:`window_of` says of them, where the tiling can take it:
+    one row at a time, and a tile that has room for the shift. float32 rows on chip do as well without."""
+    if tiling.rows > 1:
+        return tiling, 0, 0
+    window, phase = window_of(*tensors)
+    if not window or not (tiling.streamed or (window > 4 and classes + window - 1 <= tiling.block)):
+        return tiling, 0, 0
+    if tiling.streamed and _override is None:  # fewer elements per thread: the rows' ends take registers too
+        tiling = replace(tiling, block=4096, warps=8, per_processor=4)
+    return tiling, window, phase
 
 
 def piece_of(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> int:
