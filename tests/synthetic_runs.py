@@ -50,5 +50,5 @@ def record(recipe: str, arm: str, seed: int, scale: float = 4.0, *, attacks: boo
 def shipped(name: str, seeds: int = 5, **how: Any) -> list[Record]:
     """Runs of a recipe that comes with the package; every arm has larger margins than the one before."""
     recipe = read_recipe(name)
-    return [record(name, arm, seed, 3.0 * (1 + place), asked=recipe.asked(arm, seed), **how)
+    return [record(name, arm, seed, 3.0 * (1 + place), asked=recipe.config(arm, seed), **how)
             for place, arm in enumerate(recipe.arms) for seed in range(seeds)]

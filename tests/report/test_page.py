@@ -144,7 +144,7 @@ def test_the_numbers_are_those_of_the_records(records, read):
 
 def test_a_claim_that_fails_is_as_prominent_as_one_that_holds():
     recipe = read_recipe("mnist-large-margin")
-    records = [synthetic.record(recipe.name, arm, seed, asked=recipe.asked(arm, seed))
+    records = [synthetic.record(recipe.name, arm, seed, asked=recipe.config(arm, seed))
                for arm in recipe.arms for seed in range(4)]
     for record in records:
         record.final["best_accuracy"] = 99.0 + 0.01 * record.place[2] - (
@@ -213,11 +213,11 @@ def test_a_recipe_that_is_not_at_hand_has_arms_but_no_claims():
 
 def test_the_command_repeats_exactly_these_runs():
     changed = read_recipe("digits", ["train.epochs=3", "train.lr=0.05"])
-    records = [synthetic.record("digits", arm, seed, asked=changed.asked(arm, seed))
+    records = [synthetic.record("digits", arm, seed, asked=changed.config(arm, seed))
                for arm in ("ce", "el_1") for seed in (1, 4)]
     command = ("encouraging run digits --set train.epochs=3 --set train.lr=0.05 --arm ce --arm el_1 --seeds 1,4")
     assert command in " ".join(Reading(build_report(records)).words)
-    odd = changed.asked("ce", 0) | {"objectives": [{"loss": "curve", "curve": "focal", "gamma": 2.0}]}
+    odd = changed.config("ce", 0) | {"objectives": [{"loss": "curve", "curve": "focal", "gamma": 2.0}]}
     words = " ".join(Reading(build_report([synthetic.record("digits", "ce", 0, asked=odd)])).words)
     assert "depart from the recipe" in words
 
@@ -266,7 +266,7 @@ def test_masked_classes_leave_a_page():
 
 def test_figures_alone_are_written_for_papers(tmp_path):
     recipe = read_recipe("digits")
-    records = [synthetic.record("digits", arm, seed, asked=recipe.asked(arm, seed), outside=("svhn",))
+    records = [synthetic.record("digits", arm, seed, asked=recipe.config(arm, seed), outside=("svhn",))
                for arm in ("ce", "el_1") for seed in range(2)]
     written = write_report(records, tmp_path / "new" / "report.html", figures=tmp_path / "figures")
     names = {path.name for path in written[1:]}

@@ -27,7 +27,7 @@ def runs(tmp_path):
         for seed, score in enumerate(scores):
             folder = tmp_path / "runs" / "mnist" / arm / f"seed{seed}"
             folder.mkdir(parents=True)
-            files = {"config": {"schema": 1, "fingerprint": "x", "asked": recipe.asked(arm, seed), "environment": {}},
+            files = {"config": {"schema": 1, "fingerprint": "x", "asked": recipe.config(arm, seed), "environment": {}},
                      "final": {"schema": 1, "accuracy": score - 0.05, "best_accuracy": score, "train_accuracy": 100.0,
                                "excess_risk": 0.5},
                      "timing": {"schema": 1, "seconds": 30.0, "device": "a card", "torch": "2.11", "epochs": 100,

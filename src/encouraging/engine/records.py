@@ -53,7 +53,7 @@ def read_records(*folders: str | Path) -> list[Record]:
 def _read(path: Path) -> Record | None:
     if path.name == "final.json" and (path.parent / "config.json").is_file():
         run = RunDir(path.parent)
-        config = run.config()
+        config = run.read_config()
         if not {"asked", "environment"} <= config.keys():
             raise RunError(f"{path.parent / 'config.json'}: expected the keys asked and environment.")
         known = path.parent / "diagnosis.json"

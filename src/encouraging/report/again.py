@@ -35,7 +35,7 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
     if exact:
         words += [word for override in sets for word in ("--set", override)]
     else:
-        found = {difference(shipped.asked(arm, seed), record.asked) for record in group.records
+        found = {difference(shipped.config(arm, seed), record.asked) for record in group.records
                  for _, arm, seed in [record.place] if arm in shipped.arms}
         notes += [f"These runs depart from the recipe of that name (there) in their settings (here): {text}."
                  for text in sorted(found)[:4]] or ["These runs have arms that the recipe of that name has not."]
@@ -61,7 +61,7 @@ def _shipped(name: str) -> tuple[int, ...] | None:
 
 
 def _same(recipe: Recipe, records: Sequence[Record]) -> bool:
-    return all(arm in recipe.arms and recipe.asked(arm, seed) == record.asked
+    return all(arm in recipe.arms and recipe.config(arm, seed) == record.asked
                for record in records for _, arm, seed in [record.place])
 
 
@@ -72,7 +72,7 @@ def _overrides(recipe: Recipe, records: Sequence[Record]) -> list[str]:
         _, arm, seed = record.place
         if arm not in recipe.arms:
             continue
-        asked = recipe.asked(arm, seed)
+        asked = recipe.config(arm, seed)
         for key in ("data", "model", "task"):
             if record.asked.get(key) != asked[key]:
                 found.setdefault(key, set()).add(json.dumps(record.asked.get(key)))

@@ -36,11 +36,11 @@ class Display:
     def __call__(self, event: Event) -> None:
         job: Job = event.job
         if event.kind == "started":
-            epochs = sum(min(stage.epochs, 10_000) for stage in job.recipe.plan(job.arm))
+            epochs = sum(min(stage.train.epochs, 10_000) for stage in job.recipe.stages_of(job.arm))
             self.bars[job.name] = self.progress.add_task(job.name, total=epochs, news="")
         elif event.kind == "epoch":
             done = event.detail["epoch"] + sum(
-                stage.epochs for stage in job.recipe.plan(job.arm)[: event.detail["stage"] - 1])
+                stage.train.epochs for stage in job.recipe.stages_of(job.arm)[: event.detail["stage"] - 1])
             self.progress.update(self.bars[job.name], completed=done, news=_news(event.detail))
         else:
             self._end(job, event)

@@ -16,7 +16,7 @@ from ..engine.environment import choose_device
 from ..engine.records import Record, read_records
 from ..errors import DataError, RecipeError
 from ..recipes import Recipe, read_recipe
-from ..recipes.grid import Job, cores, jobs_of, work
+from ..recipes.grid import Job, cores, jobs_of, train_job
 from .arms import plural
 from .claims import finals_of
 from .display import Display
@@ -40,7 +40,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(place), data=_absolute(data),
                    threads=threads, tracker=track)
     for job in grid:
-        RunDir(job.folder).refuse_other(recipe.asked(job.arm, job.seed))
+        RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
     whole, grid = grid, [job for job in grid if not RunDir(job.folder).done]
     world = join(place.type)
     if not world.leads:
@@ -50,11 +50,11 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     try:
         with Display(console, len(grid)) as display:
             if ray is not None and grid:
-                sweep.run_ray(grid, work, display, ray, cpus=threads, gpus=1 / jobs if place.type == "cuda" else 0)
+                sweep.run_ray(grid, train_job, display, ray, cpus=threads, gpus=1 / jobs if place.type == "cuda" else 0)
             elif jobs > 1 and world.size == 1:
-                sweep.run_pool(grid, work, display, min(jobs, len(grid)))
+                sweep.run_pool(grid, train_job, display, min(jobs, len(grid)))
             else:
-                sweep.run_here(grid, work, display)
+                sweep.run_here(grid, train_job, display)
     finally:
         leave()
     return _conclude(recipe, grid, display, console, Path(out)) if world.leads else int(bool(display.failed))
@@ -122,14 +122,14 @@ def _absolute(data: str | None) -> str | None:
 def _check_data(recipe: Recipe, data: str | None) -> None:
     """Say once, before any run starts, what would stop every one of them."""
     folder = data_dir(data)
-    wanted = [(recipe.data, ("train", "test")), *((name, ("test",)) for name in recipe.options.get("ood", ()))]
+    wanted = recipe.needs().datasets
     words = [absent(name, splits, folder) for name, splits in wanted if missing(name, folder, splits)]
     if words:
         raise DataError("\n".join(words))
 
 
 def _fetch(recipe: Recipe, data: str | None, console: Console) -> None:
-    for name in (recipe.data, *recipe.options.get("ood", ())):
+    for name, _ in recipe.needs().datasets:
         if missing(name, data_dir(data)):
             console.print(f"fetching {name} into {data_dir(data)}", highlight=False)
             download(name, data)

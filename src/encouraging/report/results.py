@@ -79,8 +79,8 @@ def _cost(records: list[Record]) -> str:
 
 def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
     """Where runs were made with other settings than the recipe's, the page says so."""
-    found = {difference(recipe.asked(arm, seed), record.asked) for record in records
-             for _, arm, seed in [record.place] if arm in recipe.arms and recipe.asked(arm, seed) != record.asked}
+    found = {difference(recipe.config(arm, seed), record.asked) for record in records
+             for _, arm, seed in [record.place] if arm in recipe.arms and recipe.config(arm, seed) != record.asked}
     return [f"Departures from the recipe (there) in these runs (here): {words}." for words in sorted(found)]
 
 
