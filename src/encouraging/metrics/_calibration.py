@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import ArgumentError, ShapeError, TargetError
-from ._readings import Readings, as_tensor, check, read
+from ._readings import Readings, as_floats, as_tensor, check, read
 
 BINS = 10
 LOWEST, HIGHEST = 1e-4, 1e4  # temperatures, in units of how far apart a row's logits are
@@ -107,7 +107,7 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
     check(logits, target)
     if not len(logits):
         raise ArgumentError("fit_temperature: expected at least one example.")
-    values = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
+    values = logits.detach() if logits.dtype == torch.float64 else as_floats(logits.detach())
     label = target.to(torch.int64)
     bad = values.isnan() | values.isposinf()
     if bool(bad.any()) or not bool(values.gather(1, label[:, None]).isfinite().all()):

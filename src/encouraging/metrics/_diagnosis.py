@@ -23,7 +23,7 @@ from ._calibration import BINS, fit_temperature, nll, reliability, temperature_b
 from ._energy import energies, scores
 from ._margin import margins
 from ._ood import Positive, detection
-from ._readings import Readings, Unlabelled, as_tensor, read, read_unlabelled
+from ._readings import Readings, Unlabelled, as_floats, as_tensor, read, read_unlabelled
 from ._shots import class_accuracy, shot_accuracy
 from ._spread import spread
 from ._teaching import mean_pulls, teaching
@@ -192,7 +192,7 @@ class _Sample:
             lucky = chance.topk(self.size, largest=False).indices
         if not len(lucky):
             return
-        self.parts.append((chance[lucky], logits.index_select(0, lucky.to(logits.device)).float().cpu(),
+        self.parts.append((chance[lucky], as_floats(logits.index_select(0, lucky.to(logits.device))).cpu(),
                            target[lucky.to(target.device)].to(torch.int64).cpu()))
         self.held += len(lucky)
         if self.held >= 2 * self.size:  # not at every call: whole rows are copied

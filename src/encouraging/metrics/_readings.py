@@ -21,6 +21,8 @@ from ..errors import DtypeError, ShapeError, TargetError
 BLOCK = 1 << 18  # logits per core at a time: with their copy in float32 they stay in its cache
 BLOCK_ON_GPU = 1 << 26
 FAINT = 1e-30  # a sum of exponentials below this may have lost terms to underflow
+LARGE = 2.0**126  # twice this, a difference of two such numbers, is still finite in float32
+HUGE = 1e150  # its square, for a standard deviation, is still finite in float64
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,14 @@ def read(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int
     logits, target = as_tensor(logits), as_tensor(target)
     check(logits, target, first=first)
     label = target.to(torch.int64, copy=True)  # readings outlive the block, whose storage may be used again
+    readings = _read(logits, label, first)
+    overflow = _large(readings.score) | _large(readings.rival) | (readings.odds.isinf() & readings.rival.isfinite())
+    if readings.score.dtype == torch.float32 and bool(overflow.any()):
+        return _read(logits.double(), label, first)
+    return readings
+
+
+def _read(logits: Tensor, label: Tensor, first: int) -> Readings:
     score, rival, total = _empty(logits, 3)
     missed, lower = [], []
     for rows, buffer in blocks(logits):
@@ -140,6 +150,7 @@ def read(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int
     if missed:  # there the model chose another class, and the label is one of the others
         wrong = torch.cat(missed)
         odds[wrong] = _odds(logits, wrong, rival[wrong], total[wrong], torch.cat(lower), margin[wrong].exp_())
+    _refuse_huge(first, score, rival, odds)
     return Readings(label, score, rival, excess, odds)
 
 
@@ -147,13 +158,24 @@ def read_unlabelled(logits: Tensor | np.ndarray, *, first: int = 0) -> Unlabelle
     """Readings of (N, C) logits without labels."""
     logits = as_tensor(logits)
     check(logits)
+    readings = _read_unlabelled(logits, first)
+    if readings.odds.dtype == torch.float32 and bool((_large(readings.highest) | readings.odds.isinf()).any()):
+        exact = _read_unlabelled(logits.double(), first)
+        if bool((_large(exact.highest) | (exact.odds.isfinite() & readings.odds.isinf())).any()):
+            return exact
+    return readings
+
+
+def _read_unlabelled(logits: Tensor, first: int) -> Unlabelled:
     highest, total, lower = _empty(logits, 3)
     for rows, buffer in blocks(logits):
         _exponentiate(buffer, highest[rows], total[rows])
         lower[rows] = _sum_below_one(buffer)
     _refuse(~highest.isfinite() | total.isnan(), first)
     every = torch.arange(len(logits), device=logits.device)
-    return Unlabelled(highest, _odds(logits, every, highest, total, lower, 0.0))
+    odds = _odds(logits, every, highest, total, lower, 0.0)
+    _refuse_huge(first, highest, odds)
+    return Unlabelled(highest, odds)
 
 
 def as_tensor(values: Tensor | np.ndarray) -> Tensor:
@@ -230,7 +252,25 @@ def _odds(logits: Tensor, rows: Tensor, highest: Tensor, total: Tensor, lower: T
     return odds
 
 
+def as_floats(values: Tensor) -> Tensor:
+    """In float32, or in float64 where a difference of these numbers could overflow."""
+    return values.double() if bool(_large(values).any()) else values.float()
+
+
+def _large(values: Tensor) -> Tensor:
+    size = values.abs()
+    return (size > LARGE) & (size < torch.inf)
+
+
 def _refuse(bad: Tensor, first: int) -> None:
     if bool(bad.any()):
         raise TargetError(f"logits: row {first + int(bad.nonzero()[0])} has NaN or infinite values (-inf is allowed "
                           "for classes that were masked out, except the label's).")
+
+
+def _refuse_huge(first: int, *columns: Tensor) -> None:
+    for values in columns:
+        if values.dtype == torch.float64 and bool((huge := (values.abs() > HUGE) & values.isfinite()).any()):
+            row = int(huge.nonzero()[0])
+            raise TargetError(f"logits: row {first + row} has a number of the size {abs(float(values[row])):g}; "
+                              f"expected at most {HUGE:g}. Mask classes out with -inf, or divide all logits.")
