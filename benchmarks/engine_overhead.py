@@ -32,7 +32,7 @@ def setup(data: str, model: str, train: Train, device: torch.device, root: str |
     return task
 
 
-def place(task, train: Train, device: torch.device) -> torch.nn.Module:
+def build(task, train: Train, device: torch.device) -> torch.nn.Module:
     torch.manual_seed(0)
     model = task.build()
     if device.type == "cuda" and train.channels_last:
@@ -42,7 +42,7 @@ def place(task, train: Train, device: torch.device) -> torch.nn.Module:
 
 def bare(task, train: Train, device: torch.device):
     """The loop that everyone writes."""
-    model = place(task, train, device)
+    model = build(task, train, device)
     optimizer = build_optimizer(train, model.parameters(), device)
 
     def epoch(number: int) -> None:
@@ -58,7 +58,7 @@ def bare(task, train: Train, device: torch.device):
 
 def engine(task, train: Train, device: torch.device):
     at = Position()
-    trainer = Trainer(task, place(task, train, device), train, at, Log(), QUIET, World(), device, 0)
+    trainer = Trainer(task, build(task, train, device), train, at, Log(), QUIET, World(), device, 0)
 
     def epoch(number: int) -> None:
         at.epoch, at.batch = number, 0
@@ -87,14 +87,14 @@ def compare(name: str, task, loops: dict, steps: int, repeats: int, device: torc
     for number in range(10, 10 + repeats):
         for label, loop in loops.items():
             times[label].append(seconds(loop, number, device))
-    medians = {label: statistics.median(found) for label, found in times.items()}
+    medians = {label: statistics.median(measured) for label, measured in times.items()}
     first = next(iter(times.values()))
     for label, value in medians.items():
         # Round by round: a machine that slows down for a while slows all loops of a round.
         more = statistics.median(mine / bare for mine, bare in zip(times[label], first, strict=True)) - 1
         trainer = getattr(loops[label], "trainer", None)
         note = f"  graph: {trainer.replay.reason or 'recorded'}" if trainer and device.type == "cuda" else ""
-        print(f"{name:28s} {label:28s} {1e3 * value / steps:8.3f} ms a step  {100 * more:+6.1f}%{note}",
+        print(f"{name:28s} {label:28s} {1e3 * value / steps:8.3f} ms per step  {100 * more:+6.1f}%{note}",
               flush=True)
 
 
@@ -106,8 +106,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15,
                         help="rounds of all loops (default: %(default)s; digits take four times as many)")
     parser.add_argument("--compile", action="store_true", help="on a GPU, also time torch.compile (takes a minute)")
-    asked = parser.parse_args()
-    device = torch.device(asked.device)
+    args = parser.parse_args()
+    device = torch.device(args.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.exit(1, "needs a CUDA device\n")
     sgd = {"epochs": 100, "lr": 0.1, "momentum": 0.9, "checkpoint_seconds": 1e9}
@@ -116,26 +116,26 @@ def main() -> None:
         for data, model, size, limit in (("digits", "digits_mlp", 64, None), ("mnist", "lsoftmax_cnn", 16, 64)):
             train = Train(batch_size=size, **sgd)
             try:
-                task = setup(data, model, train, device, asked.data, limit)
+                task = setup(data, model, train, device, args.data, limit)
             except ValueError as error:
                 print(f"{data} is skipped: {str(error).splitlines()[0]}")
                 continue
             loops = {"bare": bare(task, train, device), "engine": engine(task, train, device)}
-            repeats = asked.repeats * 4 if data == "digits" else asked.repeats
+            repeats = args.repeats * 4 if data == "digits" else args.repeats
             compare(f"{data}, {model}", task, loops, task.length(1, 1), repeats, device)
         return
     torch.backends.cudnn.benchmark = True
     train = Train(batch_size=256, **sgd)
-    task = setup("mnist", "lsoftmax_cnn", train, device, asked.data, None)
+    task = setup("mnist", "lsoftmax_cnn", train, device, args.data, None)
     variants = {"engine, recorded": {}, "engine, eager": {"cuda_graph": False},
                 "recorded, contiguous": {"channels_last": False}, "recorded, bf16": {"precision": "bf16"},
                 "recorded, bf16, contiguous": {"precision": "bf16", "channels_last": False}}
-    if asked.compile:
+    if args.compile:
         variants |= {"recorded, compiled": {"compile": True},
                      "recorded, compiled, bf16": {"compile": True, "precision": "bf16"}}
     loops = {"bare": bare(task, train, device)}
     loops |= {label: engine(task, Train(batch_size=256, **sgd, **more), device) for label, more in variants.items()}
-    compare("mnist, lsoftmax_cnn", task, loops, task.length(1, 1), min(asked.repeats, 5), device)
+    compare("mnist, lsoftmax_cnn", task, loops, task.length(1, 1), min(args.repeats, 5), device)
 
 
 if __name__ == "__main__":

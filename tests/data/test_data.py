@@ -105,7 +105,7 @@ def test_a_file_with_another_checksum_is_refused(tmp_path, monkeypatch):
 def test_downloads_come_from_the_first_place_that_has_the_right_file(tmp_path, monkeypatch):
     source = tmp_path / "source"
     source.mkdir()
-    contents = toy(monkeypatch, tmp_path, places=("first://", "second://"))
+    contents = toy(monkeypatch, tmp_path, urls=("first://", "second://"))
     asked = []
 
     def retrieve(url, known_hash, fname, path):
@@ -128,7 +128,7 @@ def test_downloads_come_from_the_first_place_that_has_the_right_file(tmp_path, m
 
 
 def test_a_download_that_fails_everywhere_says_why(tmp_path, monkeypatch):
-    toy(monkeypatch, tmp_path, places=("first://",))
+    toy(monkeypatch, tmp_path, urls=("first://",))
     pooch = pytest.importorskip("pooch")
     monkeypatch.setattr(pooch, "retrieve", lambda *a, **k: (_ for _ in ()).throw(OSError("unreachable")))
     with pytest.raises(DataError, match=r"first://images.gz: unreachable"):

@@ -1,4 +1,4 @@
-"""Datasets as their publishers ship them: one reader a format, checksums, and where a dataset lives."""
+"""Datasets as their publishers ship them: one reader per format, checksums, and downloads."""
 
 from ._load import absent, load
 from .cifar import read_cifar

@@ -1,4 +1,4 @@
-"""Long-tailed data: who is rare, and what to do about it."""
+"""Long-tailed data: class profiles, weights, samplers and shifts of the logits."""
 
 from .reweight import effective_weights
 

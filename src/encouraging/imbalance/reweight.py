@@ -18,6 +18,6 @@ def effective_weights(counts: Tensor, beta: float = 0.9999) -> Tensor:
     """
     if not 0 <= beta < 1 or bool((counts <= 0).any()):
         raise ArgumentError(f"effective_weights(counts={counts.tolist()}, beta={beta}): expected 0 <= beta < 1 and at "
-                            "least one example a class.")
+                            "least one example per class.")
     raw = (1 - beta) / -torch.expm1(counts.double() * torch.log(torch.tensor(beta, dtype=torch.float64)))
     return (raw * len(raw) / raw.sum()).float()

@@ -1,6 +1,7 @@
-"""What a classifier knows: margins, energies, calibration, strangers, rare classes, and who teaches it."""
+"""What a classifier has learned: accuracy, margins, energies, calibration, out-of-distribution detection, accuracy by
+class frequency, and which examples its loss learns from."""
 
-from ._accuracy import accuracy, excess_risk
+from ._accuracy import accuracy, correct, excess_risk
 from ._calibration import Reliability, ece, fit_temperature, reliability
 from ._diagnosis import Reader, summary
 from ._energy import conditional_energy, energy_profile, free_energy, minimum_energy, rival_energy, scores
@@ -21,6 +22,7 @@ __all__ = [
     "accuracy",
     "class_accuracy",
     "conditional_energy",
+    "correct",
     "detection",
     "ece",
     "energy_profile",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
-from ..errors import RecipeError
+from ..errors import RecipeError, did_you_mean
 from .classifier import Classifier
 from .mnist import attack_cnn, digits_mlp, lsoftmax_cnn
 from .resnet import resnet18, resnet20, resnet32
@@ -24,9 +23,8 @@ def build_model(name: str, classes: int, channels: int, margin: int | None = Non
 def check_model(name: str) -> None:
     """Refuse an unknown name with the nearest right one."""
     if name not in MODELS:
-        near = difflib.get_close_matches(name, MODELS, n=1)
-        raise RecipeError(f"no model is called {name!r}; there are {', '.join(MODELS)}."
-                          + (f" Did you mean {near[0]!r}?" if near else ""))
+        raise RecipeError(f"no model is called {name!r}; expected one of {', '.join(MODELS)}."
+                          + did_you_mean(name, MODELS))
 
 
 __all__ = ["MODELS", "Classifier", "attack_cnn", "build_model", "check_model", "digits_mlp", "lsoftmax_cnn",

@@ -1,4 +1,4 @@
-"""The one shape every network here has: a body that makes features and a head that makes logits."""
+"""The one form of every network here: a body that makes features and a head that makes logits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from ..margins import LSoftmaxLinear
 class Classifier(nn.Module):
     """``head(body(x))``. Two-stage training swaps the head; a large-margin head also looks at the target.
 
-    Under autocast the head still runs in float32: the losses look at margins of a hundred, where the eight bits of
-    bfloat16 resolve only halves.
+    Under autocast the head still runs in float32: margins reach a hundred, where bfloat16 has steps of a half.
     """
 
     def __init__(self, body: nn.Module, head: nn.Module) -> None:
@@ -33,5 +32,5 @@ class Classifier(nn.Module):
 
 
 def linear_head(width: int, classes: int, margin: int | None, bias: bool = True) -> nn.Module:
-    """A plain output layer, or L-Softmax's where a margin is asked for."""
+    """A plain output layer, or L-Softmax's where there is a margin."""
     return nn.Linear(width, classes, bias=bias) if margin is None else LSoftmaxLinear(width, classes, margin)
