@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from encouraging import curves
-from encouraging.cli import app, parse_curve
+from encouraging.cli import app
+from encouraging.commands.curves import parse_curve
 from encouraging.errors import CurveError
 
 run = CliRunner().invoke
