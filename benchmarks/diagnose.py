@@ -24,9 +24,9 @@ from pathlib import Path
 
 import torch
 
+from encouraging.commands.diagnose import read_through
 from encouraging.data.logits import Logits, open_logits
 from encouraging.engine.environment import environment
-from encouraging.commands.diagnose import read_through
 
 IN_CACHE = 1 << 18  # logits a piece and thread
 LIMIT_TIME, LIMIT_BYTES = 2.0, 2 << 30

@@ -12,8 +12,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from encouraging import curve_loss
 from encouraging.cli import app
 from encouraging.commands import bench
+from encouraging.commands.bench_contenders import EL, published
 from encouraging.errors import ArgumentError
 
 
@@ -36,11 +38,11 @@ def test_a_small_run_writes_every_contender(tmp_path: Path, capsys: pytest.Captu
 
 def test_the_published_loss_is_ours_where_it_is_accurate() -> None:
     logits, target = torch.randn(64, 10), torch.randint(10, (64,))
-    ours = bench.curve_loss(logits, target, bench.EL)
-    torch.testing.assert_close(bench._published(logits, target), ours, rtol=1e-5, atol=1e-5)
+    ours = curve_loss(logits, target, EL)
+    torch.testing.assert_close(published(logits, target), ours, rtol=1e-5, atol=1e-5)
 
 
-def test_shapes_of_ones_own_are_measured_in_the_type_asked_for(tmp_path: Path) -> None:
+def test_shapes_of_ones_own_are_measured_in_the_type_measured_for(tmp_path: Path) -> None:
     out = tmp_path / "own.json"
     result = CliRunner().invoke(app, ["bench", "--device", "cpu", "--seconds", "0", "--dtype", "bfloat16", "--out",
                                       str(out), "--shape", "8x5", "--shape", "6x3x4", "--shape", "8x5"])
@@ -51,13 +53,13 @@ def test_shapes_of_ones_own_are_measured_in_the_type_asked_for(tmp_path: Path) -
 
 
 def test_a_type_alone_changes_the_usual_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bench.Shape] = []
-    monkeypatch.setattr(bench, "run", lambda shapes, *_: asked.extend(shapes))
+    measured: list[bench.Shape] = []
+    monkeypatch.setattr(bench, "run", lambda shapes, *_: measured.extend(shapes))
     bench.run_arguments((), "float64", None, "cpu", 0.0)
-    assert asked == [shape._replace(dtype=torch.float64) for shape in bench.CPU_SHAPES]
-    asked.clear()
+    assert measured == [shape._replace(dtype=torch.float64) for shape in bench.CPU_SHAPES]
+    measured.clear()
     bench.run_arguments(("8x5",), None, None, "cpu", 0.0)
-    assert asked == [bench.Shape(8, 5, torch.float32)]
+    assert measured == [bench.Shape(8, 5, torch.float32)]
 
 
 @pytest.mark.parametrize(("words", "message"), [
