@@ -10,7 +10,7 @@ import torch
 
 from encouraging import curves
 from encouraging.curves._curve import logit
-from encouraging.report.explorer import GROUPS, SLIDERS, explorer
+from encouraging.report.explorer.section import GROUPS, SLIDERS, explorer
 
 CASES = [
     ("cross_entropy", {}),

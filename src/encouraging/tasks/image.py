@@ -19,7 +19,7 @@ from ..engine.explain import explain
 from ..engine.settings import Frozen
 from ..errors import RecipeError
 from ..imbalance import effective_weights
-from ..metrics import Reader, accuracy, excess_risk, read, summary
+from ..metrics import Reader, accuracy, correct, excess_risk, read, summary
 from ..metrics._calibration import nll
 from ..metrics._teaching import usual
 from ..models import Classifier
@@ -151,8 +151,8 @@ class ImageTask(BaseTask[Batch]):
         target = self.train[1][batch[0]]
         logits = model(self._floats(self._cut(batch)), target)
         mean, count = taught.loss(logits, target, self.weights[stage - 1])
-        correct = (logits.detach().argmax(1) == target).sum()
-        return Loss(mean, count, {"correct": correct, "examples": len(target)})
+        right = correct(logits.detach(), target).sum()
+        return Loss(mean, count, {"correct": right, "examples": len(target)})
 
     def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
         return {"batch_accuracy": 100 * sums["correct"] / max(sums["examples"], 1)}
@@ -198,7 +198,7 @@ class ImageTask(BaseTask[Batch]):
 
     def _measure(self, logits: Tensor, labels: Tensor, accuracy: str, loss: str) -> dict[str, float]:
         labels = labels.to(logits.device)
-        right = (logits.argmax(1) == labels).sum().double()
+        right = correct(logits, labels).sum().double()
         right, cost = torch.stack([right, F.cross_entropy(logits, labels).double()]).tolist()
         return {accuracy: 100 * right / len(labels), loss: cost}
 
