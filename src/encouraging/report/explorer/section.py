@@ -1,71 +1,69 @@
-"""The part of the report that answers to the reader: any curve, moved by its parameters, against cross-entropy."""
+"""The interactive section of the report: any curve, moved by its parameters, beside cross-entropy.
+
+Curves, parameters, defaults and ranges come from the catalogue. A curve whose formula is in ``formulas.js`` is computed
+by the page; any other curve is drawn from samples at its default parameters.
+"""
 
 from __future__ import annotations
 
-import inspect
+import re
 from importlib import resources
-from typing import NamedTuple
+from typing import Any
 
+import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ... import curves
+from .entries import Entry, catalogue
 
-GROUPS = {
-    "With a bonus": {
-        "encouraging": "encouraging loss, LE from 0 to 1",
-        "normal": "normal bonus",
-        "conservative": "conservative bonus",
-        "aggressive": "aggressive bonus",
-        "power": "power of p",
-        "poly": "poly loss",
-    },
-    "Without one": {
-        "cross_entropy": "cross-entropy",
-        "focal": "focal loss",
-        "halted_focal": "halted focal loss",
-    },
-}
-
-
-class Slider(NamedTuple):
-    """One parameter, in the range worth looking at. That of ``eps`` is its decimal exponent, whose lowest means 0."""
-
-    param: str
-    words: str
-    low: float
-    high: float
-    step: float
-    value: float
-
-
-def _default(curve: str, param: str) -> float:
-    number: float = inspect.signature(getattr(curves, curve)).parameters[param].default
-    return number
-
-
-SLIDERS = (
-    Slider("log_end", "LE: where the log becomes a line", 0, 1, 0.01, _default("encouraging", "log_end")),
-    Slider("start", "start: p from which it rewards", 0, 0.95, 0.01, _default("aggressive", "start")),
-    Slider("exponent", "exponent: the power of p", 0, 6, 0.1, _default("power", "exponent")),
-    Slider("weight", "weight: the size of the bonus", 0, 4, 0.1, _default("power", "weight")),
-    Slider("epsilon", "ε: weight of 1 − p", -1, 4, 0.1, _default("poly", "epsilon")),
-    Slider("gamma", "γ: how far the learned is turned down", 0, 5, 0.1, _default("focal", "gamma")),
-    Slider("halt", "halt: p at which focal ends", 0, 1, 0.01, _default("halted_focal", "halt")),
-    Slider("eps", "eps: clamp of 1 − p", -8, -2, 1, -5),
-)
+GROUPS = {"bonus": "With a bonus", "no bonus": "Without a bonus"}
+FIRST, LAST, STEP = -10.0, 16.0, 0.1  # the gaps of samples; the pictures show -9 to 14
 
 
 def explorer() -> Markup:
-    """The section as HTML that needs nothing beside itself.
+    """The section as HTML that needs no other files.
 
-    It takes its colours from the page's ``--ink``, ``--muted``, ``--line``, ``--paper`` and ``--accent``, and stands on
-    its own without them. There is room for one on a page.
+    It takes its colours from the page's ``--ink``, ``--muted``, ``--line``, ``--paper`` and ``--accent``, and works
+    without them. A page can have one explorer.
 
     >>> explorer().startswith('<section id="explorer"')
     True
     """
-    script = resources.files(__package__).joinpath("explorer.js").read_text(encoding="utf-8")
+    formulas, script = (_text(name) for name in ("formulas.js", "explorer.js"))
+    entries = list(catalogue().values())
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(GROUPS.get(entry.group, entry.group.capitalize()), []).append(entry)
+    with_formula = formula_names(formulas)
+    params = dict.fromkeys(param.name for entry in entries if entry.name in with_formula for param in entry.parameters)
     pages = Environment(loader=PackageLoader("encouraging.report.explorer", "."), autoescape=True,
                         undefined=StrictUndefined, trim_blocks=True)
-    return Markup(pages.get_template("explorer.html.j2").render(groups=GROUPS, sliders=SLIDERS, script=Markup(script)))
+    return Markup(pages.get_template("explorer.html.j2").render(
+        groups=groups, params=list(params), script=Markup(f"{formulas}\n{script}"),
+        catalogue=[describe(entry, entry.name in with_formula) for entry in entries]))
+
+
+def formula_names(script: str | None = None) -> set[str]:
+    """The curves that the page computes by a formula of its own."""
+    return set(re.findall(r"^formulas\.(\w+) = ", script or _text("formulas.js"), re.MULTILINE))
+
+
+def describe(entry: Entry, has_formula: bool) -> dict[str, Any]:
+    """What the script needs to know about a curve."""
+    known = {"name": entry.name, "parameters": [param._asdict() for param in entry.parameters]}
+    return known if has_formula else known | {"samples": samples(entry)}
+
+
+def samples(entry: Entry) -> dict[str, Any]:
+    """Value and pull of the curve at its defaults, on an even grid of gaps."""
+    curve = entry.factory()
+    gap = torch.arange(round((LAST - FIRST) / STEP) + 1, dtype=torch.float64) * STEP + FIRST
+    return {"first": FIRST, "step": STEP, "value": _rounded(curve.value(gap)), "pull": _rounded(curve.pull(gap))}
+
+
+def _rounded(numbers: torch.Tensor) -> list[float]:
+    return [float(f"{number:.6g}") for number in numbers.tolist()]
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -55,8 +55,8 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
         confidence = sum(count * one for count, one, _ in bins) / total
         accuracy = sum(count * one for count, _, one in bins) / total
         panels.append(Panel(_reliability(arm, bins, error), title, "confidence", "accuracy", height=262, left=40))
-        words.append(f"{arm.name} has a mean confidence of {show(100 * confidence, 1)}% and an accuracy of "
-                     f"{show(100 * accuracy, 1)}%, calibration error {show(error, 4)}")
+        words.append(f"{arm.name} is {show(100 * confidence, 1)}% confident on average and "
+                     f"{show(100 * accuracy, 1)}% accurate, calibration error {show(error, 4)}")
     if not panels:
         return None
     return Picture("reliability", f"Reliability diagrams: {'; '.join(words)}.",
