@@ -47,24 +47,31 @@ class Options(Frozen):
 
 def metrics_of(options: Options) -> list[Metric]:
     """What an image recipe measures."""
+    hidden: dict[str, Any] = {"shown": False}
     metrics = [
-        Metric("accuracy", "accuracy", **PERCENT, primary=True),
-        Metric("best_accuracy", "best accuracy", **PERCENT),
-        Metric("excess_risk", "excess risk", "%", better="lower"),
-        Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1),
-        Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0),
+        Metric("accuracy", "accuracy", **PERCENT, primary=True, about="Accuracy is that of the last epoch."),
+        Metric("best_accuracy", "best accuracy", **PERCENT, about="Best accuracy is that of the best test epoch."),
+        Metric("test_loss", "test cross-entropy", "nats", 3, better="lower", log=True, **hidden),
+        Metric("excess_risk", "excess risk", "%", better="lower",
+               about="Excess risk is training minus test accuracy."),
+        Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1,
+               about="Margins, energies and calibration are those of the last epoch’s model."),
+        Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0, **hidden),
         Metric("margin.median", "median margin"),
-        Metric("margin.mean", "mean margin"),
+        Metric("margin.mean", "mean margin", **hidden),
         Metric("energy.label", "energy on the data", better="lower"),
         Metric("energy.rival", "lowest rival energy"),
-        Metric("energy.rival_zeroed", "lowest rival energy, zeroed"),
-        Metric("energy.free", "free energy", better="lower"),
+        Metric("energy.rival_zeroed", "lowest rival energy, zeroed", **hidden),
+        Metric("energy.free", "free energy", better="lower", **hidden),
+        Metric("train_accuracy", "training accuracy", **PERCENT, **hidden),
+        Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **hidden),
     ]
     if options.validation:
         metrics.insert(1, Metric("val_accuracy", "validation accuracy", **PERCENT))
-    if options.ood:
-        metrics += [Metric("ood.min_energy.auroc", "AUROC, out-of-distribution", **PERCENT),
-                    Metric("ood.min_energy.fpr95", "FPR95, out-of-distribution", **PERCENT, better="lower")]
+    for name in options.ood:
+        path, words = ("ood", "out-of-distribution data") if len(options.ood) == 1 else (f"ood.{name}", name)
+        metrics += [Metric(f"{path}.min_energy.auroc", f"AUROC, {words}", **PERCENT),
+                    Metric(f"{path}.min_energy.fpr95", f"FPR95, {words}", **PERCENT, better="lower")]
     return metrics
 
 
