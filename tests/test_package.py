@@ -78,7 +78,7 @@ def test_the_version_does_not_import_torch() -> None:
         encouraging.__version__, "False"]
 
 
-@pytest.mark.parametrize("code", [
+USES = [
     "import encouraging; encouraging.EncouragingLoss()",
     "import encouraging; encouraging.curves.focal(2.0); encouraging.errors.CurveError",
     "from encouraging import EncouragingLoss, curves, parallel_curve_loss, errors; curves.focal(2.0)",
@@ -86,12 +86,21 @@ def test_the_version_does_not_import_torch() -> None:
     "import encouraging.curves; encouraging.curves.focal(2.0)",
     "import encouraging.curves as c, encouraging.modules as m; m.CurveLoss(c.focal(2.0))",
     "import encouraging; assert not hasattr(encouraging, 'curve_los')",
-    "import copy, pickle, encouraging as e; loss = e.FocalLoss(); copy.deepcopy(loss); pickle.loads(pickle.dumps(loss))",
-    "import encouraging, torch; z = torch.randn(2, 3); "
-    "torch.compile(lambda z: encouraging.focal_loss(z, torch.tensor([0, 1])), backend='eager', fullgraph=True)(z)",
-])
-def test_lazy_names_behave_as_ordinary_ones(code: str) -> None:
-    python(code)
+    "import copy, pickle, encouraging as e; copy.deepcopy(pickle.loads(pickle.dumps(e.FocalLoss())))",
+    "import encouraging, torch; z, y = torch.randn(2, 3), torch.tensor([0, 1]); "
+    "torch.compile(lambda z: encouraging.focal_loss(z, y), backend='eager', fullgraph=True)(z)",
+]
+
+
+def test_lazy_names_behave_as_ordinary_ones() -> None:
+    """Each use meets a package of which nothing is loaded yet."""
+    python(f"""
+import sys, torch
+for use in {USES!r}:
+    for name in [name for name in sys.modules if name.split('.')[0] == 'encouraging']:
+        del sys.modules[name]
+    exec(use, {{}})
+""")
 
 
 def test_a_pickle_is_loaded_by_a_process_that_has_not_used_the_package(tmp_path: Path) -> None:
