@@ -24,9 +24,9 @@ from pathlib import Path
 
 import torch
 
+from encouraging.commands.diagnose import read_through
 from encouraging.data.logits import Logits, open_logits
 from encouraging.engine.environment import environment
-from encouraging.report.diagnose import read_through
 
 IN_CACHE = 1 << 18  # logits per piece and thread
 LIMIT_TIME, LIMIT_BYTES = 2.0, 2 << 30
@@ -73,7 +73,7 @@ WAYS: dict[str, Callable[[Logits], object]] = {
 def peak(path: Path, threads: int) -> dict[str, int]:
     """VmHWM of a process that diagnoses the file, after its imports and at its end."""
     code = ("import sys, torch\ntorch.set_num_threads(int(sys.argv[2]))\n"
-            "from encouraging.data.logits import open_logits\nfrom encouraging.report.diagnose import read_through\n"
+            "from encouraging.data.logits import open_logits\nfrom encouraging.commands.diagnose import read_through\n"
             "high = lambda: int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) * 1024\n"
             "before = high()\nread_through(open_logits(sys.argv[1]))\nprint(before, high())")
     done = subprocess.run([sys.executable, "-c", code, str(path), str(threads)], capture_output=True, text=True,

@@ -15,20 +15,21 @@ import time
 
 import torch
 
-from encouraging.engine import Train
+from encouraging.data import Clock
+from encouraging.engine import StagePlan, Train
 from encouraging.engine.distributed import World
 from encouraging.engine.optim import build_optimizer
 from encouraging.engine.train import Hooks, Log, Position, Trainer
-from encouraging.tasks import Objective, Setting, build_task
+from encouraging.tasks import ObjectiveConfig, StageSpec, TaskSpec, build_task
 
 QUIET = Hooks(saver=lambda *_: None, on_epoch=lambda _: None, stop=lambda: None)
 
 
 def setup(data: str, model: str, train: Train, device: torch.device, root: str | None, limit: int | None):
-    objective = Objective(curve="encouraging", log_end=1.0)
-    task = build_task("image", Setting(data, model, (objective,), (train,), 0, device, root))
+    stage = StageSpec(train, objective=ObjectiveConfig(curve="encouraging", log_end=1.0))
+    task = build_task("image", TaskSpec(data, model, (stage,), 0, device, root))
     if limit is not None:
-        task.source = task.source[:limit]
+        task.pixels = task.pixels[:limit]
     return task
 
 
@@ -43,14 +44,14 @@ def build(task, train: Train, device: torch.device) -> torch.nn.Module:
 def bare(task, train: Train, device: torch.device):
     """The loop that everyone writes."""
     model = build(task, train, device)
-    optimizer = build_optimizer(train, model.parameters(), device)
+    source = task.source(1)
+    optimizer = build_optimizer(train, task.groups(model), device)
 
     def epoch(number: int) -> None:
-        lesson = task.lesson(1, number)
-        for batch in task.batches(1, number, 0, 0, 1):
+        objective = task.objective(Clock(1, number))
+        for batch in source.batches(Clock(1, number), 0, 0, 1):
             optimizer.zero_grad()
-            loss, _ = task.loss(model, batch, lesson)
-            loss.backward()
+            task.loss(model, batch, objective).mean.backward()
             optimizer.step()
 
     return epoch
@@ -58,11 +59,11 @@ def bare(task, train: Train, device: torch.device):
 
 def engine(task, train: Train, device: torch.device):
     at = Position()
-    trainer = Trainer(task, build(task, train, device), train, at, Log(), QUIET, World(), device, 0)
+    trainer = Trainer(task, build(task, train, device), StagePlan(train), at, Log(), QUIET, World(), device, 0)
 
     def epoch(number: int) -> None:
         at.epoch, at.batch = number, 0
-        trainer.meter.load(torch.zeros(5, dtype=torch.float64))
+        trainer.meter.load(torch.zeros_like(trainer.meter.sums()))
         trainer._epoch()
 
     epoch.trainer = trainer
@@ -122,7 +123,7 @@ def main() -> None:
                 continue
             loops = {"bare": bare(task, train, device), "engine": engine(task, train, device)}
             repeats = args.repeats * 4 if data == "digits" else args.repeats
-            compare(f"{data}, {model}", task, loops, task.length(1, 1), repeats, device)
+            compare(f"{data}, {model}", task, loops, task.source(1).length(Clock()), repeats, device)
         return
     torch.backends.cudnn.benchmark = True
     train = Train(batch_size=256, **sgd)
@@ -135,7 +136,7 @@ def main() -> None:
                      "recorded, compiled, bf16": {"compile": True, "precision": "bf16"}}
     loops = {"bare": bare(task, train, device)}
     loops |= {label: engine(task, Train(batch_size=256, **sgd, **more), device) for label, more in variants.items()}
-    compare("mnist, lsoftmax_cnn", task, loops, task.length(1, 1), min(args.repeats, 5), device)
+    compare("mnist, lsoftmax_cnn", task, loops, task.source(1).length(Clock()), min(args.repeats, 5), device)
 
 
 if __name__ == "__main__":
