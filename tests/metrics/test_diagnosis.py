@@ -175,6 +175,10 @@ def test_numbers_are_those_of_the_plain_functions() -> None:
     assert found["margin"]["wrong"] == pytest.approx(1 - found["accuracy"] / 100)
     assert found["class_accuracy"][2] == pytest.approx(100 * float(right[target == 2].double().mean()))
     assert found["shots"]["many"] == pytest.approx(found["class_accuracy"][0])
+    assert found["class_counts"] == counts.tolist()
+    assert found["class_margin"][1] == pytest.approx(float(margin(logits, target)[target == 1].double().mean()))
+    other = whole(logits, target, outside).diagnosis(counts=counts, many=10, few=6)["shots"]
+    assert other["many"] == pytest.approx(100 * float(right[target < 2].double().mean()))
     assert set(found["teaching"]["shares"]) == {"examples", "mine"}
     profile = found["energy"]["profiles"]["3"]
     assert profile["examples"] == int((target == 3).sum())

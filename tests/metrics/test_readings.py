@@ -13,10 +13,11 @@ from torch.nn import functional as F
 
 from encouraging import curve_loss
 from encouraging.curves import Curve, cross_entropy, normal
-from encouraging.errors import DtypeError, ShapeError, TargetError
+from encouraging.errors import ArgumentError, DtypeError, ShapeError, TargetError
 from encouraging.metrics import _readings as readings
 from encouraging.metrics import (
     class_accuracy,
+    class_margin,
     conditional_energy,
     correct,
     energy_profile,
@@ -28,6 +29,7 @@ from encouraging.metrics import (
     read_unlabelled,
     rival_energy,
     shot_accuracy,
+    shot_groups,
     teaching,
 )
 from encouraging.metrics._energy import energies
@@ -270,3 +272,15 @@ def test_accuracy_of_classes_and_of_shots_is_a_count() -> None:
                                                                                "few": 50.0}
     with pytest.raises(ShapeError, match="labels up to 3"):
         shot_accuracy(found, torch.tensor([1, 2, 3]))
+
+
+def test_groups_of_classes_may_be_empty_and_margins_have_a_mean_per_class() -> None:
+    assert not shot_groups(torch.tensor([500, 400]))["few"].any()
+    assert all(mask.sum() == 1 for mask in shot_groups(torch.tensor([4, 5, 6]), many=5, few=5).values())
+    with pytest.raises(ArgumentError, match="many=5 and few=6"):
+        shot_groups(torch.tensor([1]), many=5, few=6)
+    logits, target = mixed(200, 6)
+    target = target % 5  # nothing of class 5
+    found, expected = class_margin(read(logits, target), 6), margin(logits, target).double()
+    assert found[:5] == pytest.approx([float(expected[target == c].mean()) for c in range(5)])
+    assert found[5] is None

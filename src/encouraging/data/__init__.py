@@ -7,12 +7,12 @@ from .digits import read_digits
 from .draw import generator
 from .fetch import download
 from .idx import read_idx
-from .registry import DATASETS, VARIABLE, Dataset, data_dir, dataset, missing
+from .registry import DATASETS, VARIABLE, Dataset, LongTail, data_dir, dataset, missing
 from .samplers import ByTokens, ClassBalanced, Sampler, Shuffled
 from .sources import Examples, LoaderSource, ResidentSource, Source
 
 __all__ = [
-    "DATASETS", "VARIABLE", "ByTokens", "ClassBalanced", "Clock", "Dataset", "Examples", "LoaderSource",
+    "DATASETS", "VARIABLE", "ByTokens", "ClassBalanced", "Clock", "Dataset", "Examples", "LoaderSource", "LongTail",
     "ResidentSource", "Sampler", "Shuffled", "Source", "absent", "data_dir", "dataset", "download", "generator", "load",
     "missing", "read_cifar", "read_digits", "read_idx",
 ]

@@ -9,20 +9,28 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from ..imbalance import long_tail_indices
 from .cifar import read_cifar
 from .digits import read_digits
 from .idx import read_idx
 from .registry import VARIABLE, File, data_dir, dataset, find, missing
 
 
-def load(name: str, split: str, root: str | Path | None = None) -> tuple[Tensor, Tensor]:
-    """Images (N, C, H, W) as uint8 and labels (N,) as int64 of ``split``, which is ``train`` or ``test``.
+def load(name: str, split: str, root: str | Path | None = None,
+         imbalance: float | None = None) -> tuple[Tensor, Tensor]:
+    """Images (N, C, H, W) as uint8 and labels (N,) as int64.
+
+    Args:
+        name: One of :data:`DATASETS`.
+        split: ``train`` or ``test``.
+        root: The data directory; else ``ENCOURAGING_DATA``, else the user's cache.
+        imbalance: Of a long-tailed set such as ``cifar100-lt``; None for 100.
 
     >>> images, labels = load("digits", "test")
     >>> images.shape, images.dtype, labels.shape
     (torch.Size([597, 1, 8, 8]), torch.uint8, torch.Size([597]))
     """
-    facts = dataset(name)
+    facts = dataset(name, imbalance)
     if split not in ("train", "test"):
         raise DataError(f"split {split!r} of {name}: expected 'train' or 'test'.")
     if facts.reader == "digits":
@@ -40,6 +48,9 @@ def load(name: str, split: str, root: str | Path | None = None) -> tuple[Tensor,
     if len(images) != len(labels):
         raise DataError(f"{name}: {len(images)} images and {len(labels)} labels in {folder}: the files do not "
                         "belong together. Fetch them again.")
+    if facts.long_tail is not None and split == "train":
+        kept = long_tail_indices(labels, facts.long_tail.imbalance, facts.long_tail.seed)
+        images, labels = images[kept], labels[kept]
     return images, labels
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import DataError, did_you_mean
@@ -29,6 +30,18 @@ class Archive:
 
 
 @dataclass(frozen=True)
+class LongTail:
+    """The exponential profile by which a balanced training set is cut; the test set stays whole.
+
+    ``imbalance`` is the largest class's count divided by the smallest's. ``seed`` alone decides which images stay, the
+    same ones for every training seed.
+    """
+
+    imbalance: float = 100.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
 class Dataset:
     """The facts about a dataset that need none of its files."""
 
@@ -43,6 +56,7 @@ class Dataset:
     urls: tuple[str, ...] = ()  # folders that have the files or the archive, tried in this order
     archive: Archive | None = None
     highest: int = 255
+    long_tail: LongTail | None = None
 
     def files(self, split: str) -> tuple[File, ...]:
         return self.train if split == "train" else self.test
@@ -84,14 +98,35 @@ _ALL = [
             archive=Archive("cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8")),
 ]
 DATASETS = {dataset.name: dataset for dataset in _ALL}
+# The long tails of the literature have the files of the balanced sets.
+DATASETS |= {f"{base}-lt": replace(DATASETS[base], name=f"{base}-lt", long_tail=LongTail())
+             for base in ("cifar10", "cifar100")}
 
 
-def dataset(name: str) -> Dataset:
-    """The dataset of that name; an unknown one is refused with the nearest right name."""
+def dataset(name: str, imbalance: float | None = None) -> Dataset:
+    """The dataset of that name; an unknown one is refused with the nearest right name.
+
+    Args:
+        name: One of :data:`DATASETS`.
+        imbalance: For a long-tailed set, the largest class's count divided by the smallest's; None for 100.
+
+    >>> dataset("cifar100-lt", imbalance=50).long_tail
+    LongTail(imbalance=50, seed=0)
+    """
     if name not in DATASETS:
         raise DataError(f"no dataset is called {name!r}; expected one of {', '.join(DATASETS)}."
                         + did_you_mean(name, DATASETS))
-    return DATASETS[name]
+    facts = DATASETS[name]
+    if imbalance is None:
+        return facts
+    if facts.long_tail is None:
+        tails = [tail for tail, other in DATASETS.items() if other.long_tail]
+        raise DataError(f"imbalance={imbalance:g} for {name}: only {', '.join(tails)} are long-tailed."
+                        + did_you_mean(f"{name}-lt", tails))
+    if not 1 <= imbalance < math.inf:
+        raise DataError(f"imbalance={imbalance} for {name}: expected a number of at least 1, the largest class's count "
+                        "divided by the smallest's; the literature has 10, 50 and 100.")
+    return replace(facts, long_tail=replace(facts.long_tail, imbalance=imbalance))
 
 
 def data_dir(chosen: str | Path | None = None) -> Path:

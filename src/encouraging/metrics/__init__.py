@@ -8,7 +8,7 @@ from ._energy import conditional_energy, energy_profile, free_energy, minimum_en
 from ._margin import margin
 from ._ood import Detection, detection
 from ._readings import Readings, Unlabelled, read, read_unlabelled
-from ._shots import class_accuracy, shot_accuracy
+from ._shots import class_accuracy, class_margin, shot_accuracy, shot_groups
 from ._spread import LEVELS, mean_spread, shares, spread
 from ._teaching import gradient_mass, mean_pulls, teaching
 
@@ -21,6 +21,7 @@ __all__ = [
     "Unlabelled",
     "accuracy",
     "class_accuracy",
+    "class_margin",
     "conditional_energy",
     "correct",
     "detection",
@@ -41,6 +42,7 @@ __all__ = [
     "scores",
     "shares",
     "shot_accuracy",
+    "shot_groups",
     "spread",
     "summary",
     "teaching",

@@ -24,7 +24,7 @@ from ._energy import energies, scores
 from ._margin import margins
 from ._ood import Positive, detection
 from ._readings import Readings, Unlabelled, as_floats, as_tensor, read, read_unlabelled
-from ._shots import class_accuracy, shot_accuracy
+from ._shots import FEW, MANY, class_accuracy, class_margin, shot_accuracy
 from ._spread import spread
 from ._teaching import mean_pulls, teaching
 
@@ -114,7 +114,8 @@ class Reader:
         self.random.set_state(state["random"])
 
     def diagnosis(self, *, counts: Tensor | None = None, curves: Mapping[str, Curve] | None = None, bins: int = BINS,
-                  positive: Positive = "inside", taught: Readings | None = None) -> dict[str, Any]:
+                  positive: Positive = "inside", taught: Readings | None = None, many: int = MANY,
+                  few: int = FEW) -> dict[str, Any]:
         """All metrics as plain data.
 
         Args:
@@ -123,6 +124,7 @@ class Reader:
             bins: Of the calibration error.
             positive: Which examples are the positive class of out-of-distribution detection.
             taught: Readings of the training set, from which the gradient mass is then computed.
+            many, few: The bounds of :func:`shot_groups`.
         """
         readings = self.readings
         gap = (readings if taught is None else taught).gap
@@ -144,7 +146,10 @@ class Reader:
         if counts is not None:
             if len(counts) != self.classes:
                 raise ShapeError(f"class counts: expected {self.classes} numbers, one per class, got {len(counts)}.")
-            whole["shots"] = shot_accuracy(readings, counts)
+            whole["shots"] = shot_accuracy(readings, counts, many, few)
+            if self.classes <= LONGEST:
+                whole["class_counts"] = counts.tolist()
+                whole["class_margin"] = _finite(class_margin(readings, self.classes))
         if self.outside:
             whole["ood"] = {name: _detections(readings, Unlabelled.cat(parts), positive)
                             for name, parts in self.outside.items()}
@@ -226,6 +231,11 @@ class _Sample:
                 "ece_before": reliability(before.confidence, before.correct, bins).ece,
                 "ece_after": reliability(after.confidence, after.correct, bins).ece,
                 "nll_before": nll(before), "nll_after": nll(after)}
+
+
+def _finite(numbers: list[float | None]) -> list[float | None]:
+    """JSON has no infinity: the mean of margins over masked classes becomes None."""
+    return [number if number is None or math.isfinite(number) else None for number in numbers]
 
 
 def _detections(inside: Readings, outside: Unlabelled, positive: Positive) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..errors import RecipeError, did_you_mean
 from .classifier import Classifier
+from .cosine import CosineLinear
 from .mnist import attack_cnn, digits_mlp, lsoftmax_cnn
 from .resnet import resnet18, resnet20, resnet32
 
@@ -14,10 +15,18 @@ MODELS: dict[str, Callable[..., Classifier]] = {
 }
 
 
-def build_model(name: str, classes: int, channels: int, margin: int | None = None) -> Classifier:
-    """The network of that name, freshly initialised from torch's random state."""
+def build_model(name: str, classes: int, channels: int, margin: int | None = None, cosine: bool = False) -> Classifier:
+    """The network of that name, freshly initialised from torch's random state.
+
+    Args:
+        name: One of :data:`MODELS`.
+        classes: Number of logits.
+        channels: Of the images.
+        margin: For L-Softmax's output layer; None for a plain one.
+        cosine: For LDAM's output layer, whose logits are cosines.
+    """
     check_model(name)
-    return MODELS[name](classes=classes, channels=channels, margin=margin)
+    return MODELS[name](classes=classes, channels=channels, margin=margin, cosine=cosine)
 
 
 def check_model(name: str) -> None:
@@ -27,5 +36,5 @@ def check_model(name: str) -> None:
                           + did_you_mean(name, MODELS))
 
 
-__all__ = ["MODELS", "Classifier", "attack_cnn", "build_model", "check_model", "digits_mlp", "lsoftmax_cnn",
-           "resnet18", "resnet20", "resnet32"]
+__all__ = ["MODELS", "Classifier", "CosineLinear", "attack_cnn", "build_model", "check_model", "digits_mlp",
+           "lsoftmax_cnn", "resnet18", "resnet20", "resnet32"]

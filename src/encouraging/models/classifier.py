@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..errors import RecipeError
 from ..margins import LSoftmaxLinear
+from .cosine import CosineLinear
 
 
 class Classifier(nn.Module):
@@ -31,6 +33,11 @@ class Classifier(nn.Module):
         return logits
 
 
-def linear_head(width: int, classes: int, margin: int | None, bias: bool = True) -> nn.Module:
-    """A plain output layer, or L-Softmax's where there is a margin."""
+def linear_head(width: int, classes: int, margin: int | None, bias: bool = True, cosine: bool = False) -> nn.Module:
+    """A plain output layer, L-Softmax's where there is a margin, or LDAM's cosines."""
+    if cosine and margin is not None:
+        raise RecipeError(f"a cosine head with margin = {margin}: margin belongs to L-Softmax, which has its own head; "
+                          "leave one of the two out.")
+    if cosine:
+        return CosineLinear(width, classes)
     return nn.Linear(width, classes, bias=bias) if margin is None else LSoftmaxLinear(width, classes, margin)
