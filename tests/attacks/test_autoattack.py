@@ -158,6 +158,8 @@ def test_square_is_left_out_where_images_are_too_small_for_it() -> None:
 
     autoattack(model, x, y, 0.1, norm="l2", progress=lambda part, _: seen.append(part))
     assert seen == ["apgd-ce", "apgd-dlr", "fab-t"]
+    with pytest.raises(ArgumentError, match="5 x 5"):
+        autoattack(model, x, y, 0.1, norm="l2", parts=["square"])
 
 
 def test_accuracy_over_eps_resumes_inside_autoattack(digits: Any, tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_it_can_be_recorded_in_a_cuda_graph_with_a_seed_that_changes(network: Ne
 
 
 @cuda
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("name", TRAINING_ATTACKS)
 def test_nothing_waits_for_the_device(network: Network, name: str) -> None:
     model, x, y = network()

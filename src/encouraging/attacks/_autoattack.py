@@ -93,7 +93,11 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
         logits_of = checked(lambda batch: model(batch.reshape(-1, *x.shape[1:])), highest)
         with torch.no_grad():
             classes = logits_of(images[:1]).shape[1]
-        parts = tuple(parts or standard_parts(classes, norm, min(images.shape[2:])))
+        side = min(images.shape[2:])
+        if "square" in (parts or ()) and "square" not in standard_parts(classes, norm, side):
+            raise ArgumentError(f"parts: Square in the L2 norm needs images of at least {SMALLEST_SIDE} x "
+                                f"{SMALLEST_SIDE} pixels, got {tuple(images.shape[2:])}. Leave it out.")
+        parts = tuple(parts or standard_parts(classes, norm, side))
         attacker = _attacker(package, logits_of, x.device, classes, norm, eps, seed)
         found, survived, done = images.clone(), torch.ones(len(x), dtype=torch.bool, device=x.device), 0
         key = digest(model, x, y, "autoattack", eps, norm, parts, seed, batch_size)
