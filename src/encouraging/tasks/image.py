@@ -164,7 +164,7 @@ class ImageTask(BaseTask[Batch]):
         logits = model(self._floats(self._cut(batch)), target)
         mean, count = taught.loss(logits, target, self.weights[stage - 1])
         said = logits.detach()
-        sums = {"correct": correct(said, target).sum(), "examples": len(target)}
+        sums: dict[str, Tensor | float] = {"correct": correct(said, target).sum(), "examples": len(target)}
         if self.traces:
             sums["confidence"] = said.softmax(-1).amax(-1).sum()
         return Loss(mean, count, sums)
