@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from encouraging import curves
-from encouraging.cli import app, parse_curve
+from encouraging.cli import app
+from encouraging.commands.curves import parse_curve
 from encouraging.errors import CurveError
 
 run = CliRunner().invoke
@@ -34,9 +35,14 @@ def test_version_and_help_as_a_real_command() -> None:
     assert "bench" in done.stdout
 
 
-def test_help_imports_neither_matplotlib_nor_the_kernels() -> None:
+def test_version_and_every_help_answer_without_importing_torch() -> None:
+    commands = [command.name or command.callback.__name__ for command in app.registered_commands]
+    assert {"run", "list", "bench", "diagnose", "report"} <= set(commands)
     code = ("import sys\nfrom typer.testing import CliRunner\nfrom encouraging.cli import app\n"
-            "CliRunner().invoke(app, ['--help'])\nprint(*{'matplotlib', 'sklearn', 'triton'} & set(sys.modules))")
+            f"for words in [['--version'], ['--help'], *([name, '--help'] for name in {commands})]:\n"
+            "    done = CliRunner().invoke(app, words)\n"
+            "    assert done.exit_code == 0 and done.output, words\n"
+            "print(*{'torch', 'numpy', 'matplotlib', 'scipy', 'sklearn', 'triton'} & set(sys.modules))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == ""
 

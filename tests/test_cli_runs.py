@@ -25,7 +25,7 @@ def test_run_collect_and_results(tmp_path: Path):
     assert "4 runs" in printed
     assert "el_1 beats ce" in printed
     again = call(*words)
-    assert "4 of 4 runs were done before" in again
+    assert "4 of 4 runs were finished before" in again
     assert "el_1 beats ce" in again
     assert "wrote 4 records" in call("collect", out, "-o", str(tmp_path / "results"))
     call("results", str(tmp_path / "results"), "-o", str(tmp_path / "results.md"))

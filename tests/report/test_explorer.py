@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 
 import pytest
@@ -10,7 +9,8 @@ import torch
 
 from encouraging import curves
 from encouraging.curves._curve import logit
-from encouraging.report.explorer import GROUPS, SLIDERS, explorer
+from encouraging.report.explorer import section
+from encouraging.report.explorer.section import catalogue, explorer, formula_names
 
 CASES = [
     ("cross_entropy", {}),
@@ -23,7 +23,9 @@ CASES = [
     *(("focal", {"gamma": gamma}) for gamma in (0.0, 0.5, 2.0, 5.0)),
     *(("halted_focal", {"gamma": gamma, "halt": halt}) for gamma in (0.0, 2.0, 5.0) for halt in (0.0, 0.3, 0.9, 1.0)),
 ]
-NAMES = [name for group in GROUPS.values() for name in group]
+ENTRIES = catalogue()
+NAMES = list(ENTRIES)
+MOVABLE = [name for name in NAMES if name in formula_names()]
 ASK = """([name, params, gaps]) => [gaps.map((gap) => encouragingExplorer.value(name, params, gap)),
                                    gaps.map((gap) => encouragingExplorer.pull(name, params, gap))]"""
 
@@ -50,7 +52,7 @@ def move(page, control, value):
         find(control).value = value;
         find(control).dispatchEvent(new Event("input", { bubbles: true }));
         return { loss: find("loss path.curve").getAttribute("d"), pull: find("pull path.curve").getAttribute("d"),
-                 label: find("pull").getAttribute("aria-label"), lesson: find("lesson").textContent,
+                 label: find("pull").getAttribute("aria-label"), words: find("words").textContent,
                  name: find("name").textContent };
     }""", [control, str(value)])
 
@@ -88,40 +90,82 @@ def test_small_losses_are_exact_too(page):
 
 
 def test_every_curve_is_offered_with_its_own_parameters(page):
-    assert set(NAMES) == set(curves.names()) - {"square"}
+    assert set(NAMES) == set(curves.names())
     assert page.eval_on_selector_all("option", "all => all.map(e => e.value)") == NAMES
-    for name in NAMES:
+    assert set(page.evaluate("encouragingExplorer.formulas")) == formula_names()
+    for name in MOVABLE:
         takes = page.evaluate("name => encouragingExplorer.takes(name)", name)
-        assert takes == list(inspect.signature(getattr(curves, name)).parameters)
+        assert takes == [param.name for param in ENTRIES[name].parameters]
+
+
+def test_a_curve_without_a_formula_is_drawn_from_samples_at_its_defaults(page):
+    sampled = [name for name in NAMES if name not in MOVABLE]
+    assert sampled
+    gaps = torch.linspace(-9, 14, 231, dtype=torch.float64)
+    for name in sampled:
+        shown = move(page, "curve", name)
+        assert shown["name"] == f"curves.{name}()"
+        assert page.eval_on_selector_all("[data-param]", "all => all.filter(e => e.offsetWidth).length") == 0
+        value, pull = torch.tensor(page.evaluate(ASK, [name, {}, gaps.tolist()]), dtype=torch.float64)
+        curve = ENTRIES[name].factory()
+        torch.testing.assert_close(value, curve.value(gaps), rtol=2e-3, atol=2e-3)
+        torch.testing.assert_close(pull, curve.pull(gaps), rtol=2e-3, atol=2e-3)
+
+
+def test_a_new_curve_of_the_catalogue_needs_nothing_here(open_page, monkeypatch):
+    """A curve that only the catalogue knows is offered, and drawn."""
+    def halved(strength=0.5):
+        return curves.custom(lambda gap: -strength * gap, lambda gap: torch.full_like(gap, strength), "halved")
+
+    entry = ENTRIES["focal"]._replace(
+        name="halved", title="half a line", group="new", factory=halved,
+        parameters=(ENTRIES["focal"].parameters[0]._replace(name="strength", default=0.5),))
+    monkeypatch.setattr(section, "catalogue", lambda: {**ENTRIES, "halved": entry})
+    page = open_page(host())
+    assert move(page, "curve", "halved")["name"] == "curves.halved()"
+    assert page.inner_text("#explorer-curve optgroup:last-child option") == "half a line"
+    move(page, "gap", 6)
+    assert facts(page)["pull"] == "0.5"
+    assert facts(page)["loss"] == "−3"
 
 
 def test_only_the_sliders_of_the_curve_are_shown(page):
     visible = "all => all.filter(e => e.offsetWidth).map(e => e.dataset.param)"
-    for name in NAMES:
+    for name in MOVABLE:
         move(page, "curve", name)
         shown = page.eval_on_selector_all("[data-param]", visible)
-        assert set(shown) == set(inspect.signature(getattr(curves, name)).parameters)
+        assert set(shown) == {param.name for param in ENTRIES[name].parameters}
 
 
 def test_it_starts_at_the_defaults_and_writes_them_as_python(page):
     for name in NAMES:
-        assert eval(move(page, "curve", name)["name"], {"curves": curves}) == getattr(curves, name)()
+        assert eval(move(page, "curve", name)["name"], {"curves": curves}) == ENTRIES[name].factory()
 
 
 def test_every_slider_moves_its_picture_and_its_words(page):
-    for name in NAMES:
+    for name in MOVABLE:
         move(page, "curve", name)
-        for slider in SLIDERS:
-            if slider.param not in page.evaluate("name => encouragingExplorer.takes(name)", name):
-                continue
-            if (name, slider.param) == ("encouraging", "eps"):
+        for param in ENTRIES[name].parameters:
+            if (name, param.name) == ("encouraging", "eps"):
                 move(page, "log_end", 1)
-            before = move(page, slider.param, slider.value)
-            after = move(page, slider.param, slider.value - max(slider.step, 0.2))
+            log = param.scale == "log"
+            default = math.log10(param.default) if log else param.default
+            before = move(page, param.name, default)
+            after = move(page, param.name, default - (1 if log else max(param.step, 0.2)))
             # The clamp lies beyond the edge of the loss's picture, where p is 1.
-            still = {"loss"} if slider.param == "eps" else set()
-            assert {part for part in before if before[part] == after[part]} - still == set(), (name, slider.param)
-            move(page, slider.param, slider.value)
+            still = {"loss"} if param.name == "eps" else set()
+            assert {part for part in before if before[part] == after[part]} - still == set(), (name, param.name)
+            move(page, param.name, default)
+
+
+def test_the_sliders_have_the_ranges_of_the_catalogue(page):
+    for name in MOVABLE:
+        move(page, "curve", name)
+        for param in ENTRIES[name].parameters:
+            ends = [math.log10(end) if param.scale == "log" else end for end in (param.low, param.high)]
+            shown = page.eval_on_selector(f"#explorer-{param.name}", "e => [+e.min, +e.max]")
+            assert shown == pytest.approx(ends), (name, param.name)
+            assert page.inner_text(f'label[for="explorer-{param.name}"]') == param.meaning
 
 
 def test_the_probe_moves_the_readout_and_leaves_the_lines(page):
@@ -158,7 +202,7 @@ def test_the_clamp_is_asked_for_only_where_it_acts(page):
     assert page.is_enabled("#explorer-eps")
     page.fill("#explorer-eps", "-8")
     assert page.inner_text('output[for="explorer-eps"]') == "none"
-    assert "no minimum" in page.inner_text("#explorer-lesson")
+    assert "no minimum" in page.inner_text("#explorer-words")
     page.select_option("#explorer-curve", "conservative")
     assert page.inner_text("#explorer-name") == "curves.conservative(log_end=0.99)"
 

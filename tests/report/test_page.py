@@ -17,13 +17,17 @@ from typer.testing import CliRunner
 
 import synthetic_runs as synthetic
 from encouraging import cli
+from encouraging.commands.run import run_recipe
 from encouraging.engine.records import collect, read_records
+from encouraging.judge.claims import claim_rows, finals_of
+from encouraging.judge.metric_book import book_of
+from encouraging.judge.stats import mean_of
 from encouraging.recipes import read_recipe
-from encouraging.report import launch, page
-from encouraging.report.arms import between, mean_of, show, signed
-from encouraging.report.claims import claim_rows, finals_of
-from encouraging.report.drawing import VARIABLES
-from encouraging.report.page import build_report, diagnosis_page, write_report
+from encouraging.report import page
+from encouraging.report.diagnosis_page import diagnosis_page
+from encouraging.report.drawing.style import VARIABLES
+from encouraging.report.numbers import between, show, signed
+from encouraging.report.page import build_report, write_report
 
 EVIL = "<script>alert(1)</script>"
 WHOLE = {"outside": ("svhn",), "attacks": True, "shots": True}
@@ -87,7 +91,7 @@ def read(text):
 def trained(tmp_path_factory):
     """A real run of two arms and three seeds, and what it printed."""
     out, said = tmp_path_factory.mktemp("runs"), io.StringIO()
-    code = launch.run_recipe("digits", arms=("ce", "el_1"), seeds="3", overrides=["train.epochs=2"], device="cpu",
+    code = run_recipe("digits", arms=("ce", "el_1"), seeds="3", overrides=["train.epochs=2"], device="cpu",
                              threads=1, jobs=1, out=out, console=Console(file=said, width=200))
     assert code == 0
     return out, said.getvalue()
@@ -95,10 +99,10 @@ def trained(tmp_path_factory):
 
 def test_all_sections_are_there_and_reachable(read):
     sections = {attributes["id"] for attributes in read.all("section")}
-    for key in ("claims", "arms", "training", "margins", "energy", "calibration", "outside-1", "attacks", "shots",
-                "teaching"):
+    for key in ("claims", "arms", "training", "margins", "energy", "calibration", "out-of-distribution-1", "attacks",
+                "class-frequency", "gradient-mass"):
         assert f"r1-{key}" in sections
-    assert {"explorer", "again"} <= sections
+    assert {"explorer", "reproduce"} <= sections
     assert len(read.ids) == len(set(read.ids))
     for link in read.all("a"):
         assert link["href"][1:] in read.ids
@@ -126,12 +130,12 @@ def test_it_is_small_and_needs_nothing_from_elsewhere(text, read):
 def test_the_numbers_are_those_of_the_records(records, read):
     words = " ".join(" ".join(read.words).split())
     recipe = read_recipe("digits")
-    for row in claim_rows(recipe, finals_of("digits", records)):
+    for row in claim_rows(recipe, finals_of("digits", records), book_of(records)):
         assert f"{row.claim.arm} beats {row.claim.beats}" in words
-        assert row.found.verdict in words
-        assert signed(row.found.mean) in words
+        assert row.comparison.verdict in words
+        assert signed(row.comparison.mean) in words
     for arm in recipe.arms:
-        finals = [record.final for record in records if record.place[1] == arm]
+        finals = [record.final for record in records if record.arm == arm]
         row = next(cells for cells in read.cells if cells[:1] == [arm] and "5" in cells[:3])
         for values, digits in (([final["accuracy"] for final in finals], 2), ([final["ece"] for final in finals], 4),
                                ([final["margin"]["median"] for final in finals], 2),
@@ -144,11 +148,11 @@ def test_the_numbers_are_those_of_the_records(records, read):
 
 def test_a_claim_that_fails_is_as_prominent_as_one_that_holds():
     recipe = read_recipe("mnist-large-margin")
-    records = [synthetic.record(recipe.name, arm, seed, asked=recipe.asked(arm, seed))
+    records = [synthetic.record(recipe.name, arm, seed, config=recipe.config(arm, seed))
                for arm in recipe.arms for seed in range(4)]
     for record in records:
-        record.final["best_accuracy"] = 99.0 + 0.01 * record.place[2] - (
-            (0.5 + 0.02 * record.place[2]) if record.place[1] == "lsoftmax_el" else 0.0)
+        record.final["best_accuracy"] = 99.0 + 0.01 * record.seed - (
+            (0.5 + 0.02 * record.seed) if record.arm == "lsoftmax_el" else 0.0)
     page_ = build_report(records)
     words = " ".join(" ".join(Reading(page_).words).split())
     assert ("The one claim is contradicted. lsoftmax_el falls behind lsoftmax on best accuracy: a difference of 0.53"
@@ -197,7 +201,7 @@ def test_what_is_missing_is_left_out():
     bare = [synthetic.record("mine", arm, seed) for arm in ("a", "b") for seed in range(2)]
     ids = Reading(build_report(bare)).ids
     assert "r1-margins" in ids
-    assert not {"r1-claims", "r1-outside-1", "r1-attacks", "r1-shots", "paper"} & set(ids)
+    assert not {"r1-claims", "r1-out-of-distribution-1", "r1-attacks", "r1-class-frequency", "paper"} & set(ids)
     poor = [replace(record, final={"accuracy": 90.0}, timing={}, epochs=[], diagnosis=None) for record in bare]
     read = Reading(build_report(poor))
     assert [i for i in read.ids if i.startswith("r1-")] == ["r1-arms"]
@@ -213,12 +217,12 @@ def test_a_recipe_that_is_not_at_hand_has_arms_but_no_claims():
 
 def test_the_command_repeats_exactly_these_runs():
     changed = read_recipe("digits", ["train.epochs=3", "train.lr=0.05"])
-    records = [synthetic.record("digits", arm, seed, asked=changed.asked(arm, seed))
+    records = [synthetic.record("digits", arm, seed, config=changed.config(arm, seed))
                for arm in ("ce", "el_1") for seed in (1, 4)]
     command = ("encouraging run digits --set train.epochs=3 --set train.lr=0.05 --arm ce --arm el_1 --seeds 1,4")
     assert command in " ".join(Reading(build_report(records)).words)
-    odd = changed.asked("ce", 0) | {"objectives": [{"loss": "curve", "curve": "focal", "gamma": 2.0}]}
-    words = " ".join(Reading(build_report([synthetic.record("digits", "ce", 0, asked=odd)])).words)
+    odd = changed.config("ce", 0) | {"objectives": [{"loss": "curve", "curve": "focal", "gamma": 2.0}]}
+    words = " ".join(Reading(build_report([synthetic.record("digits", "ce", 0, config=odd)])).words)
     assert "depart from the recipe" in words
 
 
@@ -229,7 +233,7 @@ def test_the_paper_s_tables_stand_beside_ours():
     read = Reading(build_report(numbers))
     words = " ".join(read.words)
     rows = {cells[0]: cells for cells in read.cells if len(cells) > 5}
-    ours = [r.final["energy"]["rival_zeroed"] for r in records if r.place[:2] == ("mnist", "el")]
+    ours = [r.final["energy"]["rival_zeroed"] for r in records if r.key[:2] == ("mnist", "el")]
     row = next(cells for cells in read.cells if cells[:1] == ["encouraging loss, LE 1"] and "−131.6" in cells)
     assert f"{show(statistics.fmean(ours))} ± {show(statistics.stdev(ours))}" in row
     assert "cross-entropy, smoothed" in rows
@@ -243,9 +247,10 @@ def test_the_paper_s_tables_stand_beside_ours():
 def test_a_single_model_has_its_page():
     found = synthetic.diagnosis(outside=("svhn", "kmnist"), shots=True)
     read = Reading(diagnosis_page(found, "logits.npz", ["Read from here."]))
-    expected = {"margins", "energy", "calibration", "outside-1", "outside-2", "shots", "teaching", "explorer"}
+    expected = {"margins", "energy", "calibration", "out-of-distribution-1", "out-of-distribution-2",
+                "class-frequency", "gradient-mass", "explorer"}
     assert expected <= set(read.ids)
-    assert not {"again", "r1"} & set(read.ids)
+    assert not {"reproduce", "r1"} & set(read.ids)
     assert "Read from here." in read.words
     assert f"{found['accuracy']:.2f}%" in " ".join(read.words)
     for classes in (2, 100):
@@ -266,11 +271,11 @@ def test_masked_classes_leave_a_page():
 
 def test_figures_alone_are_written_for_papers(tmp_path):
     recipe = read_recipe("digits")
-    records = [synthetic.record("digits", arm, seed, asked=recipe.asked(arm, seed), outside=("svhn",))
+    records = [synthetic.record("digits", arm, seed, config=recipe.config(arm, seed), outside=("svhn",))
                for arm in ("ce", "el_1") for seed in range(2)]
     written = write_report(records, tmp_path / "new" / "report.html", figures=tmp_path / "figures")
     names = {path.name for path in written[1:]}
-    assert {"claims.svg", "claims.png", "margins.svg", "ood-roc-1.png", "teaching.svg", "training.png"} <= names
+    assert {"claims.svg", "claims.png", "margins.svg", "ood-roc-1.png", "gradient-mass.svg", "training.png"} <= names
     for path in written[1:]:
         if path.suffix == ".svg":
             assert "var(--" not in path.read_text()
@@ -287,7 +292,7 @@ def test_a_run_ends_with_its_report(trained):
     words = " ".join(read.words)
     assert "encouraging run digits --set train.epochs=2 --arm ce --arm el_1 --seeds 3" in words
     assert "el_1 beats ce on the median margin" in words
-    accuracy = [r.final["accuracy"] for r in read_records(out) if r.place[1] == "el_1"]
+    accuracy = [r.final["accuracy"] for r in read_records(out) if r.arm == "el_1"]
     assert show(statistics.fmean(accuracy)) in words
 
 
@@ -299,7 +304,7 @@ def test_a_report_that_fails_does_not_fail_the_run(trained, monkeypatch):
 
     monkeypatch.setattr(page, "write_report", broken)
     said = io.StringIO()
-    code = launch.run_recipe("digits", arms=("ce", "el_1"), seeds="3", overrides=["train.epochs=2"], device="cpu",
+    code = run_recipe("digits", arms=("ce", "el_1"), seeds="3", overrides=["train.epochs=2"], device="cpu",
                              threads=1, jobs=1, out=out, console=Console(file=said, width=200))
     assert code == 0
     assert "the report could not be written: no ink" in said.getvalue()

@@ -8,15 +8,14 @@ from types import ModuleType
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from ..curves import Curve, by_name, names
+from ..curves import Curve
+from ..curves._catalogue import is_in_catalogue
 from ..errors import ArgumentError
+from ..torch_state import in_forward_mode, in_transform
 
 _HAS_TRITON = importlib.util.find_spec("triton") is not None  # looks, and imports nothing
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# The catalogue's, by exact type: a subclass may have changed the formula.
-_CURVES = frozenset(type(by_name(name)) for name in names())
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -51,7 +50,7 @@ def kernels() -> ModuleType:
 def has_kernels(tensor: Tensor) -> bool:
     """Whether Triton can work on this tensor at all."""
     return (type(tensor) in _PLAIN and tensor.dtype in _DTYPES and _machine_obstacle(tensor.device.type) is None
-            and not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0)
+            and not in_transform() and not in_forward_mode())
 
 
 def _obstacle(logits: Tensor, target: Tensor, curve: Curve) -> str | None:
@@ -60,12 +59,12 @@ def _obstacle(logits: Tensor, target: Tensor, curve: Curve) -> str | None:
         return f"the kernels take float32, bfloat16 and float16 logits, not {logits.dtype}. Convert them."
     if target.is_floating_point() and target.dtype not in _DTYPES:
         return f"the kernels take float32, bfloat16 and float16 probabilities, not {target.dtype}. Convert them."
-    if type(curve) not in _CURVES:
+    if not is_in_catalogue(curve):
         return f"there is no kernel for {curve!r}: only the package's own curves have one."
     for tensor in (logits, target):
         if type(tensor) not in _PLAIN:
             return f"the kernels take plain tensors, not {type(tensor).__name__}."
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if in_transform() or in_forward_mode():
         return "the kernels know neither torch.func's transforms nor forward-mode derivatives."
     return _machine_obstacle(logits.device.type)
 

@@ -1,1 +1,1 @@
-"""What a person looks at: figures (and, built on them, the report)."""
+"""What a person reads about runs: the HTML report with its sections, figures and explorer, and the page of results."""

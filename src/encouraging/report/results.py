@@ -9,57 +9,60 @@ from pathlib import Path
 from ..engine.records import Record, read_records
 from ..engine.run_dir import difference
 from ..errors import RunError
+from ..judge.claims import arm_rows, claim_rows, finals_of, metrics_of
+from ..judge.metric_book import book_of
 from ..recipes import Recipe, names, read_recipe
-from .claims import arm_rows, claim_rows, finals_of, metrics_of
-from .table import digits, interval, number, signed, spread
+from .numbers import PLAIN, interval, plus_minus, show, signed
 
 HEAD = """# Results
 
 Measured with the recipes of this package; every number is the mean over seeds, with the standard deviation. The verdict
 is that of the 95% t interval of the paired differences, Holm-adjusted within a recipe: *reproduced* when it lies wholly
 on the claimed side of 0, *contradicted* when wholly on the other, else *undecided*: a verdict on the direction, not on
-the size. The exact permutation p stands beside it; with n seeds it cannot fall below 2 / 2^n, which is 0.25 for three
-and 0.06 for five. Differences are counted towards the claim: a positive one speaks for it, also where lower is better.
+the size. The exact permutation p is given beside it; with n seeds it cannot fall below 2 / 2^n, which is 0.25 for three
+and 0.06 for five. Differences are counted towards the claim: a positive one supports it, also where lower is better.
 The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
 `encouraging results`; do not edit it.
 """
 
 
 def results_page(folder: str | Path) -> str:
-    """The page as Markdown."""
+    """The page as Markdown, one section per recipe of the package that has records below this folder."""
     records = read_records(folder)
-    known = [name for name in names() if any(record.place[0] == name for record in records)]
-    return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in known)])
+    measured = [name for name in names() if any(record.recipe == name for record in records)]
+    return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in measured)])
 
 
 def _section(recipe: Recipe, records: list[Record]) -> str:
     finals = finals_of(recipe.name, records)
-    mine = [record for record in records if record.place[0] == recipe.name]
-    metrics = metrics_of(recipe)
+    mine = [record for record in records if record.recipe == recipe.name]
+    book = book_of(mine)
+    paths = metrics_of(recipe, book)
+    extra = {words: path for words, path in (("train accuracy", "train_accuracy"), ("excess risk", "excess_risk"))
+             if any(path in record.final for record in mine)}
     lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
     if recipe.departs:
         lines += [f"Departs from the paper: {recipe.departs}", ""]
-    lines += _row(["arm", "n", *(f"`{name}`" for name in metrics), "train accuracy", "excess risk", "seconds a run"])
-    lines.append("|" + " --- |" * (len(metrics) + 5))
-    for row in arm_rows(recipe, finals):
-        runs = [record for record in mine if record.place[1] == row.arm]
+    lines += _table(["arm", "n", *(f"`{path}`" for path in paths), *extra, "seconds per run"])
+    for row in arm_rows(recipe, finals, book):
+        runs = [record for record in mine if record.arm == row.arm]
         if not runs:
             continue
-        cells = [spread(mean, std, digits(name)) + (f" (paper {paper:g})" if paper is not None else "")
-                 for name, (mean, std, _, paper) in row.numbers.items()]
-        lines += _row([row.arm, str(len(runs)), *cells,
-                       _mean(r.final.get("train_accuracy") for r in runs),
-                       _mean(r.final.get("excess_risk") for r in runs),
-                       _mean((r.timing.get("seconds") for r in runs), 0)])
-    lines += ["", *_row(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"]),
-              "|" + " --- |" * 7]
-    for claim_row in claim_rows(recipe, finals):
-        claim, found = claim_row.claim, claim_row.found
+        cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
+                 + (f" (paper {reached.paper:g})" if reached.paper is not None else "")
+                 for path, reached in row.numbers.items()]
+        lines.append(_row([row.arm, str(len(runs)), *cells,
+                           *(_mean(r.final.get(path) for r in runs) for path in extra.values()),
+                           _mean((r.timing.get("seconds") for r in runs), 0)]))
+    lines += ["", *_table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
+    for claim_row in claim_rows(recipe, finals, book):
+        claim, comparison = claim_row.claim, claim_row.comparison
         theirs = f"{claim.paper[claim.beats]:g} -> {claim.paper[claim.arm]:g}" if len(claim.paper) > 1 else ""
-        places, lower = digits(claim.metric), ", lower is better" if claim.better == "lower" else ""
-        lines += _row([f"{claim.arm} beats {claim.beats} on `{claim.metric}`{lower}", theirs,
-                       signed(found.mean, places), interval(found.low, found.high, places),
-                       number(found.p_permutation, 3), str(found.n), f"**{claim_row.verdict}**"])
+        digits, lower = claim_row.metric.digits, ", lower is better" if claim.better == "lower" else ""
+        lines.append(_row([f"{claim.arm} beats {claim.beats} on `{claim.metric}`{lower}", theirs,
+                           signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
+                           show(comparison.p_permutation, 3, style=PLAIN), str(comparison.n),
+                           f"**{claim_row.verdict}**"]))
     return "\n".join([*lines, "", _cost(mine), *_departures(recipe, mine), ""])
 
 
@@ -71,7 +74,7 @@ def _cost(records: list[Record]) -> str:
         memory = max(record.timing["peak_memory_mib"] for record in records)
         versions = sorted({f"torch {record.timing['torch']}" for record in records})
     except KeyError as error:
-        raise RunError(f"{records[0].place[0]}: the timing of a run has no {error}.") from error
+        raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
     return (f"{', '.join(devices)}; {', '.join(versions)}; {first['epochs']} epochs of "
             f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. Runs that shared the card "
             "took longer than one alone.")
@@ -79,15 +82,19 @@ def _cost(records: list[Record]) -> str:
 
 def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
     """Where runs were made with other settings than the recipe's, the page says so."""
-    found = {difference(recipe.asked(arm, seed), record.asked) for record in records
-             for _, arm, seed in [record.place] if arm in recipe.arms and recipe.asked(arm, seed) != record.asked}
-    return [f"Departures from the recipe (there) in these runs (here): {words}." for words in sorted(found)]
+    departures = {difference(settings, record.config) for record in records if record.arm in recipe.arms
+                  if (settings := recipe.config(record.arm, record.seed)) != record.config}
+    return [f"Departures from the recipe (there) in these runs (here): {words}." for words in sorted(departures)]
 
 
 def _mean(values: Iterable[float | None], digits: int = 2) -> str:
-    there = [value for value in values if value is not None]
-    return f"{statistics.fmean(there):.{digits}f}" if there else ""
+    numbers = [value for value in values if value is not None]
+    return show(statistics.fmean(numbers), digits, style=PLAIN) if numbers else ""
 
 
-def _row(cells: list[str]) -> list[str]:
-    return ["| " + " | ".join(cells) + " |"]
+def _table(head: list[str]) -> list[str]:
+    return [_row(head), "|" + " --- |" * len(head)]
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -17,6 +17,7 @@ from torch import Tensor
 from ...curves import Curve
 from ...errors import ArgumentError, DerivativeError
 from ...targets import Rows
+from ...torch_state import is_batched
 from .. import reference
 from . import operators
 from .curves import constants
@@ -24,14 +25,14 @@ from .launch import Problem, denominator, empty_state, gradient_later, losses, t
 from .soft_autograd import soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES
-from .upstream import is_batch, times_upstream
+from .upstream import times_upstream
 
 
 def rows_loss(rows: Rows, curve: Curve, **arguments: Any) -> Any:
     """:func:`hard_loss` of rows, read as they lie where the kernels are good at that, or :func:`soft_loss`."""
     if rows.soft:
-        del arguments["ignore_index"]
-        return soft_loss(rows.logits, rows.target, curve, **arguments)
+        kept = {name: arguments[name] for name in ("weight", "label_smoothing", "reduction") if name in arguments}
+        return soft_loss(rows.logits, rows.target, curve, **kept)
     planes = rows.planes if rows.classes <= MOST_PLANES else None
     logits, target = (rows.logits, rows.target) if planes is None else planes
     return hard_loss(logits, target, curve, **arguments)
@@ -140,7 +141,7 @@ class _Later(torch.autograd.Function):
         else:
             problem = Problem(logits, target, weight, constants(curve), ignore_index, smoothing)
             result = torch.empty_like(logits)
-            batched = is_batch(upstream)
+            batched = is_batched(upstream)
             gradient_later(problem, state, torch.ones_like(state[0]) if batched else upstream, result)
             if batched:
                 above = upstream[:, None] if logits.ndim == 2 else upstream.unflatten(0, (-1, 1, logits.shape[2]))

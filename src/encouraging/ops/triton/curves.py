@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from ...curves import by_name
-from ...curves._bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power, _clamp_edge, _log
+from ...curves._cross_entropy import CrossEntropy
 from ...curves._curve import Curve, logit
 from ...curves._focal import Focal, HaltedFocal
+from ...curves._log_bonus import Aggressive, Conservative, Normal, clamp_edge, log_or_minus_infinity
+from ...curves._polynomial import Poly, Power
 from ...curves._square import Square
 from .maths import INF, LN2, LOG2E, difference, exp_of_minus, log, log1p, log1p_of_any, log_of_rest
 
@@ -55,18 +56,19 @@ class Constants(NamedTuple):
 
 
 def _normal(curve: Normal) -> Constants:
-    return Constants(NORMAL.value, _TAILS[curve.early], _clamp_edge(curve.eps), _log(curve.eps))
+    tail = _TAILS[curve.form_below_half]
+    return Constants(NORMAL.value, tail, clamp_edge(curve.eps), log_or_minus_infinity(curve.eps))
 
 
 def _conservative(curve: Conservative) -> Constants:
-    rest = 1 - curve.log_end
-    return Constants(CONSERVATIVE.value, _TAILS[curve.early], logit(curve.log_end), 1 / rest, math.log(rest) - 1)
+    tail, remainder = _TAILS[curve.form_below_half], 1 - curve.log_end
+    return Constants(CONSERVATIVE.value, tail, logit(curve.log_end), 1 / remainder, math.log(remainder) - 1)
 
 
 def _aggressive(curve: Aggressive) -> Constants:
     begin = math.log1p(-curve.start)
-    return Constants(AGGRESSIVE.value, LIKE_ITSELF.value, logit(curve.start), _clamp_edge(curve.eps), begin,
-                     _log(curve.eps) - begin)
+    return Constants(AGGRESSIVE.value, LIKE_ITSELF.value, logit(curve.start), clamp_edge(curve.eps), begin,
+                     log_or_minus_infinity(curve.eps) - begin)
 
 
 _CONSTANTS: dict[type[Curve], Callable[[Any], Constants]] = {
@@ -87,13 +89,6 @@ _CONSTANTS: dict[type[Curve], Callable[[Any], Constants]] = {
 def constants(curve: Curve) -> Constants:
     """The curve as the kernels see it."""
     return _CONSTANTS[type(curve)](curve)
-
-
-def from_name(name: str, params: list[float]) -> Curve:
-    """A curve from its name and its parameters in order, as operators carry it."""
-    fields = by_name(name).params
-    return by_name(name, **{field: type(default)(value)
-                            for (field, default), value in zip(fields.items(), params, strict=True)})
 
 
 @triton.jit

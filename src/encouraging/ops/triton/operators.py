@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from ...curves import Curve
-from .curves import constants, from_name
+from ...curves._catalogue import from_numbers, to_numbers
+from .curves import constants
 from .launch import Problem, empty_state, gradient_later, losses
 
 
 def rows(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: Curve, ignore_index: int,
          label_smoothing: float) -> Tensor:
     """The loss of every row, for logits (N, C) or (N, C, d) and a flat target."""
-    params = [float(value) for value in curve.params.values()]
+    params = to_numbers(curve)
     weight = None if weight is None else weight.detach()
     result: Tensor = curve_rows(logits, target, weight, curve.name, params, ignore_index, float(label_smoothing))[0]
     return result
@@ -26,7 +27,7 @@ def rows(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: Curve,
 def _problem(logits: Tensor, target: Tensor, weight: Optional[Tensor], name: str, params: List[float],
              ignore_index: int, label_smoothing: float) -> Problem:
     weight = None if weight is None else weight.float().contiguous()
-    return Problem(logits, target.contiguous(), weight, constants(from_name(name, params)), ignore_index,
+    return Problem(logits, target.contiguous(), weight, constants(from_numbers(name, params)), ignore_index,
                    label_smoothing)
 
 

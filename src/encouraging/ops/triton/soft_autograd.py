@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from ...curves import Curve
+from ...torch_state import is_batched
 from .. import reference
 from . import soft_operators
 from .curves import constants
 from .launch import total
 from .soft_launch import SoftProblem, soft_losses
-from .upstream import is_batch, times_upstream
+from .upstream import times_upstream
 
 
 def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
@@ -89,7 +90,7 @@ class _SoftLater(torch.autograd.Function):
         if torch.is_grad_enabled():
             gradients = _differentiable(logits, target, weight, upstream, ctx.needs_input_grad, *ctx.arguments)
         else:
-            batched = is_batch(upstream)
+            batched = is_batched(upstream)
             one = torch.ones(logits.shape[0], device=logits.device) if batched else upstream
             gradients = _gradients(logits, target, weight, one, ctx.needs_input_grad, *ctx.arguments[:2])
             if batched:

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from ...curves import Curve
-from .curves import constants, from_name
+from ...curves._catalogue import from_numbers, to_numbers
+from .curves import constants
 from .soft_launch import SoftProblem, soft_losses
 
 
 def rows(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: Curve, label_smoothing: float) -> Tensor:
     """The loss of every row, for logits and targets (N, C)."""
-    params = [float(value) for value in curve.params.values()]
+    params = to_numbers(curve)
     weight = None if weight is None else weight.detach()
     result: Tensor = soft_rows(logits, target, weight, curve.name, params, float(label_smoothing))
     return result
@@ -21,7 +22,7 @@ def rows(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: Curve,
 def _problem(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: str, params: List[float],
              label_smoothing: float) -> SoftProblem:
     weight = None if weight is None else weight.float().contiguous()
-    return SoftProblem(logits, target, weight, constants(from_name(curve, params)), label_smoothing)
+    return SoftProblem(logits, target, weight, constants(from_numbers(curve, params)), label_smoothing)
 
 
 @torch.library.custom_op("encouraging::soft_rows", mutates_args=())

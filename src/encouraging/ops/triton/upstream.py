@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...torch_state import is_batched
 from .launch import scale
 
 _keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
@@ -12,15 +13,9 @@ _keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", 
 
 def times_upstream(grad: Tensor, upstream: Tensor) -> Tensor:
     """``grad * upstream``, in its own memory where nobody else needs it."""
-    if is_batch(upstream):
+    if is_batched(upstream):
         return (grad.float() * upstream).to(grad.dtype)
     # A graph that is kept needs the buffer as it is, and so does whoever was given it by an earlier pass.
     result = torch.empty_like(grad) if _keep_graph() else grad
     scale(grad, upstream, result)
     return result
-
-
-def is_batch(upstream: Tensor) -> bool:
-    """Whether the upstream gradient is a batch of them in disguise (``is_grads_batched``, ``torch.func.vmap``)."""
-    functorch = torch._C._functorch
-    return bool(functorch.is_legacy_batchedtensor(upstream) or functorch.is_batchedtensor(upstream))

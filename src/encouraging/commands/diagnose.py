@@ -1,0 +1,133 @@
+"""``encouraging diagnose``: margins, energies, calibration and detection of any classifier, from a file of its logits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from ..data.logits import Logits, open_logits
+from ..engine.files import write_whole
+from ..errors import ArgumentError, DataError, TargetError
+from ..metrics import Reader
+from .diagnosis_table import overview
+
+
+def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = None, profile: int | None = None,
+             names: Path | None = None, console: Console | None = None) -> list[Path]:
+    """Read the file once, print a summary, and write the page and the numbers; the paths of what was written."""
+    console = console or Console()
+    for target in filter(None, (out, json_out)):  # before minutes of reading, not after
+        if not target.parent.is_dir():
+            raise ArgumentError(f"{target}: there is no folder {target.parent}.")
+        if target.is_dir():
+            raise ArgumentError(f"{target}: expected the name of a file to write, and this is a folder.")
+        if target.exists() and path.exists() and target.samefile(path):
+            raise ArgumentError(f"{target}: these are the logits themselves; choose another name.")
+    if out is not None and json_out is not None and out.resolve() == json_out.resolve():
+        raise ArgumentError(f"{out}: the page and the numbers cannot be one file.")
+    source = open_logits(path)
+    class_names = None if names is None else read_names(names, source.classes)
+    diagnosis = read_through(source, profile, console)
+    if class_names:
+        diagnosis["class_names"] = class_names
+    # A run directory is named after its seed: recipe and arm are the folders above it.
+    title = "/".join(path.resolve().parts[-3:]) if (path / "config.json").is_file() else path.name
+    console.print(overview(diagnosis, title))
+    notes = list(remarks(diagnosis, source))
+    for note in notes:
+        console.print(escape(note), highlight=False)
+    written = []
+    if json_out is not None:
+        write_whole(json_out, (json.dumps(_plain(diagnosis), indent=1, allow_nan=False) + "\n").encode())
+        written.append(json_out)
+    if out is not None:
+        from ..report.diagnosis_page import diagnosis_page
+
+        write_whole(out, diagnosis_page(diagnosis, title, notes).encode())
+        written.append(out)
+    return written
+
+
+def read_through(source: Logits, profile: int | None = None, console: Console | None = None) -> dict[str, Any]:
+    """The diagnosis of everything in the file, in one pass, with a progress bar where there is a terminal."""
+    if profile is not None and not 0 <= profile < source.classes:
+        raise ArgumentError(f"--profile {profile}: expected a class of these logits, 0 to {source.classes - 1}.")
+    reader = Reader(source.classes, profile=profile)
+    bar = Progress(TextColumn("reading {task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f}%"),
+                   TimeRemainingColumn(), console=console, transient=True,
+                   disable=console is None or not console.is_terminal)
+    with bar:
+        task = bar.add_task("logits", total=source.examples)
+        probabilities = True
+        for first, logits, labels in source.blocks():
+            probabilities = probabilities and _are_probabilities(logits)
+            with _located(source.logits.where):
+                reader.update(logits, labels, first=first)
+            bar.advance(task, len(labels))
+        for name, array in source.outside.items():
+            first, task = 0, bar.add_task(escape(name), total=array.shape[0])
+            for logits in array.blocks():
+                with _located(array.where):
+                    reader.update_outside(logits, name, first=first)
+                first += len(logits)
+                bar.advance(task, len(logits))
+    diagnosis = reader.diagnosis(counts=source.counts)
+    return diagnosis | ({"probabilities": True} if probabilities else {})
+
+
+def _are_probabilities(logits: Tensor) -> bool:
+    """The likeliest mistake, recognised from a few rows of every block."""
+    few = logits[:100].double()
+    return bool((few >= 0).all() and ((few.sum(1) - 1).abs() < 0.02).all())
+
+
+@contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Errors about the numbers in an array name the file and the array."""
+    try:
+        yield
+    except TargetError as error:
+        raise DataError(f"{where}: {error}") from error
+
+
+def read_names(path: Path, classes: int) -> list[str]:
+    """Class names, one per line."""
+    try:
+        names = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: expected a text file with one class name per line ({error}).") from error
+    if len(names) != classes:
+        raise DataError(f"{path}: expected {classes} lines, one per class, got {len(names)}.")
+    return names
+
+
+def remarks(diagnosis: Mapping[str, Any], source: Logits) -> Iterator[str]:
+    """What a reader of the numbers should know about them."""
+    if diagnosis.get("probabilities"):
+        yield ("These are probabilities, not logits: no number is below 0, and rows sum to 1. Give the logits, or the "
+               "logarithms of the probabilities; these numbers describe a softmax of probabilities.")
+    scaled = diagnosis["calibration"].get("temperature", {})
+    if bound := scaled.get("bound"):
+        yield (f"The temperature ended at its bound, {scaled['value']:g}: on the examples it was fitted on, the model "
+               f"is {'right without exception' if bound == 'lowest' else 'no better than chance'}.")
+    if source.unused:
+        yield f"Not used: {', '.join(source.unused)}."
+
+
+def _plain(value: Any) -> Any:
+    """NaN and infinity become null: JSON has neither."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

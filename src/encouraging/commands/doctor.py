@@ -1,0 +1,75 @@
+"""``encouraging doctor``: what this machine has, and what to install for what is missing."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+
+import torch
+from rich.console import Console
+
+from .. import __version__
+from ..data import VARIABLE
+from ..engine.environment import has
+from .inventory import dataset_table, new_table
+
+# What an extra is for, and the modules that tell whether it is there.
+EXTRAS = {
+    "vision": (("torchvision", "timm"), "ResNet-50, EfficientNet, ImageNet"),
+    "graph": (("torch_geometric",), "PROTEINS and NCI1"),
+    "translation": (("tokenizers", "sacrebleu"), "IWSLT"),
+    "attacks": (("pyautoattack",), "AutoAttack"),
+    "detection": (("torchvision", "pycocotools"), "COCO"),
+    "sweep": (("ray",), "--ray"),
+    "tracking": (("tensorboard",), "--track tensorboard"),
+}
+
+
+def print_doctor(data: str | None = None, console: Console | None = None) -> None:
+    """Versions, GPU, Triton, threads, extras and datasets; for what is missing, what to install."""
+    console = console or Console()
+    machine, advice = new_table("this machine", "what", "found"), []
+    machine.add_row("encouraging", __version__)
+    machine.add_row("torch", torch.__version__)
+    if not _recent(torch.__version__):
+        advice.append(("pip install 'torch>=2.11'", "everything here"))
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            memory = torch.cuda.get_device_properties(index).total_memory / 2**30
+            machine.add_row(f"GPU {index}", f"{torch.cuda.get_device_name(index)}, {memory:.0f} GiB")
+    else:
+        machine.add_row("GPU", "none: everything runs on the CPU")
+    machine.add_row("Triton", _triton() or "none: it comes with torch's CUDA builds")
+    machine.add_row("threads", f"{torch.get_num_threads()} of {os.cpu_count()} cores, "
+                    f"{torch.backends.cpu.get_cpu_capability()}")
+    compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    machine.add_row("C++ compiler", compiler or "none")
+    if compiler is None:
+        advice.append(("apt install g++", "torch.compile on a CPU"))
+    for extra, (modules, purpose) in EXTRAS.items():
+        absent = [module for module in modules if not has(module)]
+        machine.add_row(f"extra: {extra}", "present" if not absent else f"no {', '.join(absent)}")
+        if absent:
+            advice.append((f"pip install 'encouraging-loss[{extra}]'", purpose))
+    console.print(machine)
+    datasets, any_missing = dataset_table(data)
+    console.print(datasets)
+    if any_missing:
+        advice.append(("encouraging run RECIPE --download", f"a recipe's data (or point --data or {VARIABLE} at it)"))
+    if advice:
+        console.print("to have what is missing:", style="bold")
+        width = max(len(command) for command, _ in advice)
+        for command, purpose in advice:  # outside the table, where no column can break a command
+            console.print(f"  {command:{width}}  # {purpose}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _triton() -> str | None:
+    if not has("triton"):
+        return None
+    return str(getattr(importlib.import_module("triton"), "__version__", "present"))
+
+
+def _recent(version: str) -> bool:
+    major, minor = version.split(".")[:2]
+    return (int(major), int(minor)) >= (2, 11)

@@ -1,0 +1,146 @@
+"""``encouraging run``: train a recipe's grid, then print the table and where everything is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ..data import absent, data_dir, download, missing
+from ..engine import RunDir, sweep
+from ..engine.distributed import join, leave
+from ..engine.environment import choose_device
+from ..engine.records import Record, read_records
+from ..errors import DataError, RecipeError
+from ..judge.claims import finals_of
+from ..recipes import Recipe, read_recipe
+from ..recipes.grid import Job, cores, jobs_of, train_job
+from ..report.numbers import plural
+from .progress import ProgressDisplay
+from .run_table import print_table
+
+
+def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None, device: str = "auto",
+               out: str | Path = "runs", data: str | None = None, overrides: Sequence[str] = (),
+               jobs: int | None = None, threads: int | None = None, ray: str | None = None,
+               track: str | None = None, fetch: bool = False, console: Console | None = None) -> int:
+    """Train every arm and seed that is not finished yet.
+
+    Returns:
+        The exit code: 0 when all runs are finished, 1 when some failed, 130 when they were stopped.
+    """
+    recipe = read_recipe(name, [*overrides, *([f"seeds={_seeds(seeds)}"] if seeds is not None else [])])
+    console = console or Console()
+    chosen = choose_device(device)
+    jobs = jobs or _default_jobs(recipe, chosen.type, threads)
+    threads = threads or recipe.threads or _default_threads(jobs, ray)
+    if fetch:
+        _fetch(recipe, data, console)
+    if ray in (None, "local"):
+        _check_data(recipe, data)
+    grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(chosen), data=_absolute(data),
+                   threads=threads, tracker=track)
+    for job in grid:
+        RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
+    unfinished = [job for job in grid if not RunDir(job.folder).done]
+    world = join(chosen.type)
+    if not world.leads:
+        console = Console(quiet=True)
+    if len(unfinished) < len(grid):
+        console.print(f"{len(grid) - len(unfinished)} of {len(grid)} runs were finished before", highlight=False)
+    try:
+        with ProgressDisplay(console, len(unfinished)) as display:
+            for rank in sorted({job.rank for job in unfinished}):  # arms that start from another one's weights wait
+                ready = [job for job in unfinished if job.rank == rank]
+                if display.stopped:
+                    for job in ready:
+                        display(sweep.Event(job, "stopped", "not started"))
+                elif ray is not None:
+                    sweep.run_ray(ready, train_job, display, ray, cpus=threads,
+                                  gpus=1 / jobs if chosen.type == "cuda" else 0)
+                elif jobs > 1 and world.size == 1:
+                    sweep.run_pool(ready, train_job, display, min(jobs, len(ready)))
+                else:
+                    sweep.run_here(ready, train_job, display)
+    finally:
+        leave()
+    return _conclude(recipe, unfinished, display, console, Path(out)) if world.leads else int(bool(display.failed))
+
+
+def _conclude(recipe: Recipe, jobs: list[Job], display: ProgressDisplay, console: Console, out: Path) -> int:
+    for event in display.failed:
+        console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
+    folder = out / recipe.name
+    records = read_records(folder) if folder.is_dir() else []
+    finals = finals_of(recipe.name, records)
+    if any(finals.values()):
+        print_table(console, recipe, finals)
+    if display.stopped:
+        words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
+        console.print(f"stopped with {len(display.stopped)} of {len(jobs)} runs unfinished. {words}".strip(),
+                      markup=False, highlight=False)
+    seconds = sum(float(record.timing.get("seconds", 0)) for record in records)
+    console.print(f"{plural(len(records), 'run')}, {seconds:.0f} s of training in all, in {folder}", markup=False,
+                  highlight=False)
+    if records:
+        _report(recipe, records, folder / "report.html", console)
+    return 130 if display.stopped else int(bool(display.failed))
+
+
+def _report(recipe: Recipe, records: list[Record], path: Path, console: Console) -> None:
+    """Write the page of these runs. They are finished and safe, so no error here may count against them."""
+    try:
+        from ..report.page import write_report
+
+        write_report(records, path, {recipe.name: recipe})
+    except Exception as error:
+        console.print(f"the report could not be written: {error or type(error).__name__}", markup=False,
+                      highlight=False)
+    else:
+        console.print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _seeds(text: str) -> str:
+    """``3`` is a number of seeds; ``0,2,4`` are seeds.
+
+    >>> _seeds("3"), _seeds("0,2,4")
+    ('3', '[0,2,4]')
+    """
+    if not re.fullmatch(r"[1-9]\d*|\d+(,\d+)*,?", text.replace(" ", "")) or text == "0":
+        raise RecipeError(f"--seeds {text}: expected how many (3), or which, with commas (0,2,4; a single one is 4,).")
+    return f"[{text}]" if "," in text else text
+
+
+def _default_jobs(recipe: Recipe, device: str, threads: int | None) -> int:
+    """On the CPU as many runs as there are threads for; on a GPU one."""
+    wanted = threads or recipe.threads
+    return max(1, cores() // wanted) if device == "cpu" and wanted and "WORLD_SIZE" not in os.environ else 1
+
+
+def _default_threads(jobs: int, ray: str | None) -> int:
+    """The cores divided among the runs, or the ranks of a run, that are trained at once; one on Ray, which counts them.
+    """
+    return 1 if ray else max(1, cores() // max(jobs, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+def _absolute(data: str | None) -> str | None:
+    return str(Path(data).resolve()) if data else None
+
+
+def _check_data(recipe: Recipe, data: str | None) -> None:
+    """Report missing data once, before any run starts."""
+    folder = data_dir(data)
+    wanted = recipe.needs().datasets
+    words = [absent(name, splits, folder) for name, splits in wanted if missing(name, folder, splits)]
+    if words:
+        raise DataError("\n".join(words))
+
+
+def _fetch(recipe: Recipe, data: str | None, console: Console) -> None:
+    for name, _ in recipe.needs().datasets:
+        if missing(name, data_dir(data)):
+            console.print(f"downloading {name} into {data_dir(data)}", highlight=False)
+            download(name, data)

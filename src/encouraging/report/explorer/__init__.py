@@ -1,0 +1,1 @@
+"""The interactive section of the report: a curve, moved by its parameters, beside cross-entropy."""

@@ -1,0 +1,102 @@
+"""How numbers are written on the page, in the terminal and in Markdown: digits and signs are decided here.
+
+The page uses a true minus and an en dash for what is missing; a terminal and Markdown files use ASCII.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Style(NamedTuple):
+    """The characters that differ between a page and plain text."""
+
+    minus: str
+    missing: str
+
+
+PAGE, PLAIN = Style("−", "–"), Style("-", "-")
+MOST_DIGITS = 8
+
+
+def show(value: float | None, digits: int = 2, unit: str = "", style: Style = PAGE) -> str:
+    """A number with a fixed number of decimals; a number that rounds to 0 has no sign.
+
+    >>> show(-27.0, 1), show(99.5, 2, "%"), show(float("nan")), show(-27.0, 1, style=PLAIN)
+    ('−27.0', '99.50%', '–', '-27.0')
+    """
+    if value is None or not math.isfinite(value):
+        return style.missing
+    text = f"{value:.{digits}f}"
+    if float(text) == 0:
+        text = text.removeprefix("-")
+    return text.replace("-", style.minus) + unit
+
+
+def signed(value: float, digits: int = 2, style: Style = PAGE) -> str:
+    """A difference: positive ones have a plus.
+
+    >>> signed(0.5), signed(-0.5, style=PLAIN), signed(0.0)
+    ('+0.50', '-0.50', '0.00')
+    """
+    return ("+" if value > 0 and math.isfinite(value) else "") + show(value, digits, style=style)
+
+
+def between(low: float, high: float, digits: int = 2) -> str:
+    """An interval in words, for the page.
+
+    >>> between(-0.001, 0.03)
+    '−0.001 to 0.030'
+    """
+    if math.isnan(low):
+        return "no interval"
+    digits = enough_digits((low, high), digits)
+    return f"{show(low, digits)} to {show(high, digits)}"
+
+
+def interval(low: float, high: float, digits: int = 2) -> str:
+    """An interval of differences in plain text.
+
+    >>> interval(-0.001, 0.03), interval(float("nan"), float("nan"))
+    ('(-0.001, +0.030)', '-')
+    """
+    if math.isnan(low):
+        return PLAIN.missing
+    digits = enough_digits((low, high), digits)
+    return f"({signed(low, digits, PLAIN)}, {signed(high, digits, PLAIN)})"
+
+
+def plus_minus(mean: float, std: float, digits: int = 2, style: Style = PAGE) -> str:
+    """A mean and, where there is one, its standard deviation.
+
+    >>> plus_minus(99.57, 0.07), plus_minus(99.5, float("nan"))
+    ('99.57 ± 0.07', '99.50')
+    """
+    return show(mean, digits, style=style) + ("" if math.isnan(std) else f" ± {show(std, digits, style=style)}")
+
+
+def enough_digits(ends: Sequence[float], digits: int) -> int:
+    """As many decimals as are needed for no end of an interval to look like 0 without being 0: the side of 0 on which
+    it lies decides a claim."""
+    while digits < MOST_DIGITS and any(end != 0 and math.isfinite(end) and float(f"{end:.{digits}f}") == 0
+                                       for end in ends):
+        digits += 1
+    return digits
+
+
+def plural(n: int, word: str) -> str:
+    """
+    >>> plural(1, "seed"), plural(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+
+
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1] if words else ""]))

@@ -1,0 +1,119 @@
+"""The section of the energies: minus the logits, on the label and on its rivals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..arms import Arm, over_seeds, titles
+from ..drawing.panels import Panel, Picture
+from ..drawing.rows import gutter, name_rows
+from ..drawing.style import LINE, MUTED, PAPER
+from ..numbers import listed, show
+from .parts import Section, pictured
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_Part = tuple[Panel, str, str]  # a panel, its finding in words, and its part of the caption
+
+
+def section(arms: Sequence[Arm]) -> Section | None:
+    return pictured(picture(arms), "energy", "Energies",
+                    "The energy of a class is minus its logit. It should be low for the label of an example and high "
+                    "for every other class.")
+
+
+def picture(arms: Sequence[Arm]) -> Picture | None:
+    """The profile of the class with the lowest accuracy, and the mean energies on the data and on the best rival."""
+    parts = [part for part in (_profile(arms), _means(arms)) if part]
+    if not parts:
+        return None
+    return Picture("energies", " ".join(alt for _, alt, _ in parts),
+                   " ".join([*(caption for _, _, caption in parts), over_seeds(arms)]).strip(),
+                   [panel for panel, _, _ in parts], [arm.key for arm in arms] if len(arms) > 1 else [], columns=2)
+
+
+def _profile(arms: Sequence[Arm]) -> _Part | None:
+    arms = [arm for arm in arms if arm.diagnosed("energy", "profiles")]
+    label = _hardest_class(arms)
+    if label is None or not label.isdecimal():
+        return None
+    lines: list[tuple[Arm, np.ndarray]] = []
+    for arm in arms:
+        rows = [profiles[label]["energies"] for profiles in arm.diagnosed("energy", "profiles") if label in profiles]
+        if rows and len({len(row) for row in rows}) == 1:
+            lines.append((arm, np.mean(np.asarray(rows, float), 0)))
+    if not lines or len({len(row) for _, row in lines}) != 1:
+        return None
+    several = any(len(profiles) > 1 for arm in arms for profiles in arm.diagnosed("energy", "profiles"))
+    hardest = ", the class with the lowest accuracy" if several else ""
+    own, classes = int(label), len(lines[0][1])
+    names = next((n for arm in arms for n in arm.diagnosed("class_names") if len(n) == classes), None)
+    called = f"class {label}" + (f", {names[own]}" if names else "")
+    words = [f"{arm.name} {show(row[own], 1)} on its own label and {show(_least(np.delete(row, own)), 1)} on the "
+             "closest rival" for arm, row in lines]
+
+    def draw(axes: Axes) -> None:
+        many = classes > 40
+        axes.axvspan(own - 0.45, own + 0.45, color=LINE, alpha=0.6, lw=0, zorder=0)
+        for arm, row in lines:
+            axes.plot(row, color=arm.colour, ls=arm.dashes, lw=1 if many else 1.6, marker="" if many else "o", ms=4)
+        axes.grid(axis="x", visible=False)
+        if classes <= 16:
+            axes.set_xticks(range(classes))
+    return (Panel(draw, f"Examples of {called}", "class", "energy", height=_height(arms), left=38),
+            f"Mean energy of every class over the test examples of {called}: {listed(words)}.",
+            f"First panel: the mean energy of every class over the examples of {called}{hardest}; ideally there is a "
+            "single dip, at the label (shaded).")
+
+
+def _height(arms: Sequence[Arm]) -> int:
+    return max(230, 80 + 38 * len(arms))
+
+
+def _hardest_class(arms: Sequence[Arm]) -> str | None:
+    """The class of the lowest mean accuracy among those that have a profile."""
+    profiled = list(next((profiles for arm in arms for profiles in arm.diagnosed("energy", "profiles")), {}))
+    rows = [row for arm in arms for row in arm.diagnosed("class_accuracy")]
+
+    def accuracy(label: str) -> float:
+        values = [row[int(label)] for row in rows if label.isdecimal() and int(label) < len(row)]
+        numbers = [value for value in values if value is not None]
+        return float(np.mean(numbers)) if numbers else math.inf
+    return min(profiled, key=accuracy, default=None)
+
+
+def _means(arms: Sequence[Arm]) -> _Part | None:
+    """How far apart the energy on the data and that of the best rival are."""
+    ends = [(arm, arm.mean("energy.label").value, arm.mean("energy.rival").value) for arm in arms]
+    ends = [end for end in ends if math.isfinite(end[1]) and math.isfinite(end[2])]
+    if not ends:
+        return None
+    names = titles([arm for arm, _, _ in ends])
+    left = gutter(names)
+
+    def draw(axes: Axes) -> None:
+        axes.axvline(0, color=MUTED, lw=0.8)
+        for row, (arm, label, rival) in enumerate(ends):
+            axes.plot([label, rival], [-row, -row], color=arm.colour, lw=2, zorder=2)
+            axes.plot(label, -row, "o", color=arm.colour, ms=8, clip_on=False)
+            axes.plot(rival, -row, "o", color=arm.colour, mfc=PAPER, ms=8, mew=1.8, clip_on=False)
+        name_rows(axes, names, left)
+        axes.grid(axis="y", visible=False)
+        axes.margins(x=0.06)
+        axes.locator_params(axis="x", nbins=5)
+    words = [f"{arm.name} {show(label)} on the data, {show(rival)} on the best rival" for arm, label, rival in ends]
+    return (Panel(draw, "Mean over all examples", "energy", height=_height(arms), left=left),
+            f"Mean energies: {listed(words)}.",
+            "Second panel: the energy on the data (filled) and the lowest among the other classes (open); the length "
+            "of a line is the mean margin.")
+
+
+def _least(values: np.ndarray) -> float:
+    """The least finite value; NaN where every class was masked out."""
+    finite = values[np.isfinite(values)]
+    return float(finite.min()) if len(finite) else math.nan

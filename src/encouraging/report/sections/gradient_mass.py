@@ -1,0 +1,76 @@
+"""The section of gradient mass: how much of each loss's gradient comes from examples that are learned already."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...judge.stats import mean_of
+from ..arms import Arm, over_seeds, titles
+from ..drawing.panels import Key, Panel, Picture, printable
+from ..drawing.style import MUTED, STEPS
+from ..numbers import listed, show
+from .parts import Section, pictured
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def section(arms: Sequence[Arm]) -> Section | None:
+    return pictured(picture(arms), "gradient-mass", "Where each loss’s gradient comes from",
+                    "Most examples are learned early. What they still contribute to the gradient depends on the loss: "
+                    "with cross-entropy it fades as 1 − p, a bonus keeps it up for longer, the focal loss turns it "
+                    "down further.")
+
+
+def picture(arms: Sequence[Arm]) -> Picture | None:
+    """One panel per model and one bar per loss: shares of the gradient by the probability of the label."""
+    panels, words, examples_of = [], [], "test"
+    for arm, title in zip(arms, titles(arms), strict=True):
+        several = arm.diagnosed("teaching", "shares")
+        if not several:
+            continue
+        examples_of = arm.diagnosed("teaching", "of")[0]
+        names = [name for name in several[0] if all(name in one for one in several)]
+        levels = list(several[0]["examples"]) if "examples" in names else ["0.5", "0.9", "0.99"]
+        above = {name: [float(np.mean([one[name][level] for one in several])) for level in levels] for name in names}
+        pulls = {name: mean_of([one.get(name) for one in arm.diagnosed("teaching", "pulls")]).value for name in names}
+        panels.append(Panel(_stacked(above, pulls), title, height=14 + 37 * len(above), left=1))
+        shares = [f"{show(100 * above[name][1], 1)}% with {name}" for name in above if name != "examples"]
+        words.append(f"on the model of {arm.name}, where {show(100 * above['examples'][1], 1)}% of the examples are "
+                     f"above p = {levels[1]}, their share of the gradient is {listed(shares)}")
+    if not panels:
+        return None
+    keys = [Key(label, colour, kind="patch") for label, colour in
+            zip(("p up to 0.5", "0.5 to 0.9", "0.9 to 0.99", "above 0.99"), STEPS, strict=True)]
+    alt = "; ".join(words)
+    return Picture("gradient-mass", alt[0].upper() + alt[1:] + ".",
+                   "Where the gradient on the logits comes from, by the probability p of the label. A panel is a "
+                   f"trained model on the {'training' if examples_of == 'train' else examples_of} examples as it sees "
+                   "them; a bar is a loss with which training could continue, and the first bar is the examples "
+                   "themselves. Shares say nothing about size: once everything is learned, every bar is full, of a "
+                   "gradient that is almost zero with cross-entropy and far larger with a bonus. The normal bonus "
+                   f"(LE 1) ends at its clamp, p = 0.99999. {over_seeds(arms)}", panels, keys)
+
+
+def _stacked(above: dict[str, list[float]], pulls: dict[str, float]) -> Any:
+    def draw(axes: Axes) -> None:
+        for row, (name, shares) in enumerate(above.items()):
+            ends = [1.0, *shares, 0.0]
+            left = 0.0
+            for part, colour in zip(-np.diff(ends), STEPS, strict=False):
+                axes.barh(-row, part, 0.42, left=left, color=colour, lw=0)
+                left += part
+            label = "the examples themselves" if name == "examples" else printable(name)
+            axes.annotate(label, (0, -row), (0, 10), textcoords="offset points", va="bottom", fontsize=10.5)
+            learned = 100 * shares[1]
+            size = "" if math.isnan(pulls[name]) else f"mean pull {pulls[name]:.2g} · "
+            axes.annotate(f"{size}{show(learned, 0 if learned >= 10 else 1)}% above 0.9", (1, -row), (-1, 10),
+                          textcoords="offset points", va="bottom", ha="right", color=MUTED, fontsize=10.5)
+        axes.grid(False)
+        axes.spines["bottom"].set_visible(False)
+        axes.set(xlim=(0, 1), ylim=(-len(above) + 0.7, 0.68), yticks=[], xticks=[])
+    return draw

@@ -1,0 +1,91 @@
+"""The section of the margins: by how much the label wins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...judge.stats import mean_of
+from ...metrics import LEVELS, mean_spread
+from ..arms import Arm, over_seeds, titles
+from ..drawing.histograms import ENDS, bin_edges, finite, heights
+from ..drawing.panels import Panel, Picture
+from ..drawing.rows import PERCENT, QUARTERS
+from ..drawing.style import BLACK, MUTED
+from ..numbers import listed, show
+from .parts import Section, pictured
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MEDIAN = LEVELS.index(0.5)
+_Bins = tuple[np.ndarray, np.ndarray]
+
+
+def section(arms: Sequence[Arm]) -> Section | None:
+    return pictured(picture(arms), "margins", "Margins",
+                    "The margin says by how much the label wins. Cross-entropy loses interest in an example once it is "
+                    "classified correctly; a bonus continues to widen its margin.")
+
+
+def picture(arms: Sequence[Arm]) -> Picture | None:
+    """One histogram per arm on a common axis, from the mean quantiles of its seeds; then all their quantiles."""
+    quantiles = {arm.name: row for arm in arms if (row := _mean_quantiles(arm)) is not None}
+    arms = [arm for arm in arms if arm.name in quantiles]
+    if not arms:
+        return None
+    whole = bin_edges(list(quantiles.values()), include=0.0)
+    bins = {}
+    for name, row in quantiles.items():
+        edges = bin_edges([row])  # its own bins: those that suit large margins would be too wide for small ones
+        bins[name] = edges, heights(row, edges)
+    panels = []
+    for arm, title in zip(arms, titles(arms), strict=True):
+        panels.append(Panel(_histogram(bins[arm.name], arm.colour, quantiles[arm.name][_MEDIAN], (whole[0], whole[-1]),
+                                       None if arm is arms[0] else bins[arms[0].name]), title,
+                            "margin, in logits", height=176, left=2))
+    if len(arms) > 1:
+        panels.append(Panel(_quantile_lines([(arm, quantiles[arm.name]) for arm in arms]), "All arms",
+                            "share of the examples with a smaller margin", height=176, left=34))
+    medians = [f"{arm.name} {show(quantiles[arm.name][_MEDIAN])}" for arm in arms]
+    wrong = [f"{arm.name} {show(100 * mean_of(arm.diagnosed('margin', 'wrong')).value)}%" for arm in arms]
+    caption = ("Distribution of the margin, the label’s logit minus its best rival; every panel is scaled to its own "
+               f"highest bin. Left of 0 an example is misclassified. {over_seeds(arms)}")
+    if len(arms) > 1:
+        caption += f" The grey outline repeats {arms[0].name}."
+    return Picture("margins", f"Histograms of the margin. Medians: {listed(medians)}. Share of the examples without a "
+                   f"margin: {listed(wrong)}.", caption, panels)
+
+
+def _histogram(bins: _Bins, colour: str, median: float, reach: tuple[float, float], other: _Bins | None) -> Any:
+    def draw(axes: Axes) -> None:
+        edges, height = bins
+        axes.stairs(height / height.max(), edges, fill=True, color=colour, alpha=0.7, lw=0)
+        if other is not None:
+            axes.stairs(other[1] / other[1].max(), other[0], color=MUTED, lw=1)
+        axes.axvline(0, color=BLACK, lw=0.9)
+        axes.plot([median, median], [0, 1.05], color=colour, lw=1.8)
+        right = median > (reach[0] + 2 * reach[1]) / 3
+        axes.annotate(f"median {show(median, 1)}", (median, 1.05), (0, 3), textcoords="offset points",
+                      ha="right" if right else "left", color=BLACK)
+        axes.grid(False)
+        axes.set(xlim=reach, ylim=(0, 1.22), yticks=[])
+    return draw
+
+
+def _quantile_lines(lines: Sequence[tuple[Arm, np.ndarray]]) -> Any:
+    def draw(axes: Axes) -> None:
+        axes.axhline(0, color=BLACK, lw=0.9)
+        inner = [i for i, level in enumerate(LEVELS) if ENDS <= level <= 1 - ENDS][::2]
+        for arm, row in lines:
+            axes.plot([LEVELS[i] for i in inner], row[inner], color=arm.colour, ls=arm.dashes, lw=1.7)
+        axes.set(xlim=(0, 1), xticks=QUARTERS, xticklabels=PERCENT)
+        axes.locator_params(axis="y", nbins=5)
+    return draw
+
+
+def _mean_quantiles(arm: Arm) -> np.ndarray | None:
+    whole = [one for one in arm.diagnosed("margin") if len(one.get("quantiles", ())) == len(LEVELS)]
+    return finite(mean_spread(whole)) if whole else None

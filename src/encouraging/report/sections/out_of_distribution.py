@@ -1,0 +1,148 @@
+"""The sections of out-of-distribution detection: do a model's scores separate other data from its own?
+
+In diagnoses and records the test examples are called ``inside`` and the out-of-distribution examples ``outside``, and a
+set without a name of its own is called ``outside`` too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...engine import Metric
+from ...judge.stats import mean_of
+from ...metrics import LEVELS
+from ..arms import Arm, over_seeds, row_kind, titles
+from ..drawing.histograms import bin_edges, finite, heights
+from ..drawing.panels import Key, Panel, Picture
+from ..drawing.rows import PERCENT, QUARTERS
+from ..drawing.style import BLACK, BLUE, MUTED
+from ..numbers import listed, show
+from .parts import Cell, Section, Table, mean_cell, present
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SCORE = "min_energy"
+SCORES = {"min_energy": "lowest energy", "free_energy": "free energy", "max_probability": "highest probability"}
+UNNAMED = "outside"
+_RATE = Metric("rate", "rate", "%", low=0, high=100)
+
+
+def called(name: str) -> str:
+    """The name of a set as a reader sees it."""
+    return "out-of-distribution data" if name == UNNAMED else name
+
+
+def sections(arms: Sequence[Arm]) -> list[Section]:
+    """One section per out-of-distribution set that any arm was evaluated on."""
+    names = dict.fromkeys(name for arm in arms for sets in arm.diagnosed("ood") for name in sets)
+    return [section for number, name in enumerate(names, 1) if (section := _section(arms, name, number))]
+
+
+def _section(arms: Sequence[Arm], name: str, number: int) -> Section | None:
+    pictures = present(score_picture(arms, name, number), roc_picture(arms, name, number))
+    rows = []
+    for arm in arms:
+        for score, words in SCORES.items():
+            results = arm.diagnosed("ood", name, "scores", score)
+            rates = [mean_cell(mean_of([one[key] for one in results]), _RATE) for key in ("auroc", "aupr", "fpr95")]
+            if results:
+                rows.append([Cell(arm.name), Cell(words, words=True), *rates])
+    if not pictures and not rows:
+        return None
+    side = "Test examples are" if _test_is_positive(arms, name) else "Out-of-distribution examples are"
+    title = "Out-of-distribution detection" + ("" if name == UNNAMED else f": {name}")
+    return Section(
+        f"out-of-distribution-{number}", title,
+        ["A model should notice data that it was not trained on. Every example gets a score; the question is how well "
+         "the score separates the two kinds. Higher AUROC and AUPR are better, lower FPR95 is better."], pictures,
+        [Table(f"Detection by three scores, in percent. {side} the positive class.",
+               [row_kind(arms), "score", "AUROC", "AUPR", "FPR95"], rows)])
+
+
+def _test_is_positive(arms: Sequence[Arm], name: str) -> bool:
+    return next((side for arm in arms for side in arm.diagnosed("ood", name, "positive")), "inside") == "inside"
+
+
+def score_picture(arms: Sequence[Arm], name: str, number: int = 1) -> Picture | None:
+    """Histograms of the score of test and out-of-distribution examples, one panel per arm."""
+    rows = {arm.name: [_mean_quantiles(arm, name, side) for side in ("inside", "outside")]
+            for arm in arms if arm.diagnosed("ood", name, "scores", SCORE, "inside")}
+    panels = []
+    for arm, title in zip(arms, titles(arms), strict=True):
+        if arm.name in rows and all(len(row) for row in rows[arm.name]):
+            edges = bin_edges(rows[arm.name])  # energies of different losses differ in scale: one axis per arm
+            panels.append(Panel(_two_histograms(edges, *(heights(row, edges) for row in rows[arm.name])), title,
+                                "minus the lowest energy", height=170, left=10))
+    if not panels:
+        return None
+    words = [f"{arm.name} {show(_rate(arm, name, 'auroc'))}%" for arm in arms if arm.name in rows]
+    other = called(name)
+    return Picture(f"ood-scores-{number}", f"Histograms of minus the lowest energy, test examples against {other}. "
+                   f"AUROC: {listed(words)}.",
+                   f"Test examples and {other}, which the models were not trained on: minus their lowest energy. "
+                   f"The less the two overlap, the better. Every panel has its own axis. {over_seeds(arms)}", panels,
+                   [Key("test examples", BLUE, kind="patch"), Key(other, MUTED, kind="patch")])
+
+
+def _two_histograms(edges: np.ndarray, test: np.ndarray, other: np.ndarray) -> Any:
+    def draw(axes: Axes) -> None:
+        highest = max(test.max(), other.max())
+        axes.stairs(other / highest, edges, fill=True, color=MUTED, alpha=0.55, lw=0)
+        axes.stairs(test / highest, edges, fill=True, color=BLUE, alpha=0.6, lw=0)
+        axes.grid(False)
+        axes.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.05), yticks=[])
+    return draw
+
+
+def roc_picture(arms: Sequence[Arm], name: str, number: int = 1) -> Picture | None:
+    """True over false positive rates, over the whole range and magnified where few are false."""
+    lines = []
+    for arm in arms:
+        curves = arm.diagnosed("ood", name, "scores", SCORE, "roc")
+        if curves and len({len(curve["fpr"]) for curve in curves}) == 1:
+            lines.append((arm, np.asarray(curves[0]["fpr"], float), np.mean([curve["tpr"] for curve in curves], 0)))
+    if not lines:
+        return None
+    test_is_positive = _test_is_positive(arms, name)
+    true = "test examples accepted" if test_is_positive else "out-of-distribution examples detected"
+    false = "out-of-distribution examples accepted" if test_is_positive else "test examples rejected"
+
+    def whole(axes: Axes) -> None:
+        axes.plot([0, 1], [0, 1], color=MUTED, lw=0.9)
+        _lines(axes)
+        axes.set(xlim=(-0.01, 1), xticks=QUARTERS, xticklabels=PERCENT)
+
+    def small(axes: Axes) -> None:
+        _lines(axes)
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.set(xlim=(1e-4, 1))
+        axes.set_xticks([1e-4, 1e-3, 1e-2, 1e-1, 1], ["0.01%", "0.1%", "1%", "10%", "100%"])
+
+    def _lines(axes: Axes) -> None:
+        axes.axhline(0.95, color=BLACK, lw=0.7)
+        for arm, fpr, tpr in lines:
+            axes.plot(fpr, tpr, color=arm.colour, ls=arm.dashes, lw=1.8)
+        axes.set(ylim=(0, 1.02), yticks=[0, 0.25, 0.5, 0.75, 0.95], yticklabels=["", "25%", "50%", "75%", "95%"])
+
+    words = [f"{arm.name} {show(_rate(arm, name, 'fpr95'))}%" for arm, _, _ in lines]
+    return Picture(f"ood-roc-{number}", f"ROC curves against {called(name)}. False positive rates at 95% true "
+                   f"positives: {listed(words)}.",
+                   f"True over false positive rates against {called(name)}, by lowest energy; the thin line is 95%, "
+                   f"where FPR95 is read. The second panel magnifies small rates. {over_seeds(arms)}",
+                   [Panel(whole, "All rates", false, true, height=262, left=40),
+                    Panel(small, "Small rates magnified", false, true, height=262, left=40)],
+                   [arm.key for arm, _, _ in lines] if len(arms) > 1 else [], columns=2)
+
+
+def _rate(arm: Arm, name: str, key: str) -> float:
+    return mean_of(arm.diagnosed("ood", name, "scores", SCORE, key)).value
+
+
+def _mean_quantiles(arm: Arm, name: str, side: str) -> np.ndarray:
+    whole = [row for row in arm.diagnosed("ood", name, "scores", SCORE, side) if len(row) == len(LEVELS)]
+    return np.mean([finite(row) for row in whole], 0) if whole else np.empty(0)

@@ -1,0 +1,250 @@
+"""``encouraging diagnose``: one pass over a file, ten lines in the terminal, a page and the numbers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import save_file
+from torch import Tensor
+from typer.testing import CliRunner
+
+from encouraging.cli import app
+from encouraging.commands.diagnose import read_through
+from encouraging.commands.diagnosis_table import percent
+from encouraging.data import arrays
+from encouraging.data.logits import open_logits
+from encouraging.metrics import Reader
+from encouraging.report import diagnosis_page as diagnosis_page_module
+
+WIDE = {"COLUMNS": "400", "TERM": "dumb"}
+
+
+def run(*words: str | Path) -> Any:
+    return CliRunner().invoke(app, ["diagnose", *map(str, words)], env=WIDE)
+
+
+def content(n: int = 300, classes: int = 5) -> dict[str, Tensor]:
+    g = torch.Generator().manual_seed(0)
+    logits, labels = 2 * torch.randn(n, classes, generator=g), torch.randint(classes, (n,), generator=g)
+    logits[torch.arange(n), labels] += 5
+    return {"logits": logits.half(), "labels": labels, "ood_logits.far": torch.randn(50, classes, generator=g).half(),
+            "class_counts": torch.tensor([500, 400, 50, 5, 5])[:classes]}
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save_file(content(), tmp_path / "mine.safetensors")
+    return tmp_path / "mine.safetensors"
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Mapping[str, Any], str, Sequence[str]]]:
+    """Stands in for the page and keeps what it was given."""
+    given: list[tuple[Mapping[str, Any], str, Sequence[str]]] = []
+
+    def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str] = ()) -> str:
+        given.append((diagnosis, title, notes))
+        return f"<title>{title}</title>"
+
+    monkeypatch.setattr(diagnosis_page_module, "diagnosis_page", diagnosis_page)
+    return given
+
+
+def test_it_says_what_the_model_knows(mine: Path, page: list[Any]) -> None:
+    result = run(mine, "--json", "mine.json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(Path("mine.json").read_text())
+    assert "wrote mine.json" in result.output
+    assert "wrote diagnosis.html" in result.output
+    assert Path("diagnosis.html").read_text() == "<title>mine.safetensors</title>"
+    diagnosis, title, notes = page[0]
+    assert title == "mine.safetensors"
+    assert diagnosis["accuracy"] == found["accuracy"]
+    assert notes == []
+    for words in ("300 examples, 5 classes", f"accuracy     {found['accuracy']:.2f}%", "weakest classes",
+                  f"ECE {found['calibration']['ece']:.4f}", "temperature",
+                  f"median {found['margin']['median']:.4g}", "on the label", "far", "50 out-of-distribution examples",
+                  f"lowest energy: AUROC {found['ood']['far']['scores']['min_energy']['auroc']:.2f}", "many",
+                  "of its gradient from examples below p = 0.9", "encouraging, LE 0.75"):
+        assert words in result.output, words
+    assert len(result.output.splitlines()) <= 18
+
+
+def test_the_numbers_are_a_reader_s(mine: Path) -> None:
+    held = content()
+    reader = Reader(5)
+    reader.update(held["logits"], held["labels"])
+    reader.update_outside(held["ood_logits.far"], "far")
+    assert read_through(open_logits(mine)) == reader.diagnosis(counts=held["class_counts"])
+
+
+@pytest.mark.parametrize("form", ["safetensors", "npz", "folder", "run"])
+def test_every_form_gives_the_same(tmp_path: Path, mine: Path, page: list[Any], form: str) -> None:
+    held = {key: value.numpy() for key, value in content().items()}
+    match form:
+        case "safetensors":
+            path = mine
+        case "npz":
+            path = tmp_path / "mine.npz"
+            np.savez_compressed(path, **held)
+        case "folder":
+            path = tmp_path / "arrays"
+            path.mkdir()
+            for key, value in held.items():
+                np.save(path / f"{key}.npy", np.asfortranarray(value))
+        case _:
+            path = tmp_path / "seed0"
+            path.mkdir()
+            mine.rename(path / "logits.safetensors")
+    result = run(path, "-o", "page.html", "--json", "found.json")
+    assert result.exit_code == 0, result.output
+    assert Path("page.html").exists()
+    found = json.loads(Path("found.json").read_text())
+    mirror = Reader(5)
+    mirror.update(content()["logits"], content()["labels"])
+    assert found["nll"] == pytest.approx(mirror.diagnosis()["nll"])
+    assert found["ood"]["far"]["examples"] == 50
+
+
+def test_blocks_do_not_change_the_numbers(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = read_through(open_logits(mine))
+    monkeypatch.setattr(arrays, "BLOCK", 35)
+    streamed = read_through(open_logits(mine))
+    assert streamed["calibration"]["temperature"] == pytest.approx(whole["calibration"]["temperature"])
+    assert streamed["ood"]["far"]["scores"]["free_energy"]["auroc"] == pytest.approx(
+        whole["ood"]["far"]["scores"]["free_energy"]["auroc"])
+    assert streamed["energy"]["profiles"]["1"] == {
+        "examples": whole["energy"]["profiles"]["1"]["examples"],
+        "energies": pytest.approx(whole["energy"]["profiles"]["1"]["energies"])}
+
+
+def test_class_names_and_a_profile(tmp_path: Path, mine: Path, page: list[Any]) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("cat\ndog\nhorse\nship\n[bold]odd[/]\n")
+    result = run(mine, "--names", names, "--profile", "2")
+    assert result.exit_code == 0, result.output
+    assert page[0][0]["class_names"][1] == "dog"
+    assert any(name in result.output for name in ("cat", "dog", "horse", "ship", "[bold]odd[/]"))
+    names.write_text("cat\n")
+    result = run(mine, "--names", names)
+    assert result.exit_code == 2
+    assert "expected 5 lines, one per class, got 1" in result.stderr
+
+
+def test_more_than_32_classes_have_the_one_profile_that_is_asked_for(tmp_path: Path, page: list[Any],
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    held = content(200, 40) | {"class_counts": torch.ones(40)}
+    save_file(held, "many.safetensors")
+    assert run("many.safetensors", "--profile", "7").exit_code == 0
+    assert list(page[0][0]["energy"]["profiles"]) == ["7"]
+
+
+def test_logits_and_labels_alone_are_enough(tmp_path: Path, page: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("two.npz", logits=np.array([[1.0, 0.0]]), labels=np.array([0]))
+    result = run("two.npz", "--json", "two.json")
+    assert result.exit_code == 0, result.output
+    assert "out-of-distribution" not in result.output
+    assert "frequency" not in result.output
+    np.savez("sure.npz", logits=np.array([[1e4, -np.inf], [-np.inf, 1e4]]), labels=np.array([0, 1]))
+    result = run("sure.npz", "--json", "sure.json")
+    assert result.exit_code == 0, result.output
+    json.loads(Path("sure.json").read_text(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["none.safetensors"], "there is no such file"),
+    (["mine.safetensors", "--profile", "5"], "--profile 5: expected a class of these logits, 0 to 4"),
+    (["mine.safetensors", "-o", "no/such/page.html"], "there is no folder no/such"),
+    (["mine.safetensors", "--json", "no/such/file.json"], "there is no folder no/such"),
+    (["mine.safetensors", "--names", "none.txt"], "expected a text file"),
+    (["broken.npz"], "broken.npz: logits: logits: row 2 has NaN"),
+    (["strange.npz"], "strange.npz: ood_logits: logits: row 1 has NaN"),
+    (["labels.npz"], "labels.npz: labels: row 1 has 9, expected 0 to 1"),
+])
+def test_what_is_wrong_gets_exit_code_2_and_one_line(tmp_path: Path, mine: Path, monkeypatch: pytest.MonkeyPatch,
+                                                     arguments: list[str], says: str) -> None:
+    monkeypatch.setattr(arrays, "BLOCK", 2)  # a row a block: rows are counted through the file
+    bad = np.zeros((4, 2))
+    bad[2, 1] = np.nan
+    np.savez("broken.npz", logits=bad, labels=np.zeros(4, int))
+    np.savez("strange.npz", logits=np.zeros((4, 2)), labels=np.zeros(4, int), ood_logits=bad[1:])
+    np.savez("labels.npz", logits=np.zeros((4, 2)), labels=np.array([0, 9, 0, 0]))
+    before = set(tmp_path.iterdir())
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_person_who_watches_sees_a_bar(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(force_terminal=True, width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file:
+        read_through(open_logits(mine), None, console)
+        assert "reading logits" in console.export_text()
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.0, "0%"), (1.0, "100%"), (0.5, "50%"), (0.9999, "99.99%"),
+                                              (0.0004, "0.04%"), (0.126, "13%")])
+def test_a_percent_is_never_rounded_to_all_or_nothing(share: float, words: str) -> None:
+    assert percent(share) == words
+
+
+def test_the_real_page_and_the_real_command(mine: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "encouraging", "diagnose", "mine.safetensors", "-o", "page.html"],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "wrote page.html" in done.stdout
+    assert "mine.safetensors" in Path("page.html").read_text()
+
+
+def test_probabilities_in_the_place_of_logits_are_noticed(tmp_path: Path, page: list[Any]) -> None:
+    given = content()
+    given["logits"] = given["logits"].float().softmax(1)
+    save_file({name: tensor.contiguous() for name, tensor in given.items()}, tmp_path / "mine.safetensors")
+    result = run(tmp_path / "mine.safetensors", "-o", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert any("probabilities, not logits" in note for note in page[0][2])
+    assert "probabilities, not logits" in " ".join(result.output.split())
+
+
+def test_a_temperature_at_its_bound_is_said_to_be_one(tmp_path: Path, page: list[Any]) -> None:
+    labels = torch.arange(40) % 4
+    save_file({"logits": 9.0 * torch.eye(4)[labels], "labels": labels}, tmp_path / "mine.safetensors")
+    assert run(tmp_path / "mine.safetensors", "-o", tmp_path / "page.html").exit_code == 0
+    assert any("right without exception" in note for note in page[0][2])
+
+
+@pytest.mark.parametrize(("label", "words"), [(0, "right without exception"), (1, "no better than chance")])
+def test_a_temperature_from_two_examples_is_fitted_on_one_and_evaluated_on_the_other(
+        tmp_path: Path, page: list[Any], label: int, words: str) -> None:
+    path = tmp_path / "two.npz"
+    np.savez(path, logits=np.array([[2.0, 0.0], [3.0, 1.0]]), labels=np.array([label, label]))
+    result = run(path, "-o", tmp_path / "page.html", "--json", tmp_path / "two.json")
+    assert result.exit_code == 0, result.output
+    scaled = json.loads((tmp_path / "two.json").read_text())["calibration"]["temperature"]
+    assert (scaled["fitted_on"], scaled["judged_on"]) == (1, 1)
+    assert scaled["value"] > 0
+    assert "fitted on 1 of the examples" in result.output
+    assert any(words in note for note in page[0][2])
+
+
+def test_nothing_is_written_over_what_is_read(mine: Path, page: list[Any]) -> None:
+    before = mine.read_bytes()
+    assert "these are the logits themselves" in " ".join(run(mine, "-o", mine).output.split())
+    assert "cannot be one file" in " ".join(run(mine, "-o", "a.html", "--json", "a.html").output.split())
+    assert "there is no such file" in " ".join(run("none.npz", "-o", mine).output.split())
+    assert mine.read_bytes() == before
+    assert page == []

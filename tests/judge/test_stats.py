@@ -1,0 +1,128 @@
+"""Verdicts: intervals against scipy, permutations against a count by hand, Holm against its definition."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats
+
+from encouraging.judge.stats import compare, describe, judge, permutation_p
+
+values = st.lists(st.floats(-10, 10).map(lambda x: round(x, 2)), min_size=3, max_size=8)
+
+
+@given(values)
+@settings(max_examples=50, deadline=None)
+def test_the_interval_is_scipys(differences):
+    assume(np.std(differences) > 1e-6)  # without a spread there is no interval
+    found = compare(differences, [0.0] * len(differences))
+    low, high = scipy_stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-9)
+
+
+def counted(differences):
+    """The permutation p by its definition, in exact arithmetic on the decimals that a person reads."""
+    exact = [Fraction(str(d)) for d in differences]
+    sums = [abs(sum(s * d for s, d in zip(signs, exact, strict=True))) for signs in product((-1, 1), repeat=len(exact))]
+    return sum(total >= abs(sum(exact)) for total in sums) / len(sums)
+
+
+@given(st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=7))
+@settings(max_examples=50, deadline=None)
+def test_the_permutation_p_is_the_share_of_sign_patterns_at_least_as_extreme(differences):
+    assert permutation_p(differences) == counted(differences)
+
+
+@given(st.lists(st.integers(-500, 500).map(lambda x: x / 100), min_size=1, max_size=10))
+@example([0.1, 0.2, -0.3])  # their sum is 0, but not in floating point
+@example([0.01, 0.07, -0.05, 0.11, -0.02, 0.03, -0.09, 0.04, -0.06, -0.04])
+@settings(max_examples=100, deadline=None)
+def test_the_permutation_p_counts_equal_sums_of_differences_that_are_not_integers(differences):
+    assert permutation_p(differences) == counted(differences)
+
+
+@given(st.lists(st.tuples(st.integers(9900, 9999), st.integers(9900, 9999)), min_size=2, max_size=9))
+@settings(max_examples=60, deadline=None)
+def test_the_permutation_p_of_accuracies_is_that_of_their_exact_differences(pairs):
+    ours, theirs = ([hundredths / 100 for hundredths in side] for side in zip(*pairs, strict=True))
+    assert compare(ours, theirs).p_permutation == counted([a - b for a, b in pairs])
+
+
+@given(values)
+@settings(max_examples=50, deadline=None)
+def test_swapping_the_arms_mirrors_the_verdict(ours):
+    theirs = [0.0] * len(ours)
+    mirror = {"reproduced": "contradicted", "contradicted": "reproduced", "undecided": "undecided"}
+    there, back = compare(ours, theirs), compare(theirs, ours)
+    assert back.verdict == mirror[there.verdict]
+    assert compare(ours, theirs, better="lower").verdict == back.verdict
+
+
+def test_fewer_than_three_seeds_are_undecided_however_clear():
+    assert compare([5.0, 5.1], [1.0, 1.0]).verdict == "undecided"
+    assert compare([5.0, 5.1, 5.2], [1.0, 1.0, 1.0]).verdict == "reproduced"
+    assert compare([5.0], [1.0]).verdict == "undecided"
+    assert compare([], []).verdict == "undecided"
+    assert compare([1.0, math.nan, 2.0], [0.0, 0.0, 0.0]).verdict == "undecided"
+
+
+def test_overlapping_splits_widen_the_interval_as_nadeau_and_bengio_say():
+    ours, theirs = [1.0, 1.2, 0.9, 1.1], [0.0] * 4
+    plain, wide = compare(ours, theirs), compare(ours, theirs, overlap=0.125)
+    assert (wide.high - wide.low) / (plain.high - plain.low) == pytest.approx(math.sqrt((1 / 4 + 0.125) / (1 / 4)))
+    assert wide.p_t > plain.p_t
+
+
+def test_holm_judges_the_smallest_p_most_strictly_and_stops_at_the_first_undecided():
+    zeros = [0.0] * 5
+    clear, fair, weak = [5.0, 5.1, 4.9, 5.0, 5.05], [1.0, 1.4, 0.4, 1.2, 0.6], [0.5, 1.5, -0.4, 1.2, 0.7]
+    alone = [compare(x, zeros).verdict for x in (clear, fair, weak)]
+    assert alone == ["reproduced", "reproduced", "undecided"]
+    found = judge([(x, zeros, "higher") for x in (weak, clear, fair)])
+    assert [f.verdict for f in found] == ["undecided", "reproduced", "reproduced"]
+    assert [round(f.level, 4) for f in found] == [0.95, round(1 - 0.05 / 3, 4), 0.975]
+    borderline = [0.3, 1.6, 0.5, 1.9, 0.9]  # decided alone, not beside two others
+    assert compare(borderline, zeros).verdict == "reproduced"
+    assert {f.verdict for f in judge([(borderline, zeros, "higher")] * 3)} == {"undecided"}
+
+
+def test_claims_without_enough_seeds_do_not_make_the_others_harder():
+    zeros = [0.0] * 5
+    found = judge([([1.0, 1.4, 0.4, 1.2, 0.6], zeros, "higher"), ([1.0], [0.0], "higher")])
+    assert found[0].level == 0.95
+    assert found[1].verdict == "undecided"
+
+
+def test_many_pairs_use_fixed_draws_close_to_the_exact_p():
+    rng = np.random.default_rng(1)
+    differences = rng.normal(0.3, 1, 24)
+    assert permutation_p(differences) == permutation_p(differences)
+    assert permutation_p(differences) == pytest.approx(scipy_stats.ttest_1samp(differences, 0).pvalue, abs=0.02)
+
+
+def test_mean_and_deviation():
+    assert describe([1.0, 3.0]) == (2.0, pytest.approx(math.sqrt(2)))
+    assert math.isnan(describe([1.0])[1])
+
+
+def test_differences_without_spread_decide_nothing_and_do_not_stand_in_the_way_of_others():
+    ours, theirs = [97.49, 97.49, 97.82], [97.65, 97.65, 97.98]  # one example each: the interval would have no width
+    alone = compare(ours, theirs)
+    assert alone.verdict == "undecided"
+    assert math.isnan(alone.low)
+    clear = ([1.0, 1.1, 0.9], [0.0, 0.0, 0.0], "higher")
+    assert [found.verdict for found in judge([(ours, theirs, "higher"), clear])] == ["undecided", "reproduced"]
+
+
+def test_a_claim_without_an_interval_still_counts_among_the_many():
+    sure, zero, other = [0.2, 0.8, 0.5, 0.3, 0.1], [0.0] * 5, [0.3, -0.2, 0.1, -0.4, 0.2]
+    for second in (other, [math.nan, *other[1:]], [0.5] * 5):
+        first, last = judge([(sure, zero, "higher"), (second, zero, "higher")])
+        assert first.level == pytest.approx(0.975)
+        assert first.verdict == last.verdict == "undecided"

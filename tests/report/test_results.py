@@ -1,0 +1,31 @@
+"""The page of results: made from records alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from encouraging.report.results import results_page
+from synthetic_runs import write_mnist_runs
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return write_mnist_runs(tmp_path / "runs")
+
+
+def test_the_page_puts_ours_beside_the_papers(runs):
+    page = results_page(runs)
+    for words in ("## mnist", "| el | 5 | 99.57 ± 0.02 (paper 99.56) |", "99.42 -> 99.56", "**reproduced**", "a card"):
+        assert words in page, words
+    assert results_page(runs) == page
+
+
+def test_runs_with_other_settings_than_the_recipes_are_named(runs):
+    assert "Departures" not in results_page(runs)
+    path = runs / "mnist/el/seed0/config.json"
+    config = json.loads(path.read_text())
+    config["asked"]["train"][0]["precision"] = "fp32"
+    path.write_text(json.dumps(config))
+    assert "there train.precision = 'bf16', here 'fp32'" in results_page(runs)

@@ -1,0 +1,67 @@
+"""Tables and words of the committed records are those of version 0.1.0, but for a committed list of changed words."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from markupsafe import Markup
+
+from encouraging.engine.records import read_records
+from encouraging.report.drawing import panels
+from encouraging.report.page import build_report
+from encouraging.report.results import results_page
+from page_text import PageText, markdown_cells
+
+REPOSITORY = Path(__file__).parents[2]
+RECORDS = REPOSITORY / "results"
+BEFORE = REPOSITORY / "tests" / "version_0_1_0"
+PAGES = json.loads((BEFORE / "pages.json").read_text())
+CHANGES = tomllib.loads((BEFORE / "changed_words.toml").read_text())
+
+
+def changed(text: str, page: str) -> str:
+    for old, new in CHANGES[page].items():
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.fixture(scope="module")
+def report() -> PageText:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(panels, "inline", lambda panel: Markup())  # figures take most of the time, and are not compared
+        return PageText(build_report(read_records(RECORDS)))
+
+
+def test_the_cells_of_the_report_are_those_of_the_version_before(report: PageText) -> None:
+    assert len(report.cells) > 80
+    assert report.cells == [[changed(cell, "report") for cell in row] for row in PAGES["report"]["cells"]]
+
+
+def test_the_words_of_the_report_differ_only_where_the_list_says_so(report: PageText) -> None:
+    assert report.words == [changed(words, "report") for words in PAGES["report"]["words"]]
+
+
+def test_the_page_of_results_is_that_of_the_version_before() -> None:
+    page = results_page(RECORDS)
+    assert markdown_cells(page) == [[changed(cell, "results") for cell in row] for row in PAGES["results"]["cells"]]
+    assert [line for line in page.splitlines() if line and line[0] != "|"] == [
+        changed(line, "results") for line in PAGES["results"]["words"]]
+
+
+def test_the_committed_page_of_results_is_made_from_the_committed_records() -> None:
+    assert (REPOSITORY / "docs" / "results.md").read_text() == results_page(RECORDS)
+
+
+def test_no_number_is_among_the_changed_words() -> None:
+    for page in ("report", "results"):
+        for old, new in CHANGES[page].items():
+            assert sorted(filter(str.isdigit, old)) == sorted(filter(str.isdigit, new)), old
+
+
+def test_every_change_of_the_list_is_one_of_the_old_pages() -> None:
+    for page in ("report", "results"):
+        text = "\n".join([*PAGES[page]["words"], *(cell for row in PAGES[page]["cells"] for cell in row)])
+        assert [old for old in CHANGES[page] if old not in text] == []
