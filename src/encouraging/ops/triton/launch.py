@@ -11,12 +11,12 @@ from torch import Tensor
 from .around import denominator_kernel, later_kernel, scale_kernel, total_kernel
 from .cached_launch import launch
 from .curves import LIKE_ITSELF, Constants
-from .layout import layout, on_device_of, pieces, power_of_two, window_of
+from .layout import ends_of, layout, on_device_of, pieces, power_of_two
 from .resident import resident_kernel
 from .resident_smooth import resident_smooth_kernel
 from .streamed import streamed_kernel
 from .streamed_smooth import streamed_smooth_kernel
-from .tiling import as_streamed, gradient_tile, piece_of, processors, tiling_for, with_window
+from .tiling import as_streamed, ends_for, gradient_tile, piece_of, processors, tiling_for
 
 # From here on the power series of the streamed kernel leave out less than rounding does, if every class has little.
 _MANY_CLASSES = 16384
@@ -71,7 +71,6 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
     tiling = tiling_for(classes, smooth, planes=inner_stride == 1 != class_stride)
     if smooth and problem.curve.unbounded:
         tiling = as_streamed(tiling)
-    tiling, window, phase = with_window(tiling, classes, logits, grad)
     if tiling.streamed:
         programs = min(rows, tiling.per_processor * processors(logits.device))
     else:
@@ -81,13 +80,14 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
         return out
     to = layout(logits if grad is None else grad)
     unit = math.gcd(16, classes, outer, to.outer_stride)
+    ends, phase = ends_for(tiling, logits, grad)
     p, lse, argmax = stats or (None, None, None)
     tensors = (logits, problem.target, problem.weight, partial_weights, upstream, out, grad, state, p, lse, argmax)
     numbers: tuple[int | float, ...] = (
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
-        to.outer_stride // unit, to.inner_stride, to.class_stride, problem.ignore_index, phase)
+        to.outer_stride // unit, to.inner_stride, to.class_stride, problem.ignore_index)
     constants: dict[str, Any] = {
-        "KIND": problem.curve.kind, "UNIT": unit, "BLOCK": tiling.block, "WINDOW": window,
+        "KIND": problem.curve.kind, "UNIT": unit, "BLOCK": tiling.block,
         "N_PARTIAL": 0 if partial_weights is None else partial_weights.numel(), "WEIGHTED": weighted,
         "GRAD": grad is not None, "STATE": state is not None, "SUMS": sums, "STATS": stats is not None,
         "UPSTREAM": upstream is not None, "INPLACE": grad is not None and grad.data_ptr() == logits.data_ptr(),
@@ -95,12 +95,17 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
         "enable_fp_fusion": True,  # multiply and add in one instruction and one rounding
     }
     if tiling.streamed:
-        constants |= {"VECTOR": window or 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
+        constants |= {"VECTOR": ends or 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
         kernel = streamed_smooth_kernel if smooth else streamed_kernel
     else:
         constants |= {"ROWS": tiling.rows, "PIECE": piece_of(tiling, logits, unit, class_stride),
                       "SKIP": tiling.skip and stats is None}
         kernel = resident_smooth_kernel if smooth else resident_kernel
+    if kernel is not resident_smooth_kernel:
+        numbers += (phase,)
+        constants["ENDS"] = ends
+        # The ends take registers, with which fewer programs would fit.
+        constants["maxnreg"] = 64 if ends and tiling.streamed and logits.dtype.itemsize == 2 else None
     if smooth:
         closed = not weighted and problem.curve.tail != LIKE_ITSELF.value  # sums with closed forms, in few registers
         numbers += float(problem.smoothing), 1.0 - problem.smoothing
@@ -131,7 +136,7 @@ def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tens
     to = layout(grad)
     unit = math.gcd(16, classes, outer, to.outer_stride)
     tile_rows, block = gradient_tile(classes)
-    window, phase = window_of(logits, grad) if tile_rows == 1 else (0, 0)
+    ends, phase = ends_of(logits, grad) if tile_rows == 1 else (0, 0)
     with on_device_of(logits):
         tensors = (logits, problem.target, problem.weight, state, upstream, grad)
         numbers = (
@@ -140,8 +145,8 @@ def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tens
             float(problem.smoothing), *problem.curve[2:],
         )
         launch(
-            later_kernel, pieces(rows, tile_rows) * pieces(classes + max(0, window - 1), block), tensors, numbers,
-            KIND=problem.curve.kind, TAIL=problem.curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block, WINDOW=window,
+            later_kernel, pieces(rows, tile_rows) * pieces(classes, block), tensors, numbers,
+            KIND=problem.curve.kind, TAIL=problem.curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block, ENDS=ends,
             WEIGHTED=problem.weight is not None, SMOOTH=problem.smoothing > 0, SIXTEEN_BIT=logits.dtype.itemsize == 2,
             num_warps=4)
 

@@ -46,22 +46,22 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def window_of(*tensors: Tensor | None) -> tuple[int, int]:
-    """Elements of a window for rows that are not aligned, see ``window.py``, and the first row's own shift.
+def ends_of(*tensors: Tensor | None) -> tuple[int, int]:
+    """Elements of an aligned vector for rows that have ends, see ``ends.py``, and the offset of the tensors themselves.
 
-    0 where the rows are aligned as they lie, and where they cannot be read in windows: classes apart, rows that
-    overlap, or tensors that are aligned in different ways.
+    0 where the rows are aligned as they lie, and where they have no common inner part: classes apart, or tensors that
+    are aligned in different ways.
     """
     given = [tensor for tensor in tensors if tensor is not None]
     sizes = {tensor.dtype.itemsize for tensor in given}
-    window = 16 // min(sizes)
+    vector = 16 // min(sizes)
     classes, outer = given[0].shape[1], given[0].stride(0)
-    if any(tensor.ndim != 2 or tensor.stride() != (outer, 1) for tensor in given) or outer < classes:
+    if any(tensor.ndim != 2 or tensor.stride() != (outer, 1) for tensor in given):
         return 0, 0
     phases = [tensor.data_ptr() // tensor.dtype.itemsize for tensor in given]
-    if not classes % window and not outer % window and not any(phase % window for phase in phases):
+    if not classes % vector and not outer % vector and not any(phase % vector for phase in phases):
         return 0, 0
     phase = next(phase for phase, tensor in zip(phases, given, strict=True)
-                 if tensor.dtype.itemsize == min(sizes)) % window
+                 if tensor.dtype.itemsize == min(sizes)) % vector
     together = all((at - phase) % (16 // tensor.dtype.itemsize) == 0 for at, tensor in zip(phases, given, strict=True))
-    return (window, phase) if together else (0, 0)
+    return (vector, phase) if together else (0, 0)

@@ -20,7 +20,6 @@ from .rows import (
 )
 from .streamed_smooth import smooth_gradient_by_blocks, smooth_row_by_blocks
 from .tile import exponentials, first_column, load_tile, store_tile
-from .window import window_of
 
 
 @triton.jit
@@ -134,13 +133,13 @@ def _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, 
 
 
 # As resident_kernel.
-@triton.jit(do_not_specialize=["n_rows", "ignore_index", "phase"])
+@triton.jit(do_not_specialize=["n_rows", "ignore_index"])
 def resident_smooth_kernel(
     logits, target, weight, partial_weights, upstream, loss, grad, state, p_out, lse_out, argmax_out,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
-    grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, phase, smoothing, label_part, k0, k1, k2, k3,
+    grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, smoothing, label_part, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PIECE: tl.constexpr, WINDOW: tl.constexpr, SKIP: tl.constexpr, TOGETHER: tl.constexpr, N_PARTIAL: tl.constexpr,
+    PIECE: tl.constexpr, SKIP: tl.constexpr, TOGETHER: tl.constexpr, N_PARTIAL: tl.constexpr,
     WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr, SUMS: tl.constexpr,
     STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
 ):
@@ -160,9 +159,9 @@ def resident_smooth_kernel(
         scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
     y, taught, w, fill = read_label(target, weight, o_r, m_r, n_classes, ignore_index, WEIGHTED)
     start = row_start(o_r, inner, stride_outer, stride_inner)
-    window = window_of(start, phase, o_r, n_rows, n_classes, WINDOW)
-    z, o_c, m_c = load_tile(
-        logits, start, window, taught if SKIP else m_r, n_classes, stride_class, -INF, PIECE, WINDOW, BLOCK)
+    z = load_tile(logits, start, taught if SKIP else m_r, n_classes, stride_class, -INF, PIECE, BLOCK)
+    o_c = tl.arange(0, BLOCK)[None, :]
+    m_c = o_c < n_classes
     z_y = tl.load(logits + start + tl.where(taught, y, 0).to(tl.int64) * stride_class, mask=taught,
                   other=-INF).to(tl.float32)
     pivot, z_pivot = y, z_y
@@ -195,7 +194,7 @@ def resident_smooth_kernel(
             i_pivot, i_z, i_top, i_rival_sum, i_top_p, i_log_top_p, i_loss, i_factor, i_at_pivot, i_at_label = \
                 smooth_row_by_blocks(
                     row, weight, i_y, tl.sum(z_y, axis=0), i_y >= 0, tl.sum(w, axis=0), i_base,
-                    tl.sum(label_weight, axis=0), 0, False, False, n_classes, n_classes, stride_class, k0, k1, k2, k3,
+                    tl.sum(label_weight, axis=0), 0, n_classes, n_classes, n_classes, stride_class, k0, k1, k2, k3,
                     KIND, TAIL, PART, VECTOR, 0, WEIGHTED, SIXTEEN_BIT, False)
             if GRAD:
                 if INPLACE:
@@ -203,9 +202,9 @@ def resident_smooth_kernel(
                 i_scale = tl.sum(scale, axis=0)
                 smooth_gradient_by_blocks(
                     row, grad + tl.sum(grad_start, axis=0), weight,
-                    i_top, i_factor * i_scale, i_top_p, i_log_top_p, i_base * i_scale, 0, False, False, n_classes,
-                    n_classes, stride_class, grad_stride_class, k0, k1, k2, k3, KIND, TAIL, PART, VECTOR, 0, False,
-                    WEIGHTED, SIXTEEN_BIT, False)
+                    i_top, i_factor * i_scale, i_top_p, i_log_top_p, i_base * i_scale, True, 0, n_classes, n_classes,
+                    stride_class, grad_stride_class, k0, k1, k2, k3, KIND, TAIL, PART, VECTOR, 0, False, WEIGHTED,
+                    SIXTEEN_BIT, False)
             one = tl.zeros([ROWS], tl.float32)
             pivot, z_pivot = one.to(tl.int32) + i_pivot, one + i_z
             top, rival_sum, top_p, row_loss = one + i_top, one + i_rival_sum, one + i_top_p, one + i_loss
@@ -218,7 +217,7 @@ def resident_smooth_kernel(
             slope = tl.where(taught[:, None], slope, fill[:, None])
             if INPLACE:
                 tl.debug_barrier()  # every thread has read the label's logit before any writes over it
-            store_tile(grad, grad_start, window, m_r, n_classes, grad_stride_class, slope, WINDOW, BLOCK)
+            store_tile(grad, grad_start, m_r, n_classes, grad_stride_class, slope, BLOCK)
 
     row_loss = tl.where(taught, row_loss, fill)
     factor = tl.where(taught, factor, fill)
@@ -247,7 +246,7 @@ def resident_smooth_kernel(
             slope = tl.where(taught[:, None], slope, fill[:, None])
             if INPLACE:
                 tl.debug_barrier()  # every thread has read the label's logit before any writes over it
-            store_tile(grad, grad_start, window, m_r, n_classes, grad_stride_class, slope, WINDOW, BLOCK)
+            store_tile(grad, grad_start, m_r, n_classes, grad_stride_class, slope, BLOCK)
         tl.debug_barrier()  # the tile first, then the two numbers that are not of its pattern
         out = grad + grad_start
         tl.store(out + pivot.to(tl.int64) * grad_stride_class, (at_pivot * scale).to(grad.dtype.element_ty),

@@ -6,31 +6,30 @@ import triton.language as tl
 from .maths import INF, LOG2E, LOWEST, row_start
 from .soft_rows import at_largest, largest_class, rival_terms, row_terms
 from .tile import load_tile, store_tile
-from .window import window_of
 
 
 # A program takes ROWS whole rows of logits and targets. It reads both once and writes the loss, one number per row or
 # (SUMS) per program, and on request the gradient on the logits and (BY_TARGET) that on the targets. ``label_part`` and
 # ``spread`` smooth the targets: u = (label_part * target + spread) * weight.
-@triton.jit(do_not_specialize=["n_rows", "phase"])
+@triton.jit(do_not_specialize=["n_rows"])
 def soft_kernel(
     logits, target, weight, upstream, loss, grad, by_target,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     target_outer_units, target_stride_inner, target_stride_class,
-    grad_outer_units, grad_stride_inner, grad_stride_class, phase, scale, label_part, spread, k0, k1, k2, k3,
+    grad_outer_units, grad_stride_inner, grad_stride_class, scale, label_part, spread, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNBOUNDED: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, PIECE: tl.constexpr, WINDOW: tl.constexpr, WEIGHTED: tl.constexpr, GRAD: tl.constexpr,
-    BY_TARGET: tl.constexpr, SUMS: tl.constexpr, UPSTREAM: tl.constexpr, SMOOTH: tl.constexpr,
+    BLOCK: tl.constexpr, PIECE: tl.constexpr, WEIGHTED: tl.constexpr, GRAD: tl.constexpr, BY_TARGET: tl.constexpr,
+    SUMS: tl.constexpr, UPSTREAM: tl.constexpr, SMOOTH: tl.constexpr,
 ):
     n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
     o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     m_r = o_r < n_rows
     start = row_start(o_r, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
-    window = window_of(start, phase, o_r, n_rows, n_classes, WINDOW)
-    z, o_c, m_c = load_tile(logits, start, window, m_r, n_classes, stride_class, -INF, PIECE, WINDOW, BLOCK)
+    z = load_tile(logits, start, m_r, n_classes, stride_class, -INF, PIECE, BLOCK)
     target_start = row_start(o_r, inner, tl.cast(target_outer_units, tl.int64) * UNIT, target_stride_inner)
-    u, o_c, m_c = load_tile(
-        target, target_start, window, m_r, n_classes, target_stride_class, 0.0, PIECE, WINDOW, BLOCK)
+    u = load_tile(target, target_start, m_r, n_classes, target_stride_class, 0.0, PIECE, BLOCK)
+    o_c = tl.arange(0, BLOCK)[None, :]
+    m_c = o_c < n_classes
     if SMOOTH:
         u = tl.where(m_r[:, None] & m_c, label_part * u + spread, 0.0)
     if WEIGHTED:
@@ -68,10 +67,10 @@ def soft_kernel(
         slope = tl.where(is_top, value[:, None], b_value) * (label_part * row_scale[:, None])
         if WEIGHTED:
             slope *= tl.load(weight + o_c, mask=m_c, other=0.0).to(tl.float32)
-        store_tile(by_target, target_start, window, m_r, n_classes, target_stride_class, slope, WINDOW, BLOCK)
+        store_tile(by_target, target_start, m_r, n_classes, target_stride_class, slope, BLOCK)
     if GRAD:
         slope = tl.where(is_top, at_largest(u, u_largest[:, None], base[:, None], ratio[:, None], pull[:, None]),
                          e * factor[:, None] - u * b_over)
         start = row_start(o_r, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
         slope *= row_scale[:, None]
-        store_tile(grad, start, window, m_r, n_classes, grad_stride_class, slope, WINDOW, BLOCK)
+        store_tile(grad, start, m_r, n_classes, grad_stride_class, slope, BLOCK)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from .cached_launch import launch
-from .curves import Constants
+from .curves import LIKE_CROSS_ENTROPY, LIKE_NORMAL, Constants
 from .layout import layout, on_device_of, pieces
 from .soft import soft_kernel
 from .soft_streamed import soft_streamed_kernel
-from .tiling import piece_of, processors, soft_tiling_for, with_window
+from .tiling import ends_for, piece_of, processors, soft_tiling_for
 
 
 class SoftProblem(NamedTuple):
@@ -35,7 +35,7 @@ def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0,
     """
     logits, target, weight, curve, smoothing = problem
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
-    tiling, window, phase = with_window(soft_tiling_for(classes), classes, logits, target, grad, by_target)
+    tiling = soft_tiling_for(classes, curve.tail == LIKE_CROSS_ENTROPY.value)
     if tiling.streamed:
         programs = min(rows, tiling.per_processor * processors(logits.device))
     else:
@@ -46,22 +46,24 @@ def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0,
     of_target, to = layout(target), layout(logits if grad is None else grad)
     unit = math.gcd(16, classes, outer, of_target.outer_stride, to.outer_stride)
     tensors = (logits, target, weight, upstream, out, grad, by_target)
-    numbers = (
+    strides = (
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
         of_target.outer_stride // unit, of_target.inner_stride, of_target.class_stride,
-        to.outer_stride // unit, to.inner_stride, to.class_stride,
-        phase, float(scale), 1.0 - smoothing, smoothing / classes, *curve[2:])
+        to.outer_stride // unit, to.inner_stride, to.class_stride)
+    factors = (float(scale), 1.0 - smoothing, smoothing / classes, *curve[2:])
     constants: dict[str, Any] = {
         "KIND": curve.kind, "TAIL": curve.tail, "UNBOUNDED": curve.unbounded, "UNIT": unit, "BLOCK": tiling.block,
-        "WINDOW": window, "WEIGHTED": weight is not None, "GRAD": grad is not None,
-        "BY_TARGET": by_target is not None, "SUMS": sums,
+        "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None, "SUMS": sums,
         "UPSTREAM": upstream is not None, "SMOOTH": smoothing > 0, "num_warps": tiling.warps, "enable_fp_fusion": True,
     }
     with on_device_of(logits):
         if tiling.streamed:
-            launch(soft_streamed_kernel, programs, tensors, numbers, **constants,
-                   VECTOR=window or 16 // logits.dtype.itemsize, SIXTEEN_BIT=logits.dtype.itemsize == 2)
+            ends, phase = ends_for(tiling, logits, target, grad, by_target)
+            # The ends take registers, with which fewer programs would fit.
+            registers = 64 if ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2 else None
+            launch(soft_streamed_kernel, programs, tensors, (*strides, phase, *factors), **constants, ENDS=ends,
+                   maxnreg=registers, VECTOR=ends or 16 // logits.dtype.itemsize, SIXTEEN_BIT=logits.dtype.itemsize == 2)
         else:
-            launch(soft_kernel, programs, tensors, numbers, **constants, ROWS=tiling.rows,
+            launch(soft_kernel, programs, tensors, (*strides, *factors), **constants, ROWS=tiling.rows,
                    PIECE=piece_of(tiling, logits, unit, class_stride))
     return out

@@ -4,27 +4,31 @@ import triton
 import triton.language as tl
 
 from .blocks import offsets, stream_index, stream_rivals
+from .ends import end_columns, inner_part, inner_row
 from .maths import INF, row_start, shifted
 from .rows import plain_row, read_label, store_by_products, store_state, sum_of
-from .window import end_of, ends_of, load_window, store_window, window_of
 
 
 # The gradient of a row, right but for the label. It begins at the end, which was read last and may still be in the
 # cache.
 @triton.jit
-def _gradient_by_blocks(row, out, top, factor, shift, leaves_front, leaves_end, n_classes, n_taught, stride,
-                        grad_stride, BLOCK: tl.constexpr, VECTOR: tl.constexpr, WINDOW: tl.constexpr,
-                        SIXTEEN_BIT: tl.constexpr):
+def _gradient_by_blocks(row, out, top, factor, taught, head, n_inner, n_classes, stride, grad_stride,
+                        BLOCK: tl.constexpr, VECTOR: tl.constexpr, ENDS: tl.constexpr, SIXTEEN_BIT: tl.constexpr):
     o_b = offsets(BLOCK, VECTOR)
-    end, taught_end = end_of(shift, n_classes, WINDOW), end_of(shift, n_taught, WINDOW)
-    n_blocks = tl.cdiv(end, BLOCK)
+    inner, inner_out = inner_row(row, head, ENDS), inner_row(out, head, ENDS)
+    n_read = tl.where(taught, n_inner, 0)
+    n_blocks = tl.cdiv(n_inner, BLOCK)
     for i_block in tl.range(0, n_blocks, num_stages=1):
-        first = (n_blocks - 1 - i_block) * BLOCK
-        has_ends, leaves = ends_of(first, shift, end, leaves_front, leaves_end, BLOCK, WINDOW)
-        o = first + o_b
-        z = load_window(row, o, shift, taught_end, has_ends, leaves, stride, -INF, WINDOW, "evict_first")
+        o_c = (n_blocks - 1 - i_block) * BLOCK + o_b
+        z = tl.load(inner + o_c.to(tl.int64) * stride, mask=o_c < n_read, other=-INF,
+                    eviction_policy="evict_first").to(tl.float32)
         slope = tl.exp2(shifted(z, top, SIXTEEN_BIT)) * factor
-        store_window(out, o, shift, end, has_ends, grad_stride, slope.to(out.dtype.element_ty), WINDOW, "evict_first")
+        tl.store(inner_out + o_c.to(tl.int64) * grad_stride, slope.to(out.dtype.element_ty), mask=o_c < n_inner,
+                 eviction_policy="evict_first")
+    if ENDS:
+        o_e, m_e = end_columns(head, n_inner, n_classes, ENDS)
+        z = tl.load(row + o_e, mask=m_e & taught, other=-INF).to(tl.float32)
+        tl.store(out + o_e, (tl.exp2(shifted(z, top, SIXTEEN_BIT)) * factor).to(out.dtype.element_ty), mask=m_e)
 
 
 # A persistent grid; a program takes one row at a time. Pass 1: online logsumexp of the rivals -> gap, loss, factor.
@@ -35,7 +39,7 @@ def streamed_kernel(
     logits, target, weight, partial_weights, upstream, loss, grad, state, p_out, lse_out, argmax_out,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, phase, k0, k1, k2, k3,
-    KIND: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr, WINDOW: tl.constexpr,
+    KIND: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr, ENDS: tl.constexpr,
     N_PARTIAL: tl.constexpr, WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr,
     SUMS: tl.constexpr, STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
 ):
@@ -49,14 +53,13 @@ def streamed_kernel(
         m_r = i_row < n_rows
         y, taught, w, fill = read_label(target, weight, i_row, m_r, n_classes, ignore_index, WEIGHTED)
         start = row_start(i_row, inner, stride_outer, stride_inner)
-        shift, leaves_front, leaves_end = window_of(start, phase, i_row, n_rows, n_classes, WINDOW)
         row = logits + start
         # A row that teaches nothing is not read: its passes run over no classes.
-        n_taught = tl.where(taught, n_classes, 0)
-        n_read = n_classes if STATS else n_taught
+        n_read = n_classes if STATS else tl.where(taught, n_classes, 0)
+        head, n_inner = inner_part(start, phase, n_read, ENDS)
         z_y = tl.load(row + tl.where(taught, y, 0).to(tl.int64) * stride_class, mask=taught, other=-INF).to(tl.float32)
-        top, rival_sum, two, total = stream_rivals(row, y, 0.0, shift, leaves_front, leaves_end, n_read, stride_class,
-                                                   BLOCK, VECTOR, WINDOW, SIXTEEN_BIT, False)
+        top, rival_sum, two, total = stream_rivals(
+            row, y, 0.0, head, n_inner, n_read, stride_class, BLOCK, VECTOR, ENDS, SIXTEEN_BIT, False)
         row_loss, factor, at_label = plain_row(z_y, top, rival_sum, w, k0, k1, k2, k3, KIND)
         row_loss = tl.where(taught, row_loss, fill)
         factor = tl.where(taught, factor, fill)
@@ -68,8 +71,7 @@ def streamed_kernel(
             store_state(state, i_row, m_r, n_rows, top, factor, at_label, y)
         if STATS:
             best = tl.where(taught & (z_y > top), z_y, top)
-            best = stream_index(row, best, -1, shift, leaves_front, leaves_end, n_classes, stride_class, BLOCK, VECTOR,
-                                WINDOW)
+            best = stream_index(row, best, -1, head, n_inner, n_classes, stride_class, BLOCK, VECTOR, ENDS)
             store_by_products(p_out, lse_out, argmax_out, i_row, m_r, taught, z_y, z_y, top, rival_sum, best)
         if GRAD:
             if N_PARTIAL or UPSTREAM:
@@ -81,8 +83,9 @@ def streamed_kernel(
             out = grad + row_start(i_row, inner, grad_stride_outer, grad_stride_inner)
             if INPLACE:
                 tl.debug_barrier()  # every thread has read the label's logit before any writes over it
-            _gradient_by_blocks(row, out, top, factor, shift, leaves_front, leaves_end, n_classes, n_taught,
-                                stride_class, grad_stride_class, BLOCK, VECTOR, WINDOW, SIXTEEN_BIT)
+            head, n_inner = inner_part(start, phase, n_classes, ENDS)
+            _gradient_by_blocks(row, out, top, factor, taught, head, n_inner, n_classes, stride_class,
+                                grad_stride_class, BLOCK, VECTOR, ENDS, SIXTEEN_BIT)
             tl.debug_barrier()  # the row first, then the number that is not of its pattern
             tl.store(out + y.to(tl.int64) * grad_stride_class, at_label.to(grad.dtype.element_ty), mask=taught)
     if SUMS:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from .layout import window_of
+from .layout import ends_of
 
 # The tilings below are those that were fastest on an H200 (docs/kernel-notes.md). A row that stays in registers between
 # its sums and its gradient is read once; a longer one twice, the second time from the level-2 cache as far as it holds.
@@ -63,19 +63,23 @@ def _tiling(classes: int, smooth: bool, planes: bool) -> Tiling:
     return Tiling(rows=32 if block == 16 else 1024 // block, block=block, warps=1, skip=False)
 
 
-def soft_tiling_for(classes: int) -> Tiling:
+def soft_tiling_for(classes: int, cross_entropy: bool) -> Tiling:
     """The tiling for soft targets, of which a row has as many as logits."""
-    return _override or _soft_tiling(classes)
+    return _override or _soft_tiling(classes, cross_entropy)
 
 
 @lru_cache(maxsize=1024)
-def _soft_tiling(classes: int) -> Tiling:
+def _soft_tiling(classes: int, cross_entropy: bool) -> Tiling:
     block = max(16, 1 << (classes - 1).bit_length())
     if block > 8192:
-        return Tiling(1, 4096, 8, streamed=True, per_processor=4 if classes <= 65536 else 2)
+        return Tiling(1, 4096, 8, streamed=True, per_processor=3 if cross_entropy and classes <= 65536 else 4)
+    if block == 8192:
+        return Tiling(1, 2048, 4, streamed=True, per_processor=8)
     if block >= 1024:
-        return Tiling(1, block, warps=max(2, block // 1024))
-    return Tiling(rows=16 if block == 16 else 512 // block, block=block, warps=1)
+        return Tiling(1, block, warps=(4 if cross_entropy else 2) * block // 1024)
+    if block == 16:
+        return Tiling(32, block, warps=1) if cross_entropy else Tiling(64, block, warps=2)
+    return Tiling(rows=512 // block, block=block, warps=1)
 
 
 def as_streamed(tiling: Tiling) -> Tiling:
@@ -85,17 +89,13 @@ def as_streamed(tiling: Tiling) -> Tiling:
     return Tiling(1, min(tiling.block, 2048), min(tiling.warps, 4), streamed=True, per_processor=8)
 
 
-def with_window(tiling: Tiling, classes: int, *tensors: Tensor | None) -> tuple[Tiling, int, int]:
-    """A tiling for rows that are not aligned, with what :func:`window_of` says of them, where the tiling can take it:
-    one row at a time, and a tile that has room for the shift. float32 rows on chip do as well without."""
+def ends_for(tiling: Tiling, *tensors: Tensor | None) -> tuple[int, int]:
+    """:func:`ends_of` the rows, where the tiling treats them apart: one row at a time. A row of float32 on chip is read
+    as fast element by element."""
     if tiling.rows > 1:
-        return tiling, 0, 0
-    window, phase = window_of(*tensors)
-    if not window or not (tiling.streamed or (window > 4 and classes + window - 1 <= tiling.block)):
-        return tiling, 0, 0
-    if tiling.streamed and _override is None:  # fewer elements per thread: the rows' ends take registers too
-        tiling = replace(tiling, block=4096, warps=8, per_processor=4)
-    return tiling, window, phase
+        return 0, 0
+    vector, phase = ends_of(*tensors)
+    return (vector, phase) if tiling.streamed or vector > 4 else (0, 0)
 
 
 def piece_of(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> int:

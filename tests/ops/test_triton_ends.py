@@ -1,4 +1,4 @@
-"""Rows that start anywhere are read in aligned vectors: the same numbers, and nothing outside the tensor is touched."""
+"""Rows that start anywhere are read in aligned vectors: the same numbers, and nothing outside the row is touched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from triton.runtime.interpreter import interpreter_builder
 from encouraging import curves
 from encouraging.ops import reference
 from encouraging.ops.triton import Tiling, hard_loss, loss_and_gradient_, soft_loss, use_tiling
-from encouraging.ops.triton.layout import window_of
+from encouraging.ops.triton.layout import ends_of
 from kernel_cases import MARKS, ULP, draw, row_error, truth
 
 pytestmark = MARKS
@@ -69,7 +69,7 @@ def test_labels_in_place(dtype: torch.dtype, tiling: Tiling, offset: int, smooth
     z, y = draw(5, 45, dtype=dtype, seed=offset)
     y[2] = -100
     view = shifted_copy(z, offset)
-    assert window_of(view)[0] == 16 // dtype.itemsize
+    assert ends_of(view)[0] == 16 // dtype.itemsize
     expected, slope = truth(z, y, CURVE, torch.ones(5), reduction="none", label_smoothing=smoothing)
     with use_tiling(tiling), reads_and_writes() as seen:
         losses = loss_and_gradient_(view, y, CURVE, label_smoothing=smoothing)
@@ -91,7 +91,7 @@ def test_soft_targets_in_place(dtype: torch.dtype, tiling: Tiling, offset: int) 
     expected = reference.soft_loss(leaf, q.double(), CURVE, reduction="none")
     expected.sum().backward()
     view, target = shifted_copy(z, offset), shifted_copy(q, offset)
-    assert window_of(view, target)[0] == 16 // dtype.itemsize
+    assert ends_of(view, target)[0] == 16 // dtype.itemsize
     with use_tiling(tiling), reads_and_writes() as seen:
         losses = loss_and_gradient_(view, target, CURVE)
     assert ((losses - expected).abs() <= 16 * ULP * 20).all()
@@ -136,14 +136,13 @@ def test_by_products_and_gradients_of_soft_targets(tiling: Tiling) -> None:
     assert row_error(target.grad, exact_target.grad).max() <= 1.01 * 2.0**-7
 
 
-def test_windows_are_used_where_rows_can_be_read_in_them() -> None:
+def test_rows_have_ends_where_they_have_a_common_inner_part() -> None:
     aligned, odd = torch.zeros(4, 48, dtype=torch.bfloat16), torch.zeros(4, 45, dtype=torch.bfloat16)
-    assert window_of(aligned) == (0, 0)
-    assert window_of(odd) == (8, 0)
-    assert window_of(shifted_copy(aligned, 3)) == (8, 3)
-    assert window_of(odd, torch.zeros(4, 45)) == (8, 0)
-    assert window_of(torch.zeros(4, 45), torch.zeros(4, 45)) == (4, 0)
-    assert window_of(odd, shifted_copy(odd, 1)) == (0, 0)  # aligned in different ways
-    assert window_of(odd, torch.zeros(4, 48, dtype=torch.bfloat16)[:, :45]) == (0, 0)
-    assert window_of(odd.t().contiguous().t()) == (0, 0)
-    assert window_of(odd[:1].expand(4, 45)) == (0, 0)
+    assert ends_of(aligned) == (0, 0)
+    assert ends_of(odd) == (8, 0)
+    assert ends_of(shifted_copy(aligned, 3)) == (8, 3)
+    assert ends_of(odd, torch.zeros(4, 45)) == (8, 0)
+    assert ends_of(torch.zeros(4, 45), torch.zeros(4, 45)) == (4, 0)
+    assert ends_of(odd, shifted_copy(odd, 1)) == (0, 0)  # aligned in different ways
+    assert ends_of(odd, torch.zeros(4, 48, dtype=torch.bfloat16)[:, :45]) == (0, 0)
+    assert ends_of(odd.t().contiguous().t()) == (0, 0)
