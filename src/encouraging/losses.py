@@ -84,19 +84,21 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
                                  "reduction": reduction if divisor is None else "sum"}
     if inplace:
         check_overwritable(input)
-    if match_norm:
+    own_curves = not rows.soft and not label_smoothing
+    by_kernels = dispatch.choose(impl, input, labels, curve, own_curves=own_curves) == "triton"
+    if match_norm and not by_kernels:
         factor = reference.match_norm_factor(rows.logits, labels, curve, weight=weight, ignore_index=ignore_index,
                                              label_smoothing=label_smoothing)
-    if dispatch.choose(impl, input, labels, curve) == "triton":
+    if by_kernels:
         loss: Tensor = dispatch.kernels().rows_loss(rows, curve, ignore_index=ignore_index, inplace=inplace,
-                                                    **arguments)
+                                                    match_norm=match_norm, **arguments)
     elif rows.soft:
         loss = reference.soft_loss(rows.logits, labels, curve, **arguments)
     else:
         loss = reference.hard_loss(rows.logits, labels, curve, ignore_index=ignore_index, **arguments)
     if divisor is not None:
         loss = loss / divisor
-    if match_norm:
+    if match_norm and not by_kernels:
         loss = loss * factor
     if reduction == "none":
         loss = loss.reshape(rows.shape)

@@ -19,10 +19,12 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve) -> str:
+def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve, *, own_curves: bool = False) -> str:
     """``"reference"`` or ``"triton"`` for these logits (N, C), target and curve.
 
     ``"auto"`` takes the kernels wherever they apply and says nothing where they do not. ``"triton"`` insists.
+    ``own_curves`` says that the caller can have the gaps from the kernels and the rest from the curve itself, which
+    takes labels without smoothing.
 
     >>> from encouraging import curves
     >>> choose("auto", torch.zeros(2, 3), torch.tensor([0, 1]), curves.normal())
@@ -32,7 +34,7 @@ def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve) -> str:
         return "reference"
     if impl not in ("auto", "triton"):
         raise ArgumentError(f"impl={impl!r}: expected 'auto', 'reference' or 'triton'.")
-    obstacle = _obstacle(logits, target, curve)
+    obstacle = _obstacle(logits, target, curve, own_curves)
     if obstacle is None:
         return "triton"
     if impl == "auto":
@@ -53,14 +55,15 @@ def has_kernels(tensor: Tensor) -> bool:
             and not in_transform() and not in_forward_mode())
 
 
-def _obstacle(logits: Tensor, target: Tensor, curve: Curve) -> str | None:
+def _obstacle(logits: Tensor, target: Tensor, curve: Curve, own_curves: bool) -> str | None:
     """Why the kernels cannot do it, cheapest questions first."""
     if logits.dtype not in _DTYPES:
         return f"the kernels take float32, bfloat16 and float16 logits, not {logits.dtype}. Convert them."
     if target.is_floating_point() and target.dtype not in _DTYPES:
         return f"the kernels take float32, bfloat16 and float16 probabilities, not {target.dtype}. Convert them."
-    if not is_in_catalogue(curve):
-        return f"there is no kernel for {curve!r}: only the package's own curves have one."
+    if not (own_curves or is_in_catalogue(curve)):
+        return (f"there is no kernel for {curve!r}: a curve of your own takes them in curve_loss alone, for labels "
+                "without smoothing.")
     for tensor in (logits, target):
         if type(tensor) not in _PLAIN:
             return f"the kernels take plain tensors, not {type(tensor).__name__}."

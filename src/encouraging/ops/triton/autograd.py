@@ -14,40 +14,51 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...curves import Curve
+from ...curves import Curve, cross_entropy
+from ...curves._catalogue import is_in_catalogue
 from ...errors import ArgumentError, DerivativeError
 from ...targets import Rows
 from ...torch_state import is_batched
 from .. import reference
+from ..elementwise import curve_values
 from . import operators
-from .curves import constants
-from .launch import Problem, denominator, empty_state, gradient_later, losses, total
+from .curves import Gap, constants
+from .launch import Problem, denominator, empty_lengths, empty_state, gradient_later, losses, total
+from .matching import norm_ratio
 from .soft_autograd import soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES
 from .upstream import times_upstream
 
 
-def rows_loss(rows: Rows, curve: Curve, **arguments: Any) -> Any:
-    """:func:`hard_loss` of rows, read as they lie where the kernels are good at that, or :func:`soft_loss`."""
+def rows_loss(rows: Rows, curve: Curve, *, match_norm: bool = False, **arguments: Any) -> Any:
+    """:func:`hard_loss` of rows, read as they lie where the kernels are good at that, or :func:`soft_loss`; with
+    ``match_norm`` times ``reference.match_norm_factor``."""
+    soft_arguments = {name: arguments[name] for name in ("weight", "label_smoothing", "reduction") if name in arguments}
+    if match_norm and (rows.soft or arguments.get("label_smoothing") or torch.compiler.is_compiling()):
+        factor = match_norm_factor(rows, curve, **arguments)
+        return rows_loss(rows, curve, **arguments) * factor
     if rows.soft:
-        kept = {name: arguments[name] for name in ("weight", "label_smoothing", "reduction") if name in arguments}
-        return soft_loss(rows.logits, rows.target, curve, **kept)
+        return soft_loss(rows.logits, rows.target, curve, **soft_arguments)
     planes = rows.planes if rows.classes <= MOST_PLANES else None
     logits, target = (rows.logits, rows.target) if planes is None else planes
-    return hard_loss(logits, target, curve, **arguments)
+    if not is_in_catalogue(curve):
+        return own_curve_loss(logits, target, curve, match_norm=match_norm, **soft_arguments,
+                              ignore_index=arguments.get("ignore_index", -100))
+    return hard_loss(logits, target, curve, match_norm=match_norm, **arguments)
 
 
 def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
               label_smoothing: float = 0.0, reduction: str = "mean", inplace: bool = False,
-              stats: bool | float = False) -> Any:
+              stats: bool | float = False, match_norm: bool = False) -> Any:
     """``reference.hard_loss`` by the kernels: float32, for logits (N, C) with a target (N), or (N, C, d) with (N, d).
 
     A label that names no class gives NaN as its loss and its gradient. ``inplace`` allows the gradient to be written
     over the logits, which must not be a leaf: a later use of them in a differentiable operation is an error then. It is
     made use of where the gradient is made ahead. ``stats`` asks for a pair of the loss and :class:`Stats`; a number
     between 0 and 1 is the probability beyond which rows are counted there, by default the curve's own ``log_end``
-    (``start``, ``halt``), else one half.
+    (``start``, ``halt``), else one half. ``match_norm``, in eager mode and without smoothing, multiplies by the factor
+    that gives the gradient the norm of cross-entropy's.
     """
     if torch.compiler.is_compiling():
         rows = operators.rows(logits, target.reshape(-1), weight, curve, ignore_index, label_smoothing)
@@ -57,7 +68,10 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
         problem = Problem(logits, target.reshape(-1).contiguous(), _plain(weight), constants(curve), ignore_index,
                           float(label_smoothing))
         by_products = empty_by_products(problem) if stats is not False else None
-        loss = _eager(problem, curve, weight, reduction, inplace, by_products)
+        if match_norm:
+            loss = _matched(problem, curve, weight, reduction, by_products)
+        else:
+            loss = _eager(problem, curve, weight, reduction, inplace, by_products)
     if reduction == "none" and logits.ndim == 3:
         loss = loss.reshape(target.shape)
     return loss if by_products is None else (loss, count_past(by_products, curve, stats, target.shape))
@@ -80,6 +94,59 @@ def _eager(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str
     if inplace:
         _Overwritten.apply(logits)
     return loss
+
+
+def _matched(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str,
+             by_products: ByProducts | None) -> Tensor:
+    """The factor is known when all rows have been read: the gradient is made later, with a second read."""
+    lengths = empty_lengths(problem)
+    rows: Tensor = _Later.apply(problem.logits, problem, curve, by_products, lengths)
+    return _reduce(rows, problem.target, weight, problem.ignore_index, reduction) * norm_ratio(lengths)
+
+
+def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
+                   ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean",
+                   match_norm: bool = False) -> Tensor:
+    """:func:`hard_loss` of a curve that has no kernel: a pass over the logits gives the gaps, torch evaluates the curve
+    on one number per row, and the backward pass writes the gradient."""
+    labels = target.reshape(-1).contiguous()
+    lengths = None
+    if torch.compiler.is_compiling():
+        gaps = operators.rows(logits, labels, None, Gap(), ignore_index, 0.0)
+    else:
+        problem = Problem(logits, labels, None, constants(Gap()), ignore_index, 0.0)
+        lengths = empty_lengths(problem) if match_norm else None
+        gaps = _Later.apply(logits, problem, Gap(), None, lengths)
+    known = labels.long() != ignore_index
+    each = known.to(gaps.dtype) if weight is None else (
+        weight.detach().float()[labels.long().clamp(0, weight.shape[0] - 1)] * known)
+    # An ignored row's gap is 0, and whatever the curve is there must not reach the sum.
+    rows = torch.where(known, curve_values(gaps, curve), 0.0)
+    rows = rows if weight is None else rows * each
+    loss = _reduce(rows, labels, weight, ignore_index, reduction)
+    if lengths is not None:
+        with torch.no_grad():
+            pulls = torch.where(known, curve.pull(gaps), 0.0)
+            factor = norm_ratio(lengths * torch.stack([each, each * pulls]).abs())
+        loss = loss * factor
+    return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+def match_norm_factor(rows: Rows, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
+                      label_smoothing: float = 0.0, **_: Any) -> Tensor:
+    """``reference.match_norm_factor`` from the two gradients of the sum, written one after the other."""
+    arguments: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    if torch.compiler.is_compiling() or not is_in_catalogue(curve):
+        return reference.match_norm_factor(rows.logits, rows.target, curve, **arguments)
+    with torch.no_grad():
+        logits, target = rows.logits.detach(), rows.target.detach()
+        buffer = torch.empty_like(logits, dtype=torch.float32)
+        norms = []
+        for one in (cross_entropy(), curve):
+            buffer.copy_(logits)
+            loss_and_gradient_(buffer, target, one, **arguments)
+            norms.append(torch.linalg.vector_norm(buffer, dim=1))
+    return norm_ratio(torch.stack(norms))
 
 
 def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
@@ -125,9 +192,10 @@ class _Ahead(torch.autograd.Function):
 
 class _Later(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, by_products: ByProducts | None) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, by_products: ByProducts | None,
+                lengths: Tensor | None = None) -> Tensor:
         state = empty_state(problem)
-        rows = losses(problem, state=state, stats=by_products)
+        rows = losses(problem, state=state, stats=by_products, lengths=lengths)
         ctx.save_for_backward(logits, problem.target, problem.weight, state)
         ctx.arguments = curve, problem.ignore_index, problem.smoothing
         return rows
@@ -146,7 +214,7 @@ class _Later(torch.autograd.Function):
             if batched:
                 above = upstream[:, None] if logits.ndim == 2 else upstream.unflatten(0, (-1, 1, logits.shape[2]))
                 result = (result.float() * above).to(result.dtype)
-        return result, None, None, None
+        return result, None, None, None, None
 
 
 class _Overwritten(torch.autograd.Function):

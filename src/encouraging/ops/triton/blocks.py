@@ -18,10 +18,10 @@ def offsets(BLOCK: tl.constexpr, VECTOR: tl.constexpr):
 
 # The online logsumexp of a row without its pivot. Every line of the block has a running maximum and sum of its own, so
 # that no two warps wait for each other before the row ends. With MOMENTS also the sum of the logits, measured from
-# ``origin`` because what they have in common would cost digits, and, for float32, of exp(2 (z - top)).
+# ``origin`` because what they have in common would cost digits; with SQUARES that of exp(2 (z - top)).
 @triton.jit
 def stream_rivals(row, pivot, origin, head, n_inner, n_classes, stride, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
-                  ENDS: tl.constexpr, SIXTEEN_BIT: tl.constexpr, MOMENTS: tl.constexpr):
+                  ENDS: tl.constexpr, SIXTEEN_BIT: tl.constexpr, MOMENTS: tl.constexpr, SQUARES: tl.constexpr):
     o_b = offsets(BLOCK, VECTOR)
     b_top = tl.full([BLOCK // VECTOR], LOWEST, tl.float32)
     b_sum = tl.zeros([BLOCK // VECTOR], tl.float32)
@@ -41,7 +41,7 @@ def stream_rivals(row, pivot, origin, head, n_inner, n_classes, stride, BLOCK: t
         b_scale = tl.exp2((b_top - b_new) * LOG2E)
         e = tl.exp2(shifted(z, b_new[:, None], SIXTEEN_BIT))
         b_sum = b_sum * b_scale + tl.sum(e, axis=1)
-        if MOMENTS and not SIXTEEN_BIT:
+        if SQUARES:
             b_two = b_two * (b_scale * b_scale) + tl.sum(e * e, axis=1)
         b_top = b_new
     top = tl.max(b_top, axis=0)
@@ -56,13 +56,14 @@ def stream_rivals(row, pivot, origin, head, n_inner, n_classes, stride, BLOCK: t
     if ENDS:
         rival_sum += tl.sum(e_e, axis=0)
     two, total = rival_sum, rival_sum
+    if SQUARES:
+        two = tl.sum(b_two * (b_scale * b_scale), axis=0)
+        if ENDS:
+            two += tl.sum(e_e * e_e, axis=0)
     if MOMENTS:
         total = tl.sum(b_total, axis=0)
-        if not SIXTEEN_BIT:
-            two = tl.sum(b_two * (b_scale * b_scale), axis=0)
         if ENDS:
             total += tl.sum(tl.where(m_e, z_e - origin, 0.0), axis=0)
-            two += tl.sum(e_e * e_e, axis=0)
     return top, rival_sum, two, total
 
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from ...curves._cross_entropy import CrossEntropy
 from ...curves._curve import Curve, logit
@@ -30,6 +32,7 @@ FOCAL = tl.constexpr(6)
 HALTED_FOCAL = tl.constexpr(7)
 SQUARE = tl.constexpr(8)
 SQUARE_BONUS = tl.constexpr(9)
+GAP = tl.constexpr(10)
 
 # What a curve is at p <= 1/2, where all classes but one are: smoothing is cheap for the first two.
 LIKE_CROSS_ENTROPY = tl.constexpr(0)  # value -log p, pull 1 - p
@@ -53,6 +56,18 @@ class Constants(NamedTuple):
         """Whether the pull stays 1 however certain a class is, past where 1 - p is 0 in float32."""
         edges = {NORMAL.value: self.k0, AGGRESSIVE.value: self.k1}
         return edges.get(self.kind, 0.0) > 80
+
+
+class Gap(Curve):
+    """The gap itself as a loss: from it, a curve without a formula here is computed on one number per row."""
+
+    name = "gap"
+
+    def value(self, gap: Tensor) -> Tensor:
+        return gap
+
+    def pull(self, gap: Tensor) -> Tensor:
+        return torch.full_like(gap, -1.0)
 
 
 def _normal(curve: Normal) -> Constants:
@@ -82,6 +97,7 @@ _CONSTANTS: dict[type[Curve], Callable[[Any], Constants]] = {
     HaltedFocal: lambda c: Constants(HALTED_FOCAL.value, LIKE_ITSELF.value, float(c.gamma), logit(c.halt),
                                            c.shift),
     Square: lambda c: Constants((SQUARE_BONUS if c.bonus else SQUARE).value, LIKE_ITSELF.value),
+    Gap: lambda c: Constants(GAP.value, LIKE_ITSELF.value),
 }
 
 
@@ -143,6 +159,8 @@ def curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND: tl.constexpr):
         value, pull = q * q, 2.0 * p * q * q
     elif KIND == SQUARE_BONUS:
         value, pull = q - p, 2.0 * p * q
+    elif KIND == GAP:
+        value, pull = gap, tl.where(gap == gap, -1.0, gap)
     else:
         dimmer = tl.where(k0 == 0.0, 1.0, tl.exp2(k0 * log_q * LOG2E))
         # p * log p is 0 at p = 0, where its second factor is infinite.

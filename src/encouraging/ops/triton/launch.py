@@ -58,12 +58,13 @@ def total(sums: Tensor, partial_weights: Tensor | None, factor: float = 1.0) -> 
 
 
 def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, partial_weights: Tensor | None = None,
-           upstream: Tensor | None = None, state: Tensor | None = None,
+           upstream: Tensor | None = None, state: Tensor | None = None, lengths: Tensor | None = None,
            stats: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
     """The loss of every row (with ``sums`` of every program), and whatever there is a buffer for.
 
     ``grad`` (which may be the logits) receives the gradient of the rows' losses, each times its ``upstream``, over the
-    sum of ``partial_weights``; ``state`` what :func:`gradient_later` needs; ``stats`` the by-products.
+    sum of ``partial_weights``; ``state`` what :func:`gradient_later` needs; ``lengths``, without smoothing, those of
+    the rows' gradients, cross-entropy's and the curve's; ``stats`` the by-products.
     """
     logits = problem.logits
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
@@ -82,7 +83,7 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
     unit = math.gcd(16, classes, outer, to.outer_stride)
     ends, phase = ends_for(tiling, logits, grad)
     p, lse, argmax = stats or (None, None, None)
-    tensors = (logits, problem.target, problem.weight, partial_weights, upstream, out, grad, state, p, lse, argmax)
+    first = (logits, problem.target, problem.weight, partial_weights, upstream, out, grad, state)
     numbers: tuple[int | float, ...] = (
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
         to.outer_stride // unit, to.inner_stride, to.class_stride, problem.ignore_index)
@@ -106,7 +107,11 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
         constants["ENDS"] = ends
         # The ends take registers, with which fewer programs would fit.
         constants["maxnreg"] = 64 if ends and tiling.streamed and logits.dtype.itemsize == 2 else None
-    if smooth:
+    tensors: tuple[Tensor | None, ...] = (*first, p, lse, argmax)
+    if not smooth:
+        tensors = (*first, lengths, p, lse, argmax)
+        constants["LENGTHS"] = lengths is not None
+    else:
         closed = not weighted and problem.curve.tail != LIKE_ITSELF.value  # sums with closed forms, in few registers
         numbers += float(problem.smoothing), 1.0 - problem.smoothing
         constants |= {"TAIL": problem.curve.tail, "maxnreg": (tiling.registers or None) if closed else None}
@@ -125,6 +130,11 @@ def empty_state(problem: Problem) -> Tensor:
     """Room for what :func:`gradient_later` needs of every row."""
     rows = layout(problem.logits).rows
     return torch.empty((7 if problem.smoothing else 4, rows), dtype=torch.float32, device=problem.logits.device)
+
+
+def empty_lengths(problem: Problem) -> Tensor:
+    """Room for the lengths of the rows' gradients."""
+    return torch.empty((2, layout(problem.logits).rows), dtype=torch.float32, device=problem.logits.device)
 
 
 def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tensor) -> None:

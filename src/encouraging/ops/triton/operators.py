@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...curves import Curve
 from ...curves._catalogue import from_numbers, to_numbers
-from .curves import constants
+from .curves import Gap, constants
 from .launch import Problem, empty_state, gradient_later, losses
 
 
@@ -27,8 +27,8 @@ def rows(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: Curve,
 def _problem(logits: Tensor, target: Tensor, weight: Optional[Tensor], name: str, params: List[float],
              ignore_index: int, label_smoothing: float) -> Problem:
     weight = None if weight is None else weight.float().contiguous()
-    return Problem(logits, target.contiguous(), weight, constants(from_numbers(name, params)), ignore_index,
-                   label_smoothing)
+    curve = Gap() if name == Gap.name else from_numbers(name, params)
+    return Problem(logits, target.contiguous(), weight, constants(curve), ignore_index, label_smoothing)
 
 
 @torch.library.custom_op("encouraging::curve_rows", mutates_args=())

@@ -5,7 +5,7 @@ import triton.language as tl
 
 from .ends import end_columns, inner_part, inner_row
 from .maths import INF, LOG2E, LOWEST, row_start
-from .rows import plain_row, read_label, store_by_products, store_state, sum_of
+from .rows import plain_row, read_label, store_by_products, store_lengths, store_state, sum_of
 from .tile import first_column, load_tile, store_tile
 
 
@@ -14,12 +14,13 @@ from .tile import first_column, load_tile, store_tile
 # (SUMS) per program, and on request the gradient, the state from which it can be made later, and the by-products.
 @triton.jit(do_not_specialize=["n_rows", "ignore_index", "phase"])
 def resident_kernel(
-    logits, target, weight, partial_weights, upstream, loss, grad, state, p_out, lse_out, argmax_out,
+    logits, target, weight, partial_weights, upstream, loss, grad, state, lengths, p_out, lse_out, argmax_out,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, phase, k0, k1, k2, k3,
     KIND: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PIECE: tl.constexpr,
     ENDS: tl.constexpr, SKIP: tl.constexpr, N_PARTIAL: tl.constexpr, WEIGHTED: tl.constexpr, GRAD: tl.constexpr,
-    STATE: tl.constexpr, SUMS: tl.constexpr, STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
+    STATE: tl.constexpr, LENGTHS: tl.constexpr, SUMS: tl.constexpr, STATS: tl.constexpr, UPSTREAM: tl.constexpr,
+    INPLACE: tl.constexpr,
 ):
     n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
     scale = 1.0 / sum_of(partial_weights, N_PARTIAL)
@@ -51,7 +52,7 @@ def resident_kernel(
     if ENDS:
         e_e = tl.exp2((rivals_e - top[:, None]) * LOG2E)
         rival_sum += tl.sum(e_e, axis=1)
-    row_loss, factor, at_label = plain_row(z_y, top, rival_sum, w, k0, k1, k2, k3, KIND)
+    row_loss, factor, at_label, q = plain_row(z_y, top, rival_sum, w, k0, k1, k2, k3, KIND)
     row_loss = tl.where(taught, row_loss, fill)
     factor = tl.where(taught, factor, fill)
     if SUMS:
@@ -60,6 +61,11 @@ def resident_kernel(
         tl.store(loss + o_r, row_loss, mask=m_r)
     if STATE:
         store_state(state, o_r, m_r, n_rows, top, factor, at_label, y)
+    if LENGTHS:
+        two = tl.sum(e * e, axis=1)
+        if ENDS:
+            two += tl.sum(e_e * e_e, axis=1)
+        store_lengths(lengths, o_r, m_r, n_rows, taught, fill, w, q, at_label, rival_sum, two)
     if STATS:
         best = tl.where(z_y > top, z_y, top)
         column = first_column(z, o_c, best, n_classes)

@@ -62,7 +62,8 @@ def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0,
             # The ends take registers, with which fewer programs would fit.
             registers = 64 if ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2 else None
             launch(soft_streamed_kernel, programs, tensors, (*strides, phase, *factors), **constants, ENDS=ends,
-                   maxnreg=registers, VECTOR=ends or 16 // logits.dtype.itemsize, SIXTEEN_BIT=logits.dtype.itemsize == 2)
+                   maxnreg=registers, VECTOR=ends or 16 // logits.dtype.itemsize,
+                   SIXTEEN_BIT=logits.dtype.itemsize == 2)
         else:
             launch(soft_kernel, programs, tensors, (*strides, *factors), **constants, ROWS=tiling.rows,
                    PIECE=piece_of(tiling, logits, unit, class_stride))

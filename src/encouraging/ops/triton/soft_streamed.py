@@ -155,7 +155,7 @@ def soft_streamed_kernel(
         if UNBOUNDED:  # rivals are measured from their own maximum, however far the largest is ahead
             pivot = stream_index(row, top, -1, head, n_inner, n_classes, stride_class, BLOCK, VECTOR, ENDS)
             reference, rival_sum, two, total = stream_rivals(
-                row, pivot, 0.0, head, n_inner, n_classes, stride_class, BLOCK, VECTOR, ENDS, SIXTEEN_BIT, False)
+                row, pivot, 0.0, head, n_inner, n_classes, stride_class, BLOCK, VECTOR, ENDS, SIXTEEN_BIT, False, False)
         p, value, pull, over, reference_p, log_reference_p = largest_class(
             top, reference, rival_sum, k0, k1, k2, k3, KIND, UNBOUNDED)
         if TAIL == LIKE_CROSS_ENTROPY:

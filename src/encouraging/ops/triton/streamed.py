@@ -6,7 +6,7 @@ import triton.language as tl
 from .blocks import offsets, stream_index, stream_rivals
 from .ends import end_columns, inner_part, inner_row
 from .maths import INF, row_start, shifted
-from .rows import plain_row, read_label, store_by_products, store_state, sum_of
+from .rows import plain_row, read_label, store_by_products, store_lengths, store_state, sum_of
 
 
 # The gradient of a row, right but for the label. It begins at the end, which was read last and may still be in the
@@ -36,12 +36,12 @@ def _gradient_by_blocks(row, out, top, factor, taught, head, n_inner, n_classes,
 # at language-model sizes.
 @triton.jit(do_not_specialize=["n_rows", "ignore_index", "phase"])
 def streamed_kernel(
-    logits, target, weight, partial_weights, upstream, loss, grad, state, p_out, lse_out, argmax_out,
+    logits, target, weight, partial_weights, upstream, loss, grad, state, lengths, p_out, lse_out, argmax_out,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, phase, k0, k1, k2, k3,
     KIND: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr, ENDS: tl.constexpr,
     N_PARTIAL: tl.constexpr, WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr,
-    SUMS: tl.constexpr, STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
+    LENGTHS: tl.constexpr, SUMS: tl.constexpr, STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
@@ -59,8 +59,9 @@ def streamed_kernel(
         head, n_inner = inner_part(start, phase, n_read, ENDS)
         z_y = tl.load(row + tl.where(taught, y, 0).to(tl.int64) * stride_class, mask=taught, other=-INF).to(tl.float32)
         top, rival_sum, two, total = stream_rivals(
-            row, y, 0.0, head, n_inner, n_read, stride_class, BLOCK, VECTOR, ENDS, SIXTEEN_BIT, False)
-        row_loss, factor, at_label = plain_row(z_y, top, rival_sum, w, k0, k1, k2, k3, KIND)
+            row, y, 0.0, head, n_inner, n_read, stride_class, BLOCK, VECTOR, ENDS, SIXTEEN_BIT, False,
+            LENGTHS)
+        row_loss, factor, at_label, q = plain_row(z_y, top, rival_sum, w, k0, k1, k2, k3, KIND)
         row_loss = tl.where(taught, row_loss, fill)
         factor = tl.where(taught, factor, fill)
         if SUMS:
@@ -69,6 +70,8 @@ def streamed_kernel(
             tl.store(loss + i_row, row_loss)
         if STATE:
             store_state(state, i_row, m_r, n_rows, top, factor, at_label, y)
+        if LENGTHS:
+            store_lengths(lengths, i_row, m_r, n_rows, taught, fill, w, q, at_label, rival_sum, two)
         if STATS:
             best = tl.where(taught & (z_y > top), z_y, top)
             best = stream_index(row, best, -1, head, n_inner, n_classes, stride_class, BLOCK, VECTOR, ENDS)

@@ -71,13 +71,15 @@ def smooth_row_by_blocks(row, weight, y, z_y, taught, w, base, label_weight, hea
     pivot, z_pivot = y, z_y
     origin = tl.where((z_y > -INF) & (z_y < INF), z_y, 0.0)
     top, rival_sum, two, total = stream_rivals(
-        row, pivot, origin, head, n_inner, n_read, stride, BLOCK, VECTOR, ENDS, SIXTEEN_BIT, MOMENTS)
+        row, pivot, origin, head, n_inner, n_read, stride, BLOCK, VECTOR, ENDS, SIXTEEN_BIT, MOMENTS,
+        MOMENTS and not SIXTEEN_BIT)
     gap, p, q, surprise, log_q, top_p, log_top_p = chances(z_y, top, rival_sum)
     if taught & (top_p > 0.5):
         pivot = stream_index(row, top, y, head, n_inner, n_read, stride, BLOCK, VECTOR, ENDS)
         z_pivot = top
         top, rival_sum, two, total = stream_rivals(
-            row, pivot, origin, head, n_inner, n_read, stride, BLOCK, VECTOR, ENDS, SIXTEEN_BIT, MOMENTS)
+            row, pivot, origin, head, n_inner, n_read, stride, BLOCK, VECTOR, ENDS, SIXTEEN_BIT, MOMENTS,
+            MOMENTS and not SIXTEEN_BIT)
         gap, p, q, surprise, log_q, top_p, log_top_p = chances(z_pivot, top, rival_sum)
     own, own_of_label = base, base * w if WEIGHTED else base
     if WEIGHTED:
