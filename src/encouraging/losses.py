@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from . import curves
 from .curves import Curve
-from .curves._curve import check_curve, nll
+from .curves._curve import check_curve
 from .errors import ArgumentError, TargetError
-from .links import class_gaps, sigmoid_gap
 from .ops import dispatch, reference
-from .ops.elementwise import curve_values
+from .ops.elementwise import sigmoid_losses, squared_errors
 from .ops.in_place import check_overwritable, curve_loss_and_gradient_
 from .ops.linear import linear_curve_loss
 from .ops.reduction import Divisor, check_divisor, loss_divisor, reduce
@@ -245,24 +243,13 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     check_factor("weight", weight, input)
     check_factor("pos_weight", pos_weight, input)
     check_alpha(alpha)
-    dtype = reference.compute_dtype(input.dtype)
-    logits = input.to(dtype)
-    for_positives = 1.0 if pos_weight is None else pos_weight.to(dtype)
-    if alpha is not None:
-        for_positives = alpha * for_positives
-    for_negatives = 1.0 if alpha is None else 1 - alpha
-    if target.is_floating_point():
-        presence = target.to(dtype)
-        loss = (presence * for_positives * curve_values(logits, curve)
-                + (1 - presence) * for_negatives * curve_values(-logits, curve))
+    if dispatch.takes_elementwise(input, target, weight, pos_weight, curves=(curve,)):
+        loss: Tensor = dispatch.kernels().sigmoid_loss(input, target, curve, weight=weight, pos_weight=pos_weight,
+                                                       alpha=alpha, reduction=reduction, divisor=divisor)
     else:
-        positive = target.bool()
-        loss = curve_values(sigmoid_gap(logits, positive), curve)
-        if pos_weight is not None or alpha is not None:
-            loss = loss * torch.where(positive, for_positives, torch.full_like(loss, for_negatives))
-    if weight is not None:
-        loss = loss * weight
-    return reduce(loss, reduction, divisor).to(result_dtype(input))
+        losses = sigmoid_losses(input, target, curve, curve, weight, pos_weight, alpha)
+        loss = reduce(losses, reduction, divisor)
+    return loss.to(result_dtype(input))
 
 
 def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: str = "softmax",
@@ -288,16 +275,14 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
     check_reduction(reduction)
     check_divisor(divisor, reduction)
     rows = as_rows(input, target)
-    logits = rows.logits.to(reference.compute_dtype(input.dtype))
-    truth = rows.target.to(logits.dtype) if rows.soft else one_hot(rows, logits.dtype)
-    gaps = class_gaps(logits)[0] if link == "softmax" else logits
-    # Through their logarithms: autograd computes sigmoid's derivative from p, which rounds to 1 for confident examples.
-    p, q = (-nll(gaps)).exp(), (-nll(-gaps)).exp()
-    loss = (truth * q - (1 - truth) * p).square()
-    if bonus:
-        loss = loss - (truth * p).square() - ((1 - truth) * q).square()
+    if dispatch.takes_elementwise(input, target, curves=()):
+        arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor}
+        loss: Tensor = dispatch.kernels().mse_loss(rows.logits, rows.target, bonus=bonus, link=link, **arguments)
+    else:
+        logits = rows.logits.to(reference.compute_dtype(input.dtype))
+        truth = rows.target.to(logits.dtype) if rows.soft else one_hot(rows, logits.dtype)
+        loss = reduce(squared_errors(logits, truth, bonus, link), reduction, divisor)
     if reduction == "none":
         axis = min(1, input.ndim - 1)
-        shaped = loss.reshape(*rows.shape, loss.shape[-1]).movedim(-1, axis)
-        return shaped.to(result_dtype(input))
-    return reduce(loss, reduction, divisor).to(result_dtype(input))
+        loss = loss.reshape(*rows.shape, loss.shape[-1]).movedim(-1, axis)
+    return loss.to(result_dtype(input))

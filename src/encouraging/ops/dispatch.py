@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterable
 from types import ModuleType
 
 import torch
@@ -53,6 +54,15 @@ def has_kernels(tensor: Tensor) -> bool:
     """Whether Triton can work on this tensor at all."""
     return (type(tensor) in _PLAIN and tensor.dtype in _DTYPES and _machine_obstacle(tensor.device.type) is None
             and not in_transform() and not in_forward_mode())
+
+
+def takes_elementwise(logits: Tensor, target: Tensor, *others: Tensor | None, curves: Iterable[Curve]) -> bool:
+    """Whether the kernels compute a loss of these logits, each a class of its own. They give a gradient to the logits
+    alone. A compiler fuses elementwise operations by itself."""
+    return (logits.is_cuda and has_kernels(logits) and not torch.compiler.is_compiling()
+            and type(target) in _PLAIN and (not target.is_floating_point() or target.dtype in _DTYPES)
+            and all(is_in_catalogue(curve) for curve in curves)
+            and not any(tensor is not None and tensor.requires_grad for tensor in (target, *others)))
 
 
 def _obstacle(logits: Tensor, target: Tensor, curve: Curve, own_curves: bool) -> str | None:

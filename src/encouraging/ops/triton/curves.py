@@ -33,6 +33,7 @@ HALTED_FOCAL = tl.constexpr(7)
 SQUARE = tl.constexpr(8)
 SQUARE_BONUS = tl.constexpr(9)
 GAP = tl.constexpr(10)
+FOCAL_OF_2 = tl.constexpr(11)  # the usual gamma, whose power is a product
 
 # What a curve is at p <= 1/2, where all classes but one are: smoothing is cheap for the first two.
 LIKE_CROSS_ENTROPY = tl.constexpr(0)  # value -log p, pull 1 - p
@@ -93,7 +94,7 @@ _CONSTANTS: dict[type[Curve], Callable[[Any], Constants]] = {
     Aggressive: _aggressive,
     Power: lambda c: Constants(POWER.value, LIKE_ITSELF.value, float(c.exponent), float(c.weight)),
     Poly: lambda c: Constants(POLY.value, LIKE_ITSELF.value, float(c.epsilon), 1.0 + c.epsilon),
-    Focal: lambda c: Constants(FOCAL.value, LIKE_ITSELF.value, float(c.gamma)),
+    Focal: lambda c: Constants((FOCAL_OF_2 if c.gamma == 2 else FOCAL).value, LIKE_ITSELF.value, float(c.gamma)),
     HaltedFocal: lambda c: Constants(HALTED_FOCAL.value, LIKE_ITSELF.value, float(c.gamma), logit(c.halt),
                                            c.shift),
     Square: lambda c: Constants((SQUARE_BONUS if c.bonus else SQUARE).value, LIKE_ITSELF.value),
@@ -162,7 +163,10 @@ def curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND: tl.constexpr):
     elif KIND == GAP:
         value, pull = gap, tl.where(gap == gap, -1.0, gap)
     else:
-        dimmer = tl.where(k0 == 0.0, 1.0, tl.exp2(k0 * log_q * LOG2E))
+        if KIND == FOCAL_OF_2:
+            dimmer = q * q
+        else:
+            dimmer = tl.where(k0 == 0.0, 1.0, tl.exp2(k0 * log_q * LOG2E))
         # p * log p is 0 at p = 0, where its second factor is infinite.
         finite = tl.where(surprise > 3e38, 3e38, surprise)
         value = dimmer * surprise
