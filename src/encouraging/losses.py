@@ -78,8 +78,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     rows = as_rows(input, target)
     check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
     labels = rows.target
-    arguments: dict[str, Any] = {"weight": weight, "label_smoothing": label_smoothing,
-                                 "reduction": reduction if divisor is None else "sum"}
+    arguments: dict[str, Any] = {"weight": weight, "label_smoothing": label_smoothing}
     if inplace:
         check_overwritable(input)
     own_curves = not rows.soft and not label_smoothing
@@ -88,16 +87,17 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
         factor = reference.match_norm_factor(rows.logits, labels, curve, weight=weight, ignore_index=ignore_index,
                                              label_smoothing=label_smoothing)
     if by_kernels:
-        loss: Tensor = dispatch.kernels().rows_loss(rows, curve, ignore_index=ignore_index, inplace=inplace,
-                                                    match_norm=match_norm, **arguments)
-    elif rows.soft:
-        loss = reference.soft_loss(rows.logits, labels, curve, **arguments)
+        loss: Tensor = dispatch.kernels().rows_loss(rows, curve, ignore_index=ignore_index, reduction=reduction,
+                                                    divisor=divisor, inplace=inplace, match_norm=match_norm,
+                                                    **arguments)
     else:
-        loss = reference.hard_loss(rows.logits, labels, curve, ignore_index=ignore_index, **arguments)
-    if divisor is not None:
-        loss = loss / divisor
-    if match_norm and not by_kernels:
-        loss = loss * factor
+        arguments["reduction"] = reduction if divisor is None else "sum"
+        if rows.soft:
+            loss = reference.soft_loss(rows.logits, labels, curve, **arguments)
+        else:
+            loss = reference.hard_loss(rows.logits, labels, curve, ignore_index=ignore_index, **arguments)
+        loss = loss if divisor is None else loss / divisor
+        loss = loss * factor if match_norm else loss
     if reduction == "none":
         loss = loss.reshape(rows.shape)
     return loss.to(result_dtype(input, labels))
@@ -143,9 +143,8 @@ def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: T
     if inplace:
         check_overwritable(input)
     loss, (*by_products, share) = dispatch.kernels().rows_loss(
-        rows, curve, weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing,
-        reduction=reduction if divisor is None else "sum", inplace=inplace, stats=threshold)
-    loss = loss if divisor is None else loss / divisor
+        rows, curve, weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction,
+        divisor=divisor, inplace=inplace, stats=threshold)
     loss = loss.reshape(rows.shape) if reduction == "none" else loss
     p, lse, argmax = (flat.reshape(rows.shape) for flat in by_products)
     return loss.to(result_dtype(input)), LossStats(p, lse, argmax, share)

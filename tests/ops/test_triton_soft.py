@@ -299,3 +299,27 @@ def test_the_output_layer_takes_them_too(reduction: str) -> None:
         loss.sum().backward()
         found.append([tensor.detach().double() for tensor in (loss, h.grad, w.grad)])
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("soft", [False, True], ids=["labels", "soft"])
+def test_a_divisor_is_in_the_gradient_from_the_start(soft: bool) -> None:
+    z, q = draw_soft(7, seed=12, lowest=1e-3, highest=0.99)
+    target = q if soft else q.argmax(1)
+    for divisor in (5.0, torch.tensor(5.0), torch.tensor(5)):
+        for dtype in (torch.float32, torch.float16):
+            leaf = z.to(dtype, copy=True).requires_grad_()
+            loss = curve_loss(leaf, target, curves.conservative(0.75), divisor=divisor, impl="triton")
+            if dtype == torch.float32:
+                kept = [t for t in loss.grad_fn.saved_tensors if t is not None and t.shape == z.shape]
+                assert len(kept) == (3 if soft else 2)  # the logits, the targets, and the gradient as it is handed over
+            loss.backward()
+            exact = leaf.detach().double().requires_grad_()
+            expected = curve_loss(exact, target.double() if soft else target, curves.conservative(0.75), divisor=5.0)
+            expected.backward()
+            assert loss.item() == pytest.approx(expected.item(), rel=1e-5 if dtype == torch.float32 else 1e-3)
+            assert row_error(leaf.grad, exact.grad).max() <= (64 * ULP if dtype == torch.float32 else 0.02)
+    leaf = z.clone().requires_grad_()
+    loss = curve_loss(leaf, target, curves.conservative(0.75), divisor=torch.tensor(5.0), impl="triton")
+    gradient, = torch.autograd.grad(loss, leaf, create_graph=True)
+    gradient.square().sum().backward()
+    assert leaf.grad.isfinite().all()

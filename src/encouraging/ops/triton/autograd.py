@@ -21,6 +21,7 @@ from ...targets import Rows
 from ...torch_state import is_batched
 from .. import reference
 from ..elementwise import curve_values
+from ..reduction import Divisor, label_divisor, reduce
 from . import operators
 from .curves import Gap, constants
 from .launch import Problem, denominator, empty_lengths, empty_state, gradient_later, losses, total
@@ -34,7 +35,8 @@ from .upstream import times_upstream
 def rows_loss(rows: Rows, curve: Curve, *, match_norm: bool = False, **arguments: Any) -> Any:
     """:func:`hard_loss` of rows, read as they lie where the kernels are good at that, or :func:`soft_loss`; with
     ``match_norm`` times ``reference.match_norm_factor``."""
-    soft_arguments = {name: arguments[name] for name in ("weight", "label_smoothing", "reduction") if name in arguments}
+    soft_arguments = {name: arguments[name] for name in ("weight", "label_smoothing", "reduction", "divisor")
+                      if name in arguments}
     if match_norm and (rows.soft or arguments.get("label_smoothing") or torch.compiler.is_compiling()):
         factor = match_norm_factor(rows, curve, **arguments)
         return rows_loss(rows, curve, **arguments) * factor
@@ -50,7 +52,7 @@ def rows_loss(rows: Rows, curve: Curve, *, match_norm: bool = False, **arguments
 
 def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
               label_smoothing: float = 0.0, reduction: str = "mean", inplace: bool = False,
-              stats: bool | float = False, match_norm: bool = False) -> Any:
+              stats: bool | float = False, match_norm: bool = False, divisor: Divisor = None) -> Any:
     """``reference.hard_loss`` by the kernels: float32, for logits (N, C) with a target (N), or (N, C, d) with (N, d).
 
     A label that names no class gives NaN as its loss and its gradient. ``inplace`` allows the gradient to be written
@@ -58,55 +60,66 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
     made use of where the gradient is made ahead. ``stats`` asks for a pair of the loss and :class:`Stats`; a number
     between 0 and 1 is the probability beyond which rows are counted there, by default the curve's own ``log_end``
     (``start``, ``halt``), else one half. ``match_norm``, in eager mode and without smoothing, multiplies by the factor
-    that gives the gradient the norm of cross-entropy's.
+    that gives the gradient the norm of cross-entropy's. ``divisor`` replaces what a mean divides by.
     """
     if torch.compiler.is_compiling():
         rows = operators.rows(logits, target.reshape(-1), weight, curve, ignore_index, label_smoothing)
-        loss = _reduce(rows, target, weight, ignore_index, reduction)
+        loss = _reduce(rows, target, weight, ignore_index, reduction, divisor)
         by_products = by_products_of(logits, target, ignore_index) if stats is not False else None
     else:
         problem = Problem(logits, target.reshape(-1).contiguous(), _plain(weight), constants(curve), ignore_index,
                           float(label_smoothing))
         by_products = empty_by_products(problem) if stats is not False else None
         if match_norm:
-            loss = _matched(problem, curve, weight, reduction, by_products)
+            loss = _matched(problem, curve, weight, reduction, by_products, divisor)
         else:
-            loss = _eager(problem, curve, weight, reduction, inplace, by_products)
+            loss = _eager(problem, curve, weight, reduction, inplace, by_products, divisor)
     if reduction == "none" and logits.ndim == 3:
         loss = loss.reshape(target.shape)
     return loss if by_products is None else (loss, count_past(by_products, curve, stats, target.shape))
 
 
 def _eager(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str, inplace: bool,
-           by_products: ByProducts | None) -> Tensor:
+           by_products: ByProducts | None, divisor: Divisor) -> Tensor:
     logits = problem.logits
     if not (logits.requires_grad and torch.is_grad_enabled()):
         if reduction == "none":
             return losses(problem, stats=by_products)
-        partial_weights = denominator(problem) if reduction == "mean" else None
-        return total(losses(problem, sums=True, stats=by_products), partial_weights)
+        return total(losses(problem, sums=True, stats=by_products), _denominator(problem, reduction, divisor))
     if inplace:
         _check_inplace(logits)
     if reduction == "none" or logits.dtype == torch.float16:
         rows: Tensor = _Later.apply(logits, problem, curve, by_products)
-        return _reduce(rows, problem.target, weight, problem.ignore_index, reduction)
-    loss: Tensor = _Ahead.apply(logits, problem, curve, reduction, inplace, by_products)
+        return _reduce(rows, problem.target, weight, problem.ignore_index, reduction, divisor)
+    loss: Tensor = _Ahead.apply(logits, problem, curve, reduction, inplace, by_products, divisor)
     if inplace:
         _Overwritten.apply(logits)
     return loss
 
 
+def _denominator(problem: Problem, reduction: str, divisor: Divisor) -> Tensor | None:
+    """What the sum is divided by, as partial sums."""
+    if reduction != "mean":
+        return None
+    if divisor is None:
+        return denominator(problem)
+    if isinstance(divisor, Tensor):
+        return divisor.detach().float().reshape(1)
+    return torch.full((1,), float(divisor), device=problem.logits.device)
+
+
 def _matched(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str,
-             by_products: ByProducts | None) -> Tensor:
+             by_products: ByProducts | None, divisor: Divisor) -> Tensor:
     """The factor is known when all rows have been read: the gradient is made later, with a second read."""
     lengths = empty_lengths(problem)
     rows: Tensor = _Later.apply(problem.logits, problem, curve, by_products, lengths)
-    return _reduce(rows, problem.target, weight, problem.ignore_index, reduction) * norm_ratio(lengths)
+    loss = _reduce(rows, problem.target, weight, problem.ignore_index, reduction, divisor)
+    return loss * norm_ratio(lengths)
 
 
 def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
                    ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean",
-                   match_norm: bool = False) -> Tensor:
+                   match_norm: bool = False, divisor: Divisor = None) -> Tensor:
     """:func:`hard_loss` of a curve that has no kernel: a pass over the logits gives the gaps, torch evaluates the curve
     on one number per row, and the backward pass writes the gradient."""
     labels = target.reshape(-1).contiguous()
@@ -123,7 +136,7 @@ def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tens
     # An ignored row's gap is 0, and whatever the curve is there must not reach the sum.
     rows = torch.where(known, curve_values(gaps, curve), 0.0)
     rows = rows if weight is None else rows * each
-    loss = _reduce(rows, labels, weight, ignore_index, reduction)
+    loss = _reduce(rows, labels, weight, ignore_index, reduction, divisor)
     if lengths is not None:
         with torch.no_grad():
             pulls = torch.where(known, curve.pull(gaps), 0.0)
@@ -170,24 +183,24 @@ def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
 class _Ahead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, reduction: str, inplace: bool,
-                by_products: ByProducts | None) -> Tensor:
+                by_products: ByProducts | None, divisor: Divisor) -> Tensor:
         # .data: the buffer is ours from here on, and its version is not that of the logits.
         grad = logits.data if inplace else torch.empty_like(logits)
-        partial_weights = denominator(problem) if reduction == "mean" else None
-        sums = losses(problem, sums=True, grad=grad, partial_weights=partial_weights, stats=by_products)
-        loss = total(sums, partial_weights)
-        ctx.save_for_backward(None if inplace else logits, problem.target, problem.weight, grad)
-        ctx.arguments = curve, problem.ignore_index, problem.smoothing, reduction
+        parts = _denominator(problem, reduction, divisor)
+        loss = total(losses(problem, sums=True, grad=grad, partial_weights=parts, stats=by_products), parts)
+        ctx.save_for_backward(None if inplace else logits, problem.target, problem.weight, grad, parts)
+        ctx.arguments = curve, problem.ignore_index, problem.smoothing, "sum"
         return loss
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, weight, grad = ctx.saved_tensors
+        logits, target, weight, grad, parts = ctx.saved_tensors
         if torch.is_grad_enabled():
-            result = _differentiable(logits, target, weight, upstream, *ctx.arguments)
+            above = upstream if parts is None else upstream / parts.sum()
+            result = _differentiable(logits, target, weight, above, *ctx.arguments)
         else:
             result = times_upstream(grad, upstream)
-        return result, None, None, None, None, None
+        return result, None, None, None, None, None, None
 
 
 class _Later(torch.autograd.Function):
@@ -253,17 +266,16 @@ def _plain(weight: Tensor | None) -> Tensor | None:
     return None if weight is None else weight.detach().float().contiguous()
 
 
-def _reduce(rows: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str) -> Tensor:
-    if reduction == "none":
-        return rows
-    if reduction == "sum":
-        return rows.sum()
+def _reduce(rows: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,
+            divisor: Divisor) -> Tensor:
+    if reduction != "mean" or divisor is not None:
+        return reduce(rows, reduction, divisor)
     labels = target.reshape(-1).long()  # before the comparison: in uint8, -100 is the label 156
-    known = labels != ignore_index
+    ignored = labels == ignore_index
     if weight is None:
-        return rows.sum() / known.sum()
+        return rows.sum() / label_divisor(labels, None, ignored)
     labels = labels.clamp(0, weight.shape[0] - 1)
-    return rows.sum() / torch.where(known, weight.detach().float()[labels], 0.0).sum()
+    return rows.sum() / label_divisor(labels, weight.detach().float(), ignored)
 
 
 def _check_inplace(logits: Tensor) -> None:

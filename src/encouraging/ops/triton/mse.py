@@ -33,12 +33,12 @@ def _terms(t, p, q, BONUS: tl.constexpr, UPSTREAM: tl.constexpr):
 @triton.jit(do_not_specialize=["n_rows"])
 def mse_kernel(
     logits, target, divisor, upstream, loss, grad,
-    n_rows, class_units, stride_units, target_stride, scale,
+    n_rows, class_units, stride_units, target_units, scale,
     SOFT: tl.constexpr, BONUS: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PIECE: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, VALUES: tl.constexpr, UPSTREAM: tl.constexpr,
 ):
     n_classes = class_units * UNIT
-    stride = tl.cast(stride_units, tl.int64) * UNIT
+    stride, target_stride = tl.cast(stride_units, tl.int64) * UNIT, tl.cast(target_units, tl.int64) * UNIT
     o_c = tl.arange(0, BLOCK)[None, :]
     o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     m_r = o_r < n_rows
@@ -88,12 +88,12 @@ def _load_target(target, start, y, o_c, m_c, SOFT: tl.constexpr):
 @triton.jit(do_not_specialize=["n_rows"])
 def mse_streamed_kernel(
     logits, target, divisor, upstream, loss, grad,
-    n_rows, class_units, stride_units, target_stride, scale,
+    n_rows, class_units, stride_units, target_units, scale,
     SOFT: tl.constexpr, BONUS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
     SIXTEEN_BIT: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, VALUES: tl.constexpr, UPSTREAM: tl.constexpr,
 ):
     n_classes = class_units * UNIT
-    stride = tl.cast(stride_units, tl.int64) * UNIT
+    stride, target_stride = tl.cast(stride_units, tl.int64) * UNIT, tl.cast(target_units, tl.int64) * UNIT
     o_b = offsets(BLOCK, VECTOR)
     n_blocks = tl.cdiv(n_classes, BLOCK)
     if DIVIDED:

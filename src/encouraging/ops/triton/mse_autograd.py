@@ -19,7 +19,7 @@ from .layout import on_device_of, pieces
 from .mse import mse_kernel, mse_streamed_kernel
 from .sigmoid_autograd import sigmoid_loss
 from .tiling import Tiling, piece_of, processors, soft_tiling_for
-from .upstream import times_upstream
+from .upstream import mean_factor, times_upstream
 
 
 def mse_loss(logits: Tensor, target: Tensor, *, bonus: bool, link: str = "softmax", reduction: str = "mean",
@@ -35,12 +35,7 @@ def mse_loss(logits: Tensor, target: Tensor, *, bonus: bool, link: str = "softma
     if reduction == "none" or (logits.dtype == torch.float16 and logits.requires_grad):
         losses: Tensor = _MseLater.apply(logits, target, bonus)
         return reduce(losses, reduction, divisor)
-    factor, over = 1.0, None
-    if reduction == "mean":
-        if isinstance(divisor, Tensor):
-            over = divisor.detach().float().reshape(1)
-        else:
-            factor = 1 / divisor if divisor else 1 / logits.numel() if logits.numel() else math.nan
+    factor, over = mean_factor(logits.numel(), reduction, divisor)
     loss: Tensor = _MseAhead.apply(logits, target, bonus, factor, over)
     return loss
 
@@ -112,7 +107,7 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, losses: Tensor | Non
         return out
     unit = math.gcd(16, classes, logits.stride(0), target.stride(0) if soft else 16)
     tensors = (logits, target, divisor, upstream, out, grad)
-    numbers = (rows, classes // unit, logits.stride(0) // unit, target.stride(0), float(scale))
+    numbers = (rows, classes // unit, logits.stride(0) // unit, target.stride(0) // unit if soft else 0, float(scale))
     shared = {"SOFT": soft, "BONUS": bonus, "UNIT": unit, "BLOCK": tiling.block, "DIVIDED": divisor is not None,
               "GRAD": grad is not None, "VALUES": losses is not None, "UPSTREAM": upstream is not None,
               "num_warps": tiling.warps, "enable_fp_fusion": True}

@@ -17,7 +17,7 @@ from .curves import constants
 from .launch import total
 from .layout import on_device_of, pieces
 from .sigmoid import CLASS_INDEX, PRESENCE, PROBABILITY, sigmoid_kernel
-from .upstream import times_upstream
+from .upstream import mean_factor, times_upstream
 
 _BLOCK = 2048
 
@@ -48,12 +48,7 @@ def sigmoid_loss(logits: Tensor, target: Tensor, curve: Curve, *, negative_curve
     if reduction == "none" or (logits.dtype == torch.float16 and logits.requires_grad):
         rows: Tensor = _SigmoidLater.apply(logits, target, arguments)
         return reduce(rows, reduction, divisor)
-    factor, over = 1.0, None
-    if reduction == "mean":
-        if isinstance(divisor, Tensor):
-            over = divisor.detach().float().reshape(1)
-        else:
-            factor = 1 / divisor if divisor else 1 / logits.numel() if logits.numel() else math.nan
+    factor, over = mean_factor(logits.numel(), reduction, divisor)
     loss: Tensor = _SigmoidAhead.apply(logits, target, arguments, factor, over)
     return loss
 

@@ -13,13 +13,14 @@ from .tile import load_tile, store_tile
 # ``spread`` smooth the targets: u = (label_part * target + spread) * weight.
 @triton.jit(do_not_specialize=["n_rows"])
 def soft_kernel(
-    logits, target, weight, upstream, loss, grad, by_target,
+    logits, target, weight, divisor, upstream, loss, grad, by_target,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     target_outer_units, target_stride_inner, target_stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, scale, label_part, spread, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNBOUNDED: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PIECE: tl.constexpr, WEIGHTED: tl.constexpr, GRAD: tl.constexpr, BY_TARGET: tl.constexpr,
     SUMS: tl.constexpr, UPSTREAM: tl.constexpr, SMOOTH: tl.constexpr,
+    DIVIDED: tl.constexpr,
 ):
     n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
     o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -61,6 +62,8 @@ def soft_kernel(
         tl.store(loss + o_r, row_loss, mask=m_r)
     if GRAD or BY_TARGET:
         row_scale = tl.zeros([ROWS], tl.float32) + scale
+        if DIVIDED:
+            row_scale /= tl.load(divisor).to(tl.float32)
         if UPSTREAM:
             row_scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
     if BY_TARGET:

@@ -10,31 +10,34 @@ from torch import Tensor
 from ...curves import Curve
 from ...torch_state import is_batched
 from .. import reference
+from ..reduction import Divisor, reduce
 from . import soft_operators
 from .curves import constants
 from .launch import total
 from .soft_launch import SoftProblem, soft_losses
-from .upstream import times_upstream
+from .upstream import mean_factor, times_upstream
 
 
 def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
-              label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
-    """``reference.soft_loss`` by the kernels: float32, for logits and probabilities (N, C).
+              label_smoothing: float = 0.0, reduction: str = "mean", divisor: Divisor = None) -> Tensor:
+    """``reference.soft_loss`` by the kernels: float32, for logits and probabilities (N, C); a mean is over ``divisor``
+    where there is one.
 
     The targets may need a gradient too. ``torch.compile`` sees one operator, and one for the gradients.
     """
     if torch.compiler.is_compiling():
         rows = soft_operators.rows(logits, target, weight, curve, label_smoothing)
-        return _reduce(rows, reduction)
+        return reduce(rows, reduction, divisor)
     problem = _problem(logits, target, weight, curve, label_smoothing)
+    factor, over = mean_factor(logits.shape[0], reduction, divisor)
     if not (torch.is_grad_enabled() and (logits.requires_grad or target.requires_grad)):
         if reduction == "none":
             return soft_losses(problem)
-        return total(soft_losses(problem, sums=True), None, _mean_factor(logits, reduction))
+        return total(soft_losses(problem, sums=True), over, factor)
     if reduction == "none" or torch.float16 in (logits.dtype, target.dtype):
         losses: Tensor = _SoftLater.apply(logits, target, problem.weight, curve, problem.smoothing)
-        return _reduce(losses, reduction)
-    loss: Tensor = _SoftAhead.apply(logits, target, problem.weight, curve, problem.smoothing, reduction)
+        return reduce(losses, reduction, divisor)
+    loss: Tensor = _SoftAhead.apply(logits, target, problem.weight, curve, problem.smoothing, factor, over)
     return loss
 
 
@@ -56,24 +59,24 @@ def soft_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, weight
 class _SoftAhead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, curve: Curve, smoothing: float,
-                reduction: str) -> Tensor:
+                factor: float, divisor: Tensor | None) -> Tensor:
         grad = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
         by_target = torch.empty_like(target) if ctx.needs_input_grad[1] else None
-        factor = _mean_factor(logits, reduction)
         problem = SoftProblem(logits, _with_strides_of(target, by_target), weight, constants(curve), smoothing)
-        sums = soft_losses(problem, sums=True, scale=factor, grad=grad, by_target=by_target)
-        ctx.save_for_backward(logits, target, weight, grad, by_target)
-        ctx.arguments = curve, smoothing, reduction
-        return total(sums, None, factor)
+        sums = soft_losses(problem, sums=True, scale=factor, divisor=divisor, grad=grad, by_target=by_target)
+        ctx.save_for_backward(logits, target, weight, divisor, grad, by_target)
+        ctx.arguments, ctx.factor = (curve, smoothing, "sum"), factor
+        return total(sums, divisor, factor)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, weight, *made = ctx.saved_tensors
+        logits, target, weight, divisor, *made = ctx.saved_tensors
         if torch.is_grad_enabled():
-            gradients = _differentiable(logits, target, weight, upstream, ctx.needs_input_grad, *ctx.arguments)
+            above = upstream * ctx.factor / (1.0 if divisor is None else divisor[0])
+            gradients = _differentiable(logits, target, weight, above, ctx.needs_input_grad, *ctx.arguments)
         else:
             gradients = [None if grad is None else times_upstream(grad, upstream) for grad in made]
-        return (*gradients, None, None, None, None)
+        return (*gradients, None, None, None, None, None)
 
 
 class _SoftLater(torch.autograd.Function):
@@ -114,19 +117,6 @@ def _with_strides_of(target: Tensor, by_target: Tensor | None) -> Tensor:
     if by_target is None or by_target.stride() == target.stride():
         return target
     return torch.empty_like(by_target).copy_(target.detach())
-
-
-def _mean_factor(logits: Tensor, reduction: str) -> float:
-    """What the sum is multiplied by; the mean of no rows is NaN, as torch's."""
-    if reduction != "mean":
-        return 1.0
-    return 1.0 / logits.shape[0] if logits.shape[0] else float("nan")
-
-
-def _reduce(rows: Tensor, reduction: str) -> Tensor:
-    if reduction == "none":
-        return rows
-    return rows.sum() if reduction == "sum" else rows.sum() / rows.shape[0]
 
 
 def _differentiable(logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor, needs: Any, curve: Curve,

@@ -26,12 +26,13 @@ class SoftProblem(NamedTuple):
     smoothing: float
 
 
-def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0, upstream: Tensor | None = None,
-                grad: Tensor | None = None, by_target: Tensor | None = None) -> Tensor:
+def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0, divisor: Tensor | None = None,
+                upstream: Tensor | None = None, grad: Tensor | None = None,
+                by_target: Tensor | None = None) -> Tensor:
     """The loss of every row (with ``sums`` of every program), and whatever there is a buffer for.
 
     ``grad`` (which may be the logits) receives the gradient of the rows' losses on the logits, ``by_target``, which has
-    the target's strides, that on the targets: each row times its ``upstream`` and ``scale``.
+    the target's strides, that on the targets: each row times its ``upstream`` and ``scale``, over ``divisor``.
     """
     logits, target, weight, curve, smoothing = problem
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
@@ -45,7 +46,7 @@ def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0,
         return out
     of_target, to = layout(target), layout(logits if grad is None else grad)
     unit = math.gcd(16, classes, outer, of_target.outer_stride, to.outer_stride)
-    tensors = (logits, target, weight, upstream, out, grad, by_target)
+    tensors = (logits, target, weight, divisor, upstream, out, grad, by_target)
     strides = (
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
         of_target.outer_stride // unit, of_target.inner_stride, of_target.class_stride,
@@ -54,7 +55,8 @@ def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0,
     constants: dict[str, Any] = {
         "KIND": curve.kind, "TAIL": curve.tail, "UNBOUNDED": curve.unbounded, "UNIT": unit, "BLOCK": tiling.block,
         "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None, "SUMS": sums,
-        "UPSTREAM": upstream is not None, "SMOOTH": smoothing > 0, "num_warps": tiling.warps, "enable_fp_fusion": True,
+        "UPSTREAM": upstream is not None, "SMOOTH": smoothing > 0, "DIVIDED": divisor is not None,
+        "num_warps": tiling.warps, "enable_fp_fusion": True,
     }
     with on_device_of(logits):
         if tiling.streamed:

@@ -127,13 +127,14 @@ def _stream_sums(row, target, weight, top, pivot, reference, reference_p, log_re
 # sums and one for the gradient. Other curves take one more between the two, when the largest logit is known.
 @triton.jit(do_not_specialize=["n_rows", "phase"])
 def soft_streamed_kernel(
-    logits, target, weight, upstream, loss, grad, by_target,
+    logits, target, weight, divisor, upstream, loss, grad, by_target,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     target_outer_units, target_stride_inner, target_stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, phase, scale, label_part, spread, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNBOUNDED: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
     VECTOR: tl.constexpr, ENDS: tl.constexpr, WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr,
     BY_TARGET: tl.constexpr, SUMS: tl.constexpr, UPSTREAM: tl.constexpr, SMOOTH: tl.constexpr,
+    DIVIDED: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
@@ -141,6 +142,8 @@ def soft_streamed_kernel(
     grad_stride_outer = tl.cast(grad_outer_units, tl.int64) * UNIT
     o_b = offsets(BLOCK, VECTOR)
     total_loss = 0.0
+    if DIVIDED:
+        scale /= tl.load(divisor).to(tl.float32)
     for i in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         i_row = tl.cast(i, tl.int32)
         start = row_start(i_row, inner, stride_outer, stride_inner)
