@@ -13,10 +13,10 @@ from ..data import absent, data_dir, download, missing
 from ..engine import RunDir, sweep
 from ..engine.distributed import join, leave
 from ..engine.environment import choose_device
-from ..engine.records import Record, read_records
+from ..engine.records import Record
 from ..errors import DataError, RecipeError
 from ..judge.claims import finals_of
-from ..recipes import Recipe, read_recipe
+from ..recipes import Recipe, read_recipe, read_runs
 from ..recipes.grid import Job, cores, jobs_of, train_job
 from ..report.numbers import plural
 from .progress import ProgressDisplay
@@ -74,7 +74,7 @@ def _conclude(recipe: Recipe, jobs: list[Job], display: ProgressDisplay, console
     for event in display.failed:
         console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
     folder = out / recipe.name
-    records = read_records(folder) if folder.is_dir() else []
+    records = read_runs(folder) if folder.is_dir() else []
     finals = finals_of(recipe.name, records)
     if any(finals.values()):
         print_table(console, recipe, finals)

@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import RunError
 from . import RunDir
 from .files import read_json, write_whole
+from .run_dir import fingerprint
 
 SCHEMA = 1
 OTHER_FILES = ("config.json", "timing.json", "diagnosis.json")  # of a run directory, beside final.json
@@ -54,9 +55,10 @@ def read_records(*folders: str | Path) -> list[Record]:
     """Every finished run below these folders, run directory or record, in the order of recipe, arm and seed.
 
     Raises:
-        RunError: a folder does not exist, a file is damaged or of another version, or two runs contradict each other.
+        RunError: a folder does not exist, a file is damaged or of another version, or two runs contradict each other:
+            the same settings and other numbers.
     """
-    records: dict[tuple[str, str, int], Record] = {}
+    records: dict[tuple[str, str, int, str], Record] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise RunError(f"{folder}: expected a directory of runs or records.")
@@ -65,11 +67,12 @@ def read_records(*folders: str | Path) -> list[Record]:
             if record is None:
                 continue
             _check(record, path)
-            other = records.get(record.key)
-            if other is not None and (other.config, other.final) != (record.config, record.final):
+            key = (*record.key, fingerprint(record.config))
+            other = records.get(key)
+            if other is not None and other.final != record.final:
                 raise RunError(f"{path}: another run of {record.recipe}, {record.arm}, seed {record.seed} below these "
-                               "folders has other settings or numbers. Pass only one of the two.")
-            records[record.key] = record
+                               "folders has other numbers. Pass only one of the two.")
+            records[key] = record
     return [records[key] for key in sorted(records)]
 
 
@@ -112,13 +115,18 @@ def _check(record: Record, path: Path) -> None:
 
 
 def collect(runs: str | Path, out: str | Path) -> list[Path]:
-    """Write one record per finished run, ``<out>/<recipe>/<arm>-seed<k>.json``, and return their paths."""
+    """Write one record per finished run, ``<out>/<recipe>/<arm>-seed<k>.json``, and return their paths.
+
+    Where a record of other settings is there already, the new one has its fingerprint in its name; nothing is lost.
+    """
     written = []
     for record in read_records(runs):
         path = Path(out) / record.recipe / f"{record.arm}-seed{record.seed}.json"
         if not path.resolve().is_relative_to(Path(out).resolve()) or "/" in record.arm or "/" in record.recipe:
             raise RunError(f"the recipe {record.recipe!r} with the arm {record.arm!r} would be written outside of "
                            f"{out}.")
+        if path.is_file() and read_json(path).get("asked") != record.config:
+            path = path.with_stem(f"{path.stem}-{fingerprint(record.config)[:8]}")
         path.parent.mkdir(parents=True, exist_ok=True)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}

@@ -63,6 +63,7 @@ class Recipe(Frozen):
     paper: str = ""
     about: str = ""
     departs: str = ""  # from the paper, and why; shown wherever the results are
+    formerly: str | None = None  # the name under which runs with these settings were recorded before
     task: str
     data: str = ""
     model: str = ""

@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..engine.records import Record, read_records
+from ..engine.records import Record
 from ..engine.run_dir import difference
 from ..errors import RunError
 from ..judge.claims import arm_rows, claim_rows, finals_of, metrics_of
 from ..judge.metric_book import book_of
-from ..recipes import Recipe, names, read_recipe
+from ..recipes import Recipe, names, read_recipe, read_runs
 from .numbers import PLAIN, interval, plus_minus, show, signed
 
 HEAD = """# Results
@@ -28,7 +28,7 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 
 def results_page(folder: str | Path) -> str:
     """The page as Markdown, one section per recipe of the package that has records below this folder."""
-    records = read_records(folder)
+    records = read_runs(folder)
     measured = [name for name in names() if any(record.recipe == name for record in records)]
     return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in measured)])
 
