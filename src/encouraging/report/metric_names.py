@@ -40,5 +40,5 @@ def metric(path: str) -> Metric:
     >>> metric("ece").digits, metric("my_number").words
     (4, 'my number')
     """
-    entry = next((known for known in NAMED if known.path == path), None)
+    entry = next((m for m in NAMED if m.path == path), None)
     return entry or Metric(path, path.replace("_", " "), 2, "%" if path.endswith("accuracy") else "")

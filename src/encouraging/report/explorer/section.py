@@ -50,8 +50,8 @@ def formula_names(script: str | None = None) -> set[str]:
 
 def describe(entry: Entry, has_formula: bool) -> dict[str, Any]:
     """What the script needs to know about a curve."""
-    known = {"name": entry.name, "parameters": [param._asdict() for param in entry.parameters]}
-    return known if has_formula else known | {"samples": samples(entry)}
+    described = {"name": entry.name, "parameters": [param._asdict() for param in entry.parameters]}
+    return described if has_formula else described | {"samples": samples(entry)}
 
 
 def samples(entry: Entry) -> dict[str, Any]:
