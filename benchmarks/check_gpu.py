@@ -1,8 +1,8 @@
-"""The kernels on a GPU against float64: accuracy, sizes, layouts, graphs and compilation. One line a check.
+"""The kernels on a GPU against float64: accuracy, sizes, layouts, graphs and compilation. One line per check.
 
     python benchmarks/check_gpu.py [--list] [NAME ...]
 
-Leaves with status 1 when a check fails.
+Exits with status 1 when a check fails.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from encouraging.curves import Curve
 from encouraging.ops import dispatch, reference
 
 if find_spec("triton"):  # --help and --list do without
-    from encouraging.ops.triton import Plan, hard_loss, loss_and_gradient_, use_plan
-    from encouraging.ops.triton import compiled as operators
+    from encouraging.ops.triton import Tiling, hard_loss, loss_and_gradient_, operators, use_tiling
 
 ULP = 2.0**-23
 EL = curves.conservative(0.75)
@@ -288,28 +287,26 @@ def upstream_gradients() -> str:
 
 
 @check
-def every_plan_gives_the_same() -> str:
+def every_tiling_gives_the_same() -> str:
     z, y = draw(300, 3001, torch.bfloat16)
     base = ours(z, y, EL)
     tried = 0
-    plans = [Plan(1, 4096, 4), Plan(1, 4096, 16, skip=False), Plan(2, 4096, 8),
-             Plan(1, 4096, 8, per_processor=1, stages=2, skip=False), Plan(1, 4096, 8, per_processor=1),
-             Plan(1, 1024, 4, streamed=True, per_processor=1),
-             Plan(1, 2048, 8, streamed=True, per_processor=1, stages=3),
-             Plan(1, 8192, 8, streamed=True, per_processor=2, reverse=False)]
-    for cut in plans:
+    tilings = [Tiling(1, 4096, 4), Tiling(1, 4096, 16, skip=False), Tiling(2, 4096, 8), Tiling(1, 4096, 8),
+               Tiling(1, 1024, 4, streamed=True, per_processor=1), Tiling(1, 2048, 8, streamed=True, per_processor=1),
+               Tiling(1, 8192, 8, streamed=True, per_processor=2)]
+    for tiling in tilings:
         for smoothing in (0.0, 0.1):
-            with use_plan(cut):
+            with use_tiling(tiling):
                 loss, gradient = ours(z, y, EL, label_smoothing=smoothing)
                 buffer = z.clone()
                 loss_and_gradient_(buffer, y, EL, label_smoothing=smoothing,
                                    denominator=torch.tensor(300.0, device="cuda"))
             expected, slope = base if not smoothing else truth(z, y, EL, label_smoothing=0.1)
-            expect((loss - expected).abs() <= 1e-4, f"loss of {cut}")
-            expect(row_error(gradient, slope.double()).max() <= 2.0**-7, f"gradient of {cut}")
-            expect(torch.equal(buffer, gradient), f"in place with {cut}")
+            expect((loss - expected).abs() <= 1e-4, f"loss of {tiling}")
+            expect(row_error(gradient, slope.double()).max() <= 2.0**-7, f"gradient of {tiling}")
+            expect(torch.equal(buffer, gradient), f"in place with {tiling}")
             tried += 1
-    return f"{tried} plans, also in place"
+    return f"{tried} tilings, also in place"
 
 
 @check
@@ -401,7 +398,7 @@ def transforms_take_the_reference() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these checks; without a name, all")
-    parser.add_argument("--list", action="store_true", help="print the names of the checks and leave")
+    parser.add_argument("--list", action="store_true", help="print the names of the checks and exit")
     asked = parser.parse_args()
     known = [function.__name__ for function in CHECKS]
     if asked.list:

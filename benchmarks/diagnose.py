@@ -28,7 +28,7 @@ from encouraging.commands.diagnose import read_through
 from encouraging.data.logits import Logits, open_logits
 from encouraging.engine.environment import environment
 
-IN_CACHE = 1 << 18  # logits a piece and thread
+IN_CACHE = 1 << 18  # logits per piece and thread
 LIMIT_TIME, LIMIT_BYTES = 2.0, 2 << 30
 
 
@@ -85,37 +85,37 @@ def peak(path: Path, threads: int) -> dict[str, int]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--examples", type=int, default=1_000_000, help="rows of the file (default: %(default)s)")
-    options.add_argument("--classes", type=int, default=1000, help="logits a row (default: %(default)s)")
-    options.add_argument("--threads", type=int, default=2, help="CPU threads of every way (default: %(default)s)")
+    options.add_argument("--classes", type=int, default=1000, help="logits per row (default: %(default)s)")
+    options.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")
     options.add_argument("--rounds", type=int, default=3, help="reads of the file, each way (default: %(default)s)")
     options.add_argument("--folder", type=Path, help="where to put the file for a while (2 GB); else the system's")
     options.add_argument("--out", type=Path, help="also write the figures here, as JSON")
-    asked = options.parse_args()
-    torch.set_num_threads(asked.threads)
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+    args = options.parse_args()
+    torch.set_num_threads(args.threads)
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         path = Path(folder) / "logits.safetensors"
-        write(path, asked.examples, asked.classes)
+        write(path, args.examples, args.classes)
         source = open_logits(path)
         only_read(source)
         seconds: dict[str, list[float]] = {name: [] for name in WAYS}
-        for _ in range(asked.rounds):
+        for _ in range(args.rounds):
             for name, way in WAYS.items():
                 start = time.perf_counter()
                 way(source)
                 seconds[name].append(time.perf_counter() - start)
-        memory = peak(path, asked.threads)
+        memory = peak(path, args.threads)
         size = path.stat().st_size
     middle = {name: statistics.median(times) for name, times in seconds.items()}
-    found = {"date": datetime.date.today().isoformat(), **environment(torch.device("cpu")),
-             "examples": asked.examples, "classes": asked.classes, "dtype": "float16", "file_bytes": size,
+    record = {"date": datetime.date.today().isoformat(), **environment(torch.device("cpu")),
+             "examples": args.examples, "classes": args.classes, "dtype": "float16", "file_bytes": size,
              "seconds": seconds, "median_seconds": middle,
              "ratio": middle["diagnose"] / middle["logsumexp"], "limit": LIMIT_TIME,
              "ratio_in_cache": middle["diagnose"] / middle["logsumexp_in_cache"],
              "memory": memory | {"limit_bytes": LIMIT_BYTES}}
-    found["holds"] = found["ratio"] <= LIMIT_TIME and memory["peak_bytes"] <= LIMIT_BYTES
-    print(json.dumps(found, indent=1))
-    if asked.out:
-        asked.out.write_text(json.dumps(found, indent=1) + "\n")
+    record["holds"] = record["ratio"] <= LIMIT_TIME and memory["peak_bytes"] <= LIMIT_BYTES
+    print(json.dumps(record, indent=1))
+    if args.out:
+        args.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -15,24 +15,25 @@ import time
 
 import torch
 
-from encouraging.engine import Train
+from encouraging.data import Clock
+from encouraging.engine import StagePlan, Train
 from encouraging.engine.distributed import World
 from encouraging.engine.optim import build_optimizer
 from encouraging.engine.train import Hooks, Log, Position, Trainer
-from encouraging.tasks import Objective, Setting, build_task
+from encouraging.tasks import ObjectiveConfig, StageSpec, TaskSpec, build_task
 
 QUIET = Hooks(saver=lambda *_: None, on_epoch=lambda _: None, stop=lambda: None)
 
 
 def setup(data: str, model: str, train: Train, device: torch.device, root: str | None, limit: int | None):
-    objective = Objective(curve="encouraging", log_end=1.0)
-    task = build_task("image", Setting(data, model, (objective,), (train,), 0, device, root))
+    stage = StageSpec(train, objective=ObjectiveConfig(curve="encouraging", log_end=1.0))
+    task = build_task("image", TaskSpec(data, model, (stage,), 0, device, root))
     if limit is not None:
-        task.source = task.source[:limit]
+        task.pixels = task.pixels[:limit]
     return task
 
 
-def place(task, train: Train, device: torch.device) -> torch.nn.Module:
+def build(task, train: Train, device: torch.device) -> torch.nn.Module:
     torch.manual_seed(0)
     model = task.build()
     if device.type == "cuda" and train.channels_last:
@@ -42,15 +43,15 @@ def place(task, train: Train, device: torch.device) -> torch.nn.Module:
 
 def bare(task, train: Train, device: torch.device):
     """The loop that everyone writes."""
-    model = place(task, train, device)
-    optimizer = build_optimizer(train, model.parameters(), device)
+    model = build(task, train, device)
+    source = task.source(1)
+    optimizer = build_optimizer(train, task.groups(model), device)
 
     def epoch(number: int) -> None:
-        lesson = task.lesson(1, number)
-        for batch in task.batches(1, number, 0, 0, 1):
+        objective = task.objective(Clock(1, number))
+        for batch in source.batches(Clock(1, number), 0, 0, 1):
             optimizer.zero_grad()
-            loss, _ = task.loss(model, batch, lesson)
-            loss.backward()
+            task.loss(model, batch, objective).mean.backward()
             optimizer.step()
 
     return epoch
@@ -58,11 +59,11 @@ def bare(task, train: Train, device: torch.device):
 
 def engine(task, train: Train, device: torch.device):
     at = Position()
-    trainer = Trainer(task, place(task, train, device), train, at, Log(), QUIET, World(), device, 0)
+    trainer = Trainer(task, build(task, train, device), StagePlan(train), at, Log(), QUIET, World(), device, 0)
 
     def epoch(number: int) -> None:
         at.epoch, at.batch = number, 0
-        trainer.meter.load(torch.zeros(5, dtype=torch.float64))
+        trainer.meter.load(torch.zeros_like(trainer.meter.sums()))
         trainer._epoch()
 
     epoch.trainer = trainer
@@ -87,14 +88,14 @@ def compare(name: str, task, loops: dict, steps: int, repeats: int, device: torc
     for number in range(10, 10 + repeats):
         for label, loop in loops.items():
             times[label].append(seconds(loop, number, device))
-    medians = {label: statistics.median(found) for label, found in times.items()}
+    medians = {label: statistics.median(measured) for label, measured in times.items()}
     first = next(iter(times.values()))
     for label, value in medians.items():
         # Round by round: a machine that slows down for a while slows all loops of a round.
         more = statistics.median(mine / bare for mine, bare in zip(times[label], first, strict=True)) - 1
         trainer = getattr(loops[label], "trainer", None)
         note = f"  graph: {trainer.replay.reason or 'recorded'}" if trainer and device.type == "cuda" else ""
-        print(f"{name:28s} {label:28s} {1e3 * value / steps:8.3f} ms a step  {100 * more:+6.1f}%{note}",
+        print(f"{name:28s} {label:28s} {1e3 * value / steps:8.3f} ms per step  {100 * more:+6.1f}%{note}",
               flush=True)
 
 
@@ -106,8 +107,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15,
                         help="rounds of all loops (default: %(default)s; digits take four times as many)")
     parser.add_argument("--compile", action="store_true", help="on a GPU, also time torch.compile (takes a minute)")
-    asked = parser.parse_args()
-    device = torch.device(asked.device)
+    args = parser.parse_args()
+    device = torch.device(args.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.exit(1, "needs a CUDA device\n")
     sgd = {"epochs": 100, "lr": 0.1, "momentum": 0.9, "checkpoint_seconds": 1e9}
@@ -116,26 +117,26 @@ def main() -> None:
         for data, model, size, limit in (("digits", "digits_mlp", 64, None), ("mnist", "lsoftmax_cnn", 16, 64)):
             train = Train(batch_size=size, **sgd)
             try:
-                task = setup(data, model, train, device, asked.data, limit)
+                task = setup(data, model, train, device, args.data, limit)
             except ValueError as error:
                 print(f"{data} is skipped: {str(error).splitlines()[0]}")
                 continue
             loops = {"bare": bare(task, train, device), "engine": engine(task, train, device)}
-            repeats = asked.repeats * 4 if data == "digits" else asked.repeats
-            compare(f"{data}, {model}", task, loops, task.length(1, 1), repeats, device)
+            repeats = args.repeats * 4 if data == "digits" else args.repeats
+            compare(f"{data}, {model}", task, loops, task.source(1).length(Clock()), repeats, device)
         return
     torch.backends.cudnn.benchmark = True
     train = Train(batch_size=256, **sgd)
-    task = setup("mnist", "lsoftmax_cnn", train, device, asked.data, None)
+    task = setup("mnist", "lsoftmax_cnn", train, device, args.data, None)
     variants = {"engine, recorded": {}, "engine, eager": {"cuda_graph": False},
                 "recorded, contiguous": {"channels_last": False}, "recorded, bf16": {"precision": "bf16"},
                 "recorded, bf16, contiguous": {"precision": "bf16", "channels_last": False}}
-    if asked.compile:
+    if args.compile:
         variants |= {"recorded, compiled": {"compile": True},
                      "recorded, compiled, bf16": {"compile": True, "precision": "bf16"}}
     loops = {"bare": bare(task, train, device)}
     loops |= {label: engine(task, Train(batch_size=256, **sgd, **more), device) for label, more in variants.items()}
-    compare("mnist, lsoftmax_cnn", task, loops, task.length(1, 1), min(asked.repeats, 5), device)
+    compare("mnist, lsoftmax_cnn", task, loops, task.source(1).length(Clock()), min(args.repeats, 5), device)
 
 
 if __name__ == "__main__":

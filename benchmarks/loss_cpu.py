@@ -93,12 +93,12 @@ def main() -> None:
     parser.add_argument("--smoothing", type=float, default=0.0, help="label smoothing of both losses; no promise then")
     parser.add_argument("--threads", type=int, help="CPU threads; else torch's default")
     parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
-    asked = parser.parse_args()
-    if asked.threads:
-        torch.set_num_threads(asked.threads)
-    out, cases = asked.out, []
-    for rows, classes, pairs, limit in asked.shape or CASES:
-        cases.append(measure(rows, classes, pairs, None if asked.smoothing else limit, asked.smoothing))
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    out, cases = args.out, []
+    for rows, classes, pairs, limit in args.shape or CASES:
+        cases.append(measure(rows, classes, pairs, None if args.smoothing else limit, args.smoothing))
         now = cases[-1]
         promise = "" if now["limit"] is None else f" (at most {now['limit']})"
         print(f"{now['rows']:>5} x {now['classes']:<6} EL / CE {now['ratio']:.2f}{promise}   "
@@ -109,7 +109,7 @@ def main() -> None:
         record = {"date": datetime.date.today().isoformat(), "torch": torch.__version__, "machine": platform.machine(),
                   "python": platform.python_version(), "threads": torch.get_num_threads(),
                   "capability": torch.backends.cpu.get_cpu_capability(), "loss": "encouraging_loss(log_end=0.75)",
-                  "dtype": "float32", "label_smoothing": asked.smoothing, "cases": cases}
+                  "dtype": "float32", "label_smoothing": args.smoothing, "cases": cases}
         out.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -1,11 +1,11 @@
-"""Tile plans of the kernels, tried one by one on a GPU: the bare kernel that writes loss and gradient.
+"""Tilings of the kernels, tried one by one on a GPU: the bare kernel that writes loss and gradient.
 
     python benchmarks/sweep_gpu.py --both --out results/bench/h200-sweep.json
     python benchmarks/sweep_gpu.py --shape 32000 128256
 
-Prints a table a shape, best first, with the share of a copy's speed. The copy is one of this very tensor, timed alone;
-`encouraging bench` takes the bandwidth of a large copy instead, which a small tensor does not reach. All variants are
-compiled beforehand in parallel processes; the kernels' own cache hands them over.
+Prints one table per shape, best first, with the share of a copy's speed. The copy is one of this very tensor, timed
+alone; `encouraging bench` takes the bandwidth of a large copy instead, which a small tensor does not reach. All
+variants are compiled beforehand in parallel processes; the kernels' own cache hands them over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from encouraging import curves
 if find_spec("triton"):  # --help does without
     from triton.testing import do_bench
 
-    from encouraging.ops.triton import Plan, plan, use_plan
+    from encouraging.ops.triton import Tiling, tiling_for, use_tiling
     from encouraging.ops.triton.curves import constants
     from encouraging.ops.triton.launch import Problem, denominator, losses, scale, total
 
@@ -35,42 +35,28 @@ SHAPES = [(8192, 32000, torch.bfloat16), (8192, 128256, torch.bfloat16), (4096, 
 CURVE = curves.conservative(0.75)
 
 
-def whole(block: int, *cuts: tuple[int, int]) -> list[Plan]:
-    return [Plan(rows, block, warps, skip=skip) for rows, warps in cuts for skip in (True, False)]
+def whole(block: int, *cuts: tuple[int, int]) -> list[Tiling]:
+    return [Tiling(rows, block, warps, skip=skip) for rows, warps in cuts for skip in (True, False)]
 
 
-def persistent(block: int, *cuts: tuple[int, int, int, int]) -> list[Plan]:
-    return [Plan(rows, block, warps, per_processor=per, stages=stages, skip=False) for rows, warps, per, stages in cuts]
+def streamed(*cuts: tuple[int, int, int]) -> list[Tiling]:
+    return [Tiling(1, block, warps, streamed=True, per_processor=per) for block, warps, per in cuts]
 
 
-def streamed(*cuts: tuple[int, int, int], reverse: bool = True, stages: int = 1) -> list[Plan]:
-    return [Plan(1, block, warps, streamed=True, per_processor=per, reverse=reverse, stages=stages)
-            for block, warps, per in cuts]
+def long() -> list[Tiling]:
+    return streamed((8192, 8, 1), (8192, 8, 2), (8192, 8, 3), (8192, 8, 4), (4096, 8, 2), (4096, 8, 4), (4096, 4, 4),
+                    (4096, 4, 8), (8192, 16, 1), (8192, 16, 2), (16384, 16, 1), (16384, 16, 2), (16384, 32, 1),
+                    (2048, 4, 8))
 
 
-def long() -> list[Plan]:
-    return [
-        *streamed((8192, 8, 1), (8192, 8, 2), (8192, 8, 3), (8192, 8, 4), (4096, 8, 2), (4096, 8, 4), (4096, 4, 4),
-                  (4096, 4, 8), (8192, 16, 1), (8192, 16, 2), (16384, 16, 1), (16384, 16, 2), (16384, 32, 1),
-                  (2048, 4, 8)),
-        *streamed((8192, 8, 2), (8192, 16, 1), reverse=False),
-        *streamed((8192, 8, 2), (8192, 16, 1), stages=2),
-        *streamed((4096, 8, 2), stages=3),
-    ]
-
-
-def candidates(classes: int) -> list[Plan]:
+def candidates(classes: int) -> list[Tiling]:
     return {
-        32000: [*whole(32768, (1, 16), (1, 32)), *persistent(32768, (1, 16, 1, 2), (1, 32, 1, 2), (1, 32, 1, 1)),
+        32000: [*whole(32768, (1, 16), (1, 32)),
                 *streamed((8192, 8, 2), (8192, 8, 4), (4096, 8, 4), (4096, 4, 8), (8192, 16, 2), (16384, 16, 2),
                           (32768, 32, 1), (4096, 4, 5), (2048, 2, 10))],
-        1000: [*whole(1024, (1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4), (1, 8)),
-               *persistent(1024, (1, 4, 12, 1), (1, 2, 16, 1), (2, 4, 6, 2), (4, 4, 4, 2))],
-        10: [*whole(16, (32, 1), (64, 1), (64, 2), (64, 4), (128, 4), (128, 2), (256, 4), (256, 8)),
-             *persistent(16, (128, 4, 8, 1), (128, 4, 6, 2))],
-        8142: [*whole(8192, (1, 4), (1, 8), (1, 16), (1, 32)),
-               *persistent(8192, (1, 8, 2, 2), (1, 16, 1, 2), (1, 16, 2, 2), (1, 16, 1, 3)),
-               *streamed((2048, 4, 8), (4096, 8, 4))],
+        1000: whole(1024, (1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4), (1, 8)),
+        10: whole(16, (32, 1), (64, 1), (64, 2), (64, 4), (128, 4), (128, 2), (256, 4), (256, 8)),
+        8142: [*whole(8192, (1, 4), (1, 8), (1, 16), (1, 32)), *streamed((2048, 4, 8), (4096, 8, 4))],
     }.get(classes) or long()
 
 
@@ -81,13 +67,13 @@ def problem(shape: tuple[int, int, torch.dtype], smoothing: float) -> tuple[Prob
     return Problem(logits, target, None, constants(CURVE), -100, smoothing), torch.empty_like(logits)
 
 
-def compile_one(shape: tuple[int, int, torch.dtype], cut: Plan, smoothing: float) -> str:
+def compile_one(shape: tuple[int, int, torch.dtype], tiling: Tiling, smoothing: float) -> str:
     try:
         work, grad = problem(shape, smoothing)
-        with use_plan(cut):
-            losses(work, sums=True, grad=grad, shares=denominator(work))
+        with use_tiling(tiling):
+            losses(work, sums=True, grad=grad, partial_weights=denominator(work))
         torch.cuda.synchronize()
-    except Exception as error:  # a plan that does not fit the chip is a result too
+    except Exception as error:  # a tiling that does not fit the chip is a result too
         return f"{type(error).__name__}: {error}"[:90]
     return ""
 
@@ -96,37 +82,37 @@ def milliseconds(run: object) -> float:
     return float(do_bench(run, warmup=15, rep=60, quantiles=[0.5]))
 
 
-def sweep(shape: tuple[int, int, torch.dtype], smoothing: float, failed: dict[Plan, str]) -> list[dict[str, object]]:
+def sweep(shape: tuple[int, int, torch.dtype], smoothing: float, failed: dict[Tiling, str]) -> list[dict[str, object]]:
     work, grad = problem(shape, smoothing)
-    shares = denominator(work)
+    partial_weights = denominator(work)
     floor = milliseconds(lambda: grad.copy_(work.logits))
     print(f"\n{shape[0]} x {shape[1]} {shape[2]} smoothing {smoothing}: copy {floor:.4f} ms")
     found = []
-    chosen = plan(*shape, smooth=smoothing > 0)
-    for cut in [chosen, *(cut for cut in candidates(shape[1]) if cut != chosen)]:
-        if cut in failed:
-            print(f"   failed  {failed[cut]}  {cut}")
+    chosen = tiling_for(shape[1], smooth=smoothing > 0)
+    for tiling in [chosen, *(tiling for tiling in candidates(shape[1]) if tiling != chosen)]:
+        if tiling in failed:
+            print(f"   failed  {failed[tiling]}  {tiling}")
             continue
-        with use_plan(cut):
+        with use_tiling(tiling):
             grad.fill_(float("nan"))
-            losses(work, sums=True, grad=grad, shares=shares)
+            losses(work, sums=True, grad=grad, partial_weights=partial_weights)
             if grad.isnan().any():
-                print(f"   WRONG   {cut}")
+                print(f"   WRONG   {tiling}")
                 continue
-            found.append((milliseconds(lambda: losses(work, sums=True, grad=grad, shares=shares)), cut))
-    for time_taken, cut in sorted(found, key=lambda pair: pair[0]):
-        mark = "  <- plan()" if cut == chosen else ""
-        kind = f"streamed block {cut.block}" if cut.streamed else f"whole rows {cut.rows}"
-        print(f"{time_taken:9.4f} ms {floor / time_taken:6.1%}  {kind} warps {cut.warps} per_processor "
-              f"{cut.per_processor} stages {cut.stages} registers {cut.registers} "
-              f"reverse {cut.reverse} skip {cut.skip}{mark}")
-    sums = losses(work, sums=True, grad=grad, shares=shares)
+            time_taken = milliseconds(lambda: losses(work, sums=True, grad=grad, partial_weights=partial_weights))
+            found.append((time_taken, tiling))
+    for time_taken, tiling in sorted(found, key=lambda pair: pair[0]):
+        mark = "  <- in use" if tiling == chosen else ""
+        kind = f"streamed block {tiling.block}" if tiling.streamed else f"whole rows {tiling.rows}"
+        print(f"{time_taken:9.4f} ms {floor / time_taken:6.1%}  {kind} warps {tiling.warps} per_processor "
+              f"{tiling.per_processor} registers {tiling.registers} skip {tiling.skip}{mark}")
+    sums = losses(work, sums=True, grad=grad, partial_weights=partial_weights)
     one = torch.ones((), device="cuda")
     print(f"   around it: denominator {milliseconds(lambda: denominator(work)):.4f}, total "
-          f"{milliseconds(lambda: total(sums, shares)):.4f}, scale by 1 "
+          f"{milliseconds(lambda: total(sums, partial_weights)):.4f}, scale by 1 "
           f"{milliseconds(lambda: scale(grad, one, grad)):.4f}, by 2 "
           f"{milliseconds(lambda: scale(grad, one + one, grad)):.4f} ms", flush=True)
-    return [{"milliseconds": time_taken, "share": floor / time_taken, **asdict(cut)} for time_taken, cut in found]
+    return [{"milliseconds": time_taken, "share": floor / time_taken, **asdict(tiling)} for time_taken, tiling in found]
 
 
 def main() -> None:
@@ -145,7 +131,7 @@ def main() -> None:
     cases = [(shape, smoothing) for shape in SHAPES for smoothing in smoothings
              if not options.shape or shape[1] in options.shape]
     start = time.perf_counter()
-    jobs = [(shape, cut, smoothing) for shape, smoothing in cases for cut in candidates(shape[1])]
+    jobs = [(shape, tiling, smoothing) for shape, smoothing in cases for tiling in candidates(shape[1])]
     failed: dict[tuple[object, ...], str] = {}
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         for job, words in zip(jobs, pool.map(compile_one, *zip(*jobs, strict=True)), strict=True):
@@ -154,7 +140,7 @@ def main() -> None:
     print(f"{len(jobs)} variants compiled in {time.perf_counter() - start:.0f} s")
     record = {}
     for shape, smoothing in cases:
-        broken = {cut: words for (s, cut, smooth), words in failed.items() if s == shape and smooth == smoothing}
+        broken = {tiling: words for (s, tiling, smooth), words in failed.items() if s == shape and smooth == smoothing}
         record[f"{shape[0]}x{shape[1]} smoothing {smoothing}"] = sweep(shape, smoothing, broken)
     if options.out:
         options.out.write_text(json.dumps(record, indent=1))

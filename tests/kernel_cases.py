@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 from encouraging import curves
 from encouraging.curves import Curve
 from encouraging.ops import reference
-from encouraging.ops.triton import Plan, hard_loss
+from encouraging.ops.triton import Tiling, hard_loss
 
 MARKS = [
     pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="these tests run in Triton's interpreter "
@@ -30,11 +30,11 @@ CURVES = [
 # One curve for each way in which smoothing is computed.
 TAILS = [curves.cross_entropy(), curves.conservative(0.75), curves.focal(2.0)]
 ULP = 2.0**-23
-WHOLE = Plan(rows=64, block=64, warps=4)
-SIXTEEN = Plan(rows=16, block=64, warps=4)
-READ_ALL = Plan(rows=16, block=64, warps=4, skip=False)
-STREAMED = Plan(rows=1, block=32, warps=4, streamed=True, per_processor=1)
-CLASSES = 37  # odd, and more than one block of the streamed plan
+WHOLE = Tiling(rows=64, block=64, warps=4)
+SIXTEEN = Tiling(rows=16, block=64, warps=4)
+READ_ALL = Tiling(rows=16, block=64, warps=4, skip=False)
+STREAMED = Tiling(rows=1, block=32, warps=4, streamed=True, per_processor=1)
+CLASSES = 37  # odd, and more than one block of the streamed tiling
 
 
 def draw(rows: int, classes: int = CLASSES, dtype: torch.dtype = torch.float32, seed: int = 0,

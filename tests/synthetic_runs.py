@@ -52,7 +52,7 @@ def record(recipe: str, arm: str, seed: int, scale: float = 4.0, *, attacks: boo
 def shipped(name: str, seeds: int = 5, **how: Any) -> list[Record]:
     """Runs of a recipe that comes with the package; every arm has larger margins than the one before."""
     recipe = read_recipe(name)
-    return [record(name, arm, seed, 3.0 * (1 + place), config=recipe.asked(arm, seed), **how)
+    return [record(name, arm, seed, 3.0 * (1 + place), config=recipe.config(arm, seed), **how)
             for place, arm in enumerate(recipe.arms) for seed in range(seeds)]
 
 
@@ -66,7 +66,7 @@ def write_mnist_runs(folder: Path) -> Path:
         for seed, score in enumerate(scores):
             run = folder / "mnist" / arm / f"seed{seed}"
             run.mkdir(parents=True)
-            files = {"config": {"schema": 1, "fingerprint": "x", "asked": recipe.asked(arm, seed), "environment": {}},
+            files = {"config": {"schema": 1, "fingerprint": "x", "asked": recipe.config(arm, seed), "environment": {}},
                      "final": {"schema": 1, "accuracy": score - 0.05, "best_accuracy": score, "train_accuracy": 100.0,
                                "excess_risk": 0.5},
                      "timing": {"schema": 1, "seconds": 30.0, "device": "a card", "torch": "2.11", "epochs": 100,

@@ -12,18 +12,27 @@ import torch._dynamo  # the first optimiser of a process imports it, for a secon
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from encouraging.engine import Order, RunDir, Train, execute
-from encouraging.tasks import Conclusion
-from encouraging.tasks.draw import generator
+from encouraging.data import Clock, generator
+from encouraging.engine import Conclusion, Loss, Metric, RunDir, RunSpec, StagePlan, Train, execute
+from encouraging.tasks import BaseTask, StageSpec, TaskSpec
 
 CPU = torch.device("cpu")
+PARTS = {"reset": ("head",), "freeze": ("body",)}  # a second stage: a new output layer on fixed features
 
 
-class Blobs:
+def no_spec() -> TaskSpec:
+    """For tasks that are made by hand and read nothing of a recipe."""
+    return TaskSpec("", "", (StageSpec(Train(epochs=1, lr=0.1)),))
+
+
+class Blobs(BaseTask[Any]):
     """Three clouds of points in eight dimensions, a network with dropout, and a batch that may go wrong."""
+
+    metrics = (Metric("accuracy", "accuracy", "%", primary=True), Metric("test_loss", "test loss", better="lower"))
 
     def __init__(self, seed: int = 0, batch_size: int = 16, delay: float = 0.0, poison: int | None = None,
                  dropout: float = 0.2, count: int = 100) -> None:
+        super().__init__(no_spec())
         self.seed, self.batch_size, self.delay, self.poison, self.dropout = seed, batch_size, delay, poison, dropout
         draw = generator(7)
         self.y = torch.arange(count) % 3
@@ -35,47 +44,61 @@ class Blobs:
         body = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(self.dropout))
         return nn.Sequential(body, nn.Linear(16, 3))
 
-    def head(self, model: nn.Module) -> nn.Module:
-        return model[1]
+    def parts(self, model: nn.Module) -> dict[str, nn.Module]:
+        return {"body": model[0], "head": model[1]}
 
-    def lesson(self, stage: int, epoch: int) -> float:
-        return 0.0 if epoch < 3 else 0.1
+    def objective(self, clock: Clock) -> float:
+        return 0.0 if clock.epoch < 3 else 0.1
 
-    def length(self, stage: int, epoch: int) -> int:
+    def source(self, stage: int) -> Blobs:
+        return self
+
+    def length(self, clock: Clock) -> int:
         return -(-len(self.y) // self.batch_size)
 
-    def batches(self, stage: int, epoch: int, start: int, rank: int, world: int) -> Iterator[tuple[Tensor, Tensor]]:
-        order = torch.randperm(len(self.y), generator=generator(self.seed, stage, epoch))
-        for number in range(start, self.length(stage, epoch)):
+    def batches(self, clock: Clock, start: int, rank: int, world: int) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.randperm(len(self.y), generator=generator(self.seed, clock.stage, clock.epoch))
+        for number in range(start, self.length(clock)):
             time.sleep(self.delay)
             index = order[number * self.batch_size : (number + 1) * self.batch_size][rank::world]
-            self.served.append((stage, epoch, index.tolist()))
+            self.served.append((clock.stage, clock.epoch, index.tolist()))
             x = self.x[index]
-            yield (x * torch.nan if self.poison == number and epoch == 2 else x), self.y[index]
+            yield (x * torch.nan if self.poison == number and clock.epoch == 2 else x), self.y[index]
 
-    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor], lesson: float) -> tuple[Tensor, int]:
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor], objective: float) -> Loss:
         x, y = batch
-        return F.cross_entropy(model(x), y, label_smoothing=lesson), len(y)
+        return Loss(F.cross_entropy(model(x), y, label_smoothing=objective), len(y))
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        logits = model(self.x)
+    def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[dict[str, Any]]:
+        yield {"rank": rank, "logits": model(self.x[rank::world])}
+
+    def _logits(self, predictions: Any) -> Tensor:
+        logits = torch.empty(len(self.y), 3)
+        for piece in predictions:
+            logits[piece["rank"] :: len(predictions)] = piece["logits"]
+        return logits
+
+    def evaluate(self, predictions: Any) -> dict[str, float]:
+        logits = self._logits(predictions)
         return {"accuracy": 100 * (logits.argmax(1) == self.y).double().mean().item(),
                 "test_loss": F.cross_entropy(logits, self.y).item()}
 
-    def conclude(self, model: nn.Module) -> Conclusion:
-        return Conclusion({"extra": {"mean": model(self.x).mean().item()}},
-                          {"logits": model(self.x), "labels": self.y})
+    def conclude(self, predictions: Any) -> Conclusion:
+        logits = self._logits(predictions)
+        return Conclusion({"extra": {"mean": logits.mean().item()}}, {"logits": logits, "labels": self.y})
 
 
-class Words:
+class Words(BaseTask[Any]):
     """Batches are lists of dicts with strings of unequal length; the metric, F1, needs the whole set at once.
 
     Batches hold as many words as fit a number of characters, as translation's do.
     """
 
     BUDGET = 40
+    metrics = (Metric("f1", "F1", primary=True),)
 
     def __init__(self) -> None:
+        super().__init__(no_spec())
         draw = generator(3)
         sizes = torch.randint(2, 9, (60,), generator=draw).tolist()
         self.examples = [{"text": "".join(chr(97 + int(torch.randint(26, (1,), generator=draw))) for _ in range(size))}
@@ -86,11 +109,11 @@ class Words:
     def build(self) -> nn.Module:
         return nn.EmbeddingBag(26, 2, mode="sum")
 
-    def head(self, model: nn.Module) -> nn.Module:
-        return model
-
-    def lesson(self, stage: int, epoch: int) -> None:
+    def objective(self, clock: Clock) -> None:
         return None
+
+    def source(self, stage: int) -> Words:
+        return self
 
     def _plan(self, epoch: int) -> list[list[dict[str, Any]]]:
         order = torch.randperm(len(self.examples), generator=generator(0, epoch)).tolist()
@@ -102,11 +125,11 @@ class Words:
             batches[-1].append(example)
         return batches
 
-    def length(self, stage: int, epoch: int) -> int:
-        return len(self._plan(epoch))
+    def length(self, clock: Clock) -> int:
+        return len(self._plan(clock.epoch))
 
-    def batches(self, stage: int, epoch: int, start: int, rank: int, world: int) -> Iterator[list[dict[str, Any]]]:
-        for batch in self._plan(epoch)[start:]:
+    def batches(self, clock: Clock, start: int, rank: int, world: int) -> Iterator[list[dict[str, Any]]]:
+        for batch in self._plan(clock.epoch)[start:]:
             yield batch[rank::world]
 
     def _logits(self, model: nn.Module, examples: list[dict[str, Any]]) -> Tensor:
@@ -114,36 +137,37 @@ class Words:
         starts = torch.tensor([0, *(len(e["text"]) for e in examples)]).cumsum(0)[:-1]
         return model(letters, starts)
 
-    def loss(self, model: nn.Module, batch: list[dict[str, Any]], lesson: None) -> tuple[Tensor, int]:
+    def loss(self, model: nn.Module, batch: list[dict[str, Any]], objective: None) -> Loss:
         target = torch.tensor([e["label"] for e in batch])
-        return F.cross_entropy(self._logits(model, batch), target), len(batch)
+        return Loss(F.cross_entropy(self._logits(model, batch), target), len(batch))
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        said = self._logits(model, self.examples).argmax(1).tolist()
+    def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[dict[str, Any]]:
+        yield {"said": self._logits(model, self.examples).argmax(1).tolist()}
+
+    def evaluate(self, predictions: Any) -> dict[str, float]:
+        said = predictions[0]["said"]
         true = [e["label"] for e in self.examples]
         hits = sum(s and t for s, t in zip(said, true, strict=True))
         return {"f1": 2 * hits / max(1, sum(said) + sum(true))}
 
-    def conclude(self, model: nn.Module) -> Conclusion:
-        return Conclusion({})
 
-
-RICH_PLAN = (
-    Train(epochs=8, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4, schedule="cosine", accumulate=2, ema=0.9,
-          clip_norm=1.0, batch_size=16, checkpoint_seconds=0),
-    Train(epochs=4, lr=0.01, optimizer="adam", batch_size=16, checkpoint_seconds=0),
+RICH_STAGES = (
+    StagePlan(Train(epochs=8, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4, schedule="cosine", accumulate=2,
+                    ema=0.9, clip_norm=1.0, batch_size=16, checkpoint_seconds=0)),
+    StagePlan(Train(epochs=4, lr=0.01, optimizer="adam", batch_size=16, checkpoint_seconds=0), **PARTS),
 )
 
 
-def order(folder: str | Path, task: Any = None, plan: Any = RICH_PLAN, seed: int = 0, **more: Any) -> Order:
+def run_spec(folder: str | Path, task: Any = None, stages: Any = RICH_STAGES, seed: int = 0, **more: Any) -> RunSpec:
     """A run of the toy task in this folder."""
     task = task or Blobs(seed)
-    asked = {"recipe": "toy", "arm": "only", "seed": seed, "train": [t.model_dump(mode="json") for t in plan],
-             "environment-free": True}
-    return Order(lambda: task, plan, RunDir(folder), asked, seed, CPU, **more)
+    stages = tuple(stage if isinstance(stage, StagePlan) else StagePlan(stage) for stage in stages)
+    config = {"recipe": "toy", "arm": "only", "seed": seed,
+              "train": [stage.train.model_dump(mode="json") for stage in stages], "environment-free": True}
+    return RunSpec(lambda: task, stages, RunDir(folder), config, seed, CPU, **more)
 
 
 def run_slowly(folder: str, delay: float) -> None:
     """What the kill test starts as a process of its own."""
     torch.set_num_threads(1)
-    execute(order(folder, Blobs(delay=delay)))
+    execute(run_spec(folder, Blobs(delay=delay)))

@@ -45,7 +45,11 @@ class DataError(ValueError):
 
 
 class RecipeError(ValueError):
-    """A recipe says something that cannot be read or cannot be done."""
+    """A recipe says something that cannot be read or cannot be done; ``key`` is where, as far as it is known."""
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class RunError(ValueError):

@@ -105,7 +105,7 @@ def test_a_file_with_another_checksum_is_refused(tmp_path, monkeypatch):
 def test_downloads_come_from_the_first_place_that_has_the_right_file(tmp_path, monkeypatch):
     source = tmp_path / "source"
     source.mkdir()
-    contents = toy(monkeypatch, tmp_path, places=("first://", "second://"))
+    contents = toy(monkeypatch, tmp_path, urls=("first://", "second://"))
     asked = []
 
     def retrieve(url, known_hash, fname, path):
@@ -128,7 +128,7 @@ def test_downloads_come_from_the_first_place_that_has_the_right_file(tmp_path, m
 
 
 def test_a_download_that_fails_everywhere_says_why(tmp_path, monkeypatch):
-    toy(monkeypatch, tmp_path, places=("first://",))
+    toy(monkeypatch, tmp_path, urls=("first://",))
     pooch = pytest.importorskip("pooch")
     monkeypatch.setattr(pooch, "retrieve", lambda *a, **k: (_ for _ in ()).throw(OSError("unreachable")))
     with pytest.raises(DataError, match=r"first://images.gz: unreachable"):
@@ -153,6 +153,53 @@ def test_an_archive_is_unpacked(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"holds no toy-bin/a\.bin"):
         module.download("toy", tmp_path / "again")
     assert not (tmp_path / "again/elsewhere").exists()
+
+
+@pytest.mark.parametrize(("name", "imbalance", "count", "smallest"), [
+    ("cifar100-lt", None, 10847, 5), ("cifar100-lt", 50, 12608, 10), ("cifar100-lt", 10, 19573, 50),
+    ("cifar10-lt", None, 12406, 50), ("cifar10-lt", 50, 13996, 100), ("cifar10-lt", 10, 20431, 500),
+])
+def test_long_tails_have_the_published_sizes(name, imbalance, count, smallest):
+    base = name.removesuffix("-lt")
+    if data.missing(name, data.data_dir()):
+        pytest.skip(f"{base} is not in {data.data_dir()}: set {VARIABLE}")
+    images, labels = data.load(name, "train", imbalance=imbalance)
+    counts = torch.bincount(labels)
+    assert len(images) == len(labels) == count
+    assert (int(counts[-1]), int(counts.min())) == (smallest, smallest)
+    assert torch.equal(labels, data.load(name, "train", imbalance=imbalance)[1])
+    # Images and labels were cut together: what is kept is in the balanced set with the same label.
+    every, theirs = data.load(base, "train")
+    rows = {(image.numpy().tobytes(), int(label)) for image, label in zip(every, theirs, strict=True)}
+    assert all((image.numpy().tobytes(), int(label)) in rows for image, label in zip(images, labels, strict=True))
+    assert len(data.load(name, "test")[0]) == 10000
+
+
+def test_a_long_tail_is_cut_from_any_base_by_its_profile(tmp_path, monkeypatch):
+    """Without the real files: a toy of 4 classes with 8 images each, whose pixels are the image's number."""
+    numbers = np.arange(32)
+    contents = [idx(numbers[:, None, None].repeat(4, 1).repeat(4, 2)), idx(numbers % 4)]
+    files = tuple(File(f"Toy/raw/{name}") for name in ("images", "labels"))
+    toy = Dataset("toy-lt", "idx", 4, (1, 4, 4), (0.0,), (1.0,), train=files, test=files, long_tail=data.LongTail(8))
+    monkeypatch.setitem(DATASETS, "toy-lt", toy)
+    (tmp_path / "Toy/raw").mkdir(parents=True)
+    for name, content in zip(("images", "labels"), contents, strict=True):
+        (tmp_path / f"Toy/raw/{name}").write_bytes(content)
+    for imbalance, counts in ((None, [8, 4, 2, 1]), (1, [8, 8, 8, 8]), (2, [8, 6, 5, 4])):
+        images, labels = data.load("toy-lt", "train", tmp_path, imbalance)
+        assert torch.bincount(labels).tolist() == counts
+        assert torch.equal(images[:, 0, 0, 0] % 4, labels)
+    assert len(data.load("toy-lt", "test", tmp_path)[0]) == 32
+
+
+@pytest.mark.parametrize(("name", "imbalance", "says"), [
+    ("cifar100", 50, "only cifar10-lt, cifar100-lt are long-tailed. Did you mean 'cifar100-lt'"),
+    ("cifar100-lt", 0.5, "expected a number of at least 1"), ("cifar100-lt", float("nan"), "imbalance=nan"),
+    ("cifar100lt", None, "Did you mean 'cifar100-lt'"),
+])
+def test_an_imbalance_that_cannot_be_is_refused(name, imbalance, says):
+    with pytest.raises(DataError, match=says):
+        data.dataset(name, imbalance)
 
 
 @pytest.mark.parametrize(("name", "split", "count", "mean"), [

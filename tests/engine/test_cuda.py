@@ -9,21 +9,25 @@ import signal
 import pytest
 import torch
 
-from encouraging.engine import Interrupted, Order, RunDir, Train, execute, load_weights
+from encouraging.data import ResidentSource
+from encouraging.engine import Interrupted, Loss, RunDir, RunSpec, Train, execute, load_weights
 from encouraging.errors import DivergenceError
-from encouraging.tasks import Objective, Setting, build_task
+from encouraging.tasks import ObjectiveConfig, StageSpec, TaskSpec, build_task
 from encouraging.tasks.image import ImageTask
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 CUDA = torch.device("cuda")
 
 
+def spec(train, objective=None):
+    return TaskSpec("digits", "digits_mlp", (StageSpec(train, objective=objective or ObjectiveConfig()),), 0, CUDA)
+
+
 def run(folder, *, objective=None, make=None, **train):
-    plan = (Train(**{"epochs": 4, "lr": 0.05, "momentum": 0.9, "batch_size": 256, **train}),)
-    setting = Setting("digits", "digits_mlp", (objective or Objective(),), plan, 0, CUDA)
-    make = make or (lambda: build_task("image", setting))
-    asked = {"recipe": "x", "train": plan[0].model_dump(mode="json")}
-    final = execute(Order(make, plan, RunDir(folder), asked, 0, CUDA))
+    it = spec(Train(**{"epochs": 4, "lr": 0.05, "momentum": 0.9, "batch_size": 256, **train}), objective)
+    make = make or (lambda: build_task("image", it))
+    config = {"recipe": "x", "train": it.stages[0].train.model_dump(mode="json")}
+    final = execute(RunSpec(make, it.stages, RunDir(folder), config, 0, CUDA))
     return final, json.loads((folder / "timing.json").read_text())["cuda_graph"]
 
 
@@ -49,35 +53,43 @@ def test_a_recorded_update_is_the_eager_one(tmp_path, settings):
     {"curve": "focal", "bonus_from_epoch": 3, "reweight_from_epoch": 2},
 ])
 def test_every_kind_of_arm_can_be_recorded(tmp_path, settings):
-    final, how = run(tmp_path, objective=Objective(**settings))
+    final, how = run(tmp_path, objective=ObjectiveConfig(**settings))
     assert how == "recorded"
     assert math.isfinite(final["train_loss"])
 
 
 def test_what_cannot_be_recorded_runs_eagerly_and_says_why(tmp_path):
     class Asks(ImageTask):
-        def loss(self, model, batch, lesson):
-            loss, size = super().loss(model, batch, lesson)
-            return loss * (1 if loss.item() > -1e9 else 0), size
+        def loss(self, model, batch, objective):
+            loss = super().loss(model, batch, objective)
+            return Loss(loss.mean * (1 if loss.mean.item() > -1e9 else 0), loss.count, loss.sums)
 
-    plan = Train(epochs=1, lr=0.1, batch_size=256)
-    setting = Setting("digits", "digits_mlp", (Objective(),), (plan,), 0, CUDA)
-    final, how = run(tmp_path, make=lambda: Asks(setting))
+    it = spec(Train(epochs=1, lr=0.1, batch_size=256))
+    final, how = run(tmp_path, make=lambda: Asks(it))
     assert "could not be recorded" in how
     assert math.isfinite(final["train_loss"])
 
 
+class Signals:
+    """A source that asks the run to stop in its third epoch."""
+
+    def __init__(self, source: ResidentSource):
+        self.source, self.length = source, source.length
+
+    def batches(self, clock, start, rank, world):
+        if clock.epoch == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return self.source.batches(clock, start, rank, world)
+
+
 def test_a_run_on_a_gpu_resumes(tmp_path):
     class Stops(ImageTask):
-        def batches(self, stage, epoch, start, rank, world):
-            if epoch == 3:
-                signal.raise_signal(signal.SIGTERM)
-            return super().batches(stage, epoch, start, rank, world)
+        def source(self, stage):
+            return Signals(super().source(stage))
 
-    plan = Train(epochs=4, lr=0.05, momentum=0.9, batch_size=256)
-    setting = Setting("digits", "digits_mlp", (Objective(),), (plan,), 0, CUDA)
+    it = spec(Train(epochs=4, lr=0.05, momentum=0.9, batch_size=256))
     with pytest.raises(Interrupted):
-        run(tmp_path / "a", make=lambda: Stops(setting))
+        run(tmp_path / "a", make=lambda: Stops(it))
     resumed, _ = run(tmp_path / "a")
     whole, _ = run(tmp_path / "b")
     assert resumed["train_loss"] == pytest.approx(whole["train_loss"], rel=1e-3)
@@ -85,11 +97,10 @@ def test_a_run_on_a_gpu_resumes(tmp_path):
 
 def test_a_nan_is_found_at_the_end_of_the_epoch_and_named(tmp_path):
     class Poisoned(ImageTask):
-        def loss(self, model, batch, lesson):
-            loss, size = super().loss(model, batch, lesson)
-            return loss * torch.where((batch[0] == 700).any(), torch.nan, 1.0), size
+        def loss(self, model, batch, objective):
+            loss = super().loss(model, batch, objective)
+            return Loss(loss.mean * torch.where((batch[0] == 700).any(), torch.nan, 1.0), loss.count, loss.sums)
 
-    plan = Train(epochs=4, lr=0.05, momentum=0.9, batch_size=256, shuffle=False)
-    setting = Setting("digits", "digits_mlp", (Objective(),), (plan,), 0, CUDA)
+    it = spec(Train(epochs=4, lr=0.05, momentum=0.9, batch_size=256, shuffle=False))
     with pytest.raises(DivergenceError, match=r"update 3: batch 3 of 5 in epoch 1"):
-        run(tmp_path, make=lambda: Poisoned(setting))
+        run(tmp_path, make=lambda: Poisoned(it))

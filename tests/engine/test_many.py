@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from encouraging.data import Clock
 from encouraging.engine import Train, execute, load_weights
 from encouraging.engine.sweep import Event, run_here, run_pool
-from toy_tasks import Blobs, order
+from toy_tasks import Blobs, run_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--set", "train.epochs=2", "--set", "train.milestones=[2]", "--seeds", "2", "--threads", "1"]
@@ -134,13 +135,13 @@ def test_ranks_take_shares_that_make_the_batch_whole(tmp_path):
 
 def _served(task: Blobs, rank: int, world: int) -> list[tuple[int, int, list[int]]]:
     task.served.clear()
-    list(task.batches(1, 1, 0, rank, world))
+    list(task.batches(Clock(), 0, rank, world))
     return list(task.served)
 
 
 def test_the_thread_count_is_recorded(tmp_path):
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    execute(order(tmp_path, plan=(Train(epochs=1, lr=0.1),)))
+    execute(run_spec(tmp_path, stages=(Train(epochs=1, lr=0.1),)))
     torch.set_num_threads(before)
     assert json.loads((tmp_path / "config.json").read_text())["environment"]["threads"] == 1

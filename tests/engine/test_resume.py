@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from encouraging.engine import Interrupted, RunDir, Train, execute, load_weights
+from encouraging.engine import Interrupted, RunDir, StagePlan, Train, execute, load_weights
 from encouraging.engine import run as engine_run
 from encouraging.engine.checkpoint import load_checkpoint, read_checkpoint
 from encouraging.errors import CheckpointError, DivergenceError, RunError
-from toy_tasks import RICH_PLAN, Blobs, order, run_slowly
+from toy_tasks import RICH_STAGES, Blobs, run_slowly, run_spec
 
 KILLS = 10
 
@@ -36,7 +36,7 @@ def _one_thread():
 def unbroken(tmp_path_factory):
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("unbroken")
-    execute(order(folder))
+    execute(run_spec(folder))
     return folder
 
 
@@ -54,6 +54,10 @@ def holds(lock: Path, pid: int | None) -> bool:
     return lock.exists() and lock.read_text() == str(pid)
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.iterdir() if not path.name.startswith("lock")}
+
+
 def test_killed_at_ten_random_instants_it_ends_with_the_same_bits(tmp_path, unbroken):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["toy_tasks"])
@@ -61,7 +65,7 @@ def test_killed_at_ten_random_instants_it_ends_with_the_same_bits(tmp_path, unbr
     while kills < KILLS:
         process = context.Process(target=run_slowly, args=(str(tmp_path), 0.05))
         process.start()
-        while not holds(tmp_path / "lock", process.pid) and process.is_alive():  # importing torch is no part of a run
+        while not holds(tmp_path / "lock.pid", process.pid) and process.is_alive():  # importing torch does not count
             time.sleep(0.005)
         process.join(rng.uniform(0.0, 0.4))
         assert process.is_alive(), "the run ended before it had been killed ten times: make it slower"
@@ -69,7 +73,7 @@ def test_killed_at_ten_random_instants_it_ends_with_the_same_bits(tmp_path, unbr
         process.join()
         assert process.exitcode == -signal.SIGKILL
         kills += 1
-    execute(order(tmp_path))
+    execute(run_spec(tmp_path))
     assert json.loads((tmp_path / "timing.json").read_text())["resumed"] >= 3, "most attempts came to nothing"
     assert_same_run(tmp_path, unbroken)
 
@@ -77,16 +81,16 @@ def test_killed_at_ten_random_instants_it_ends_with_the_same_bits(tmp_path, unbr
 @pytest.mark.parametrize("step", [1, 9, 31, 34])
 def test_stopped_by_a_signal_in_any_stage_it_continues_exactly(tmp_path, unbroken, step):
     class Stops(Blobs):
-        def loss(self, model, batch, lesson):
+        def loss(self, model, batch, objective):
             self.count = getattr(self, "count", 0) + 1
             if self.count == 2 * step:
                 signal.raise_signal(signal.SIGTERM)
-            return super().loss(model, batch, lesson)
+            return super().loss(model, batch, objective)
 
     with pytest.raises(Interrupted, match=r"stopped by SIGTERM .* run the same command again"):
-        execute(order(tmp_path, Stops()))
+        execute(run_spec(tmp_path, Stops()))
     assert not RunDir(tmp_path).done
-    execute(order(tmp_path))
+    execute(run_spec(tmp_path))
     assert_same_run(tmp_path, unbroken)
 
 
@@ -102,9 +106,9 @@ def test_it_resumes_exactly_from_the_checkpoint_of_any_step(tmp_path, unbroken, 
 
     monkeypatch.setattr(engine_run, "save_checkpoint", save_and_die)
     with pytest.raises(KeyboardInterrupt):
-        execute(order(tmp_path))
+        execute(run_spec(tmp_path))
     monkeypatch.undo()
-    execute(order(tmp_path))
+    execute(run_spec(tmp_path))
     assert_same_run(tmp_path, unbroken)
 
 
@@ -117,7 +121,7 @@ def stop_after(folder: Path, steps: int) -> None:
                 yield batch
 
     with pytest.raises(Interrupted):
-        execute(order(folder, Stops()))
+        execute(run_spec(folder, Stops()))
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "json"])
@@ -129,7 +133,7 @@ def test_one_flipped_byte_is_named_and_the_checkpoint_before_it_is_used(tmp_path
     content[at] ^= 1
     newest.write_bytes(content)
     said: list[str] = []
-    execute(order(tmp_path, say=said.append))
+    execute(run_spec(tmp_path, say=said.append))
     assert len(said) == 1
     assert "digest does not match" in said[0]
     assert "previous checkpoint" in said[0]
@@ -142,7 +146,7 @@ def test_a_truncated_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path,
     newest = sorted(tmp_path.glob(f"checkpoint-*.{suffix}"))[-1]
     newest.write_bytes(newest.read_bytes()[:-7])
     said: list[str] = []
-    execute(order(tmp_path, say=said.append))
+    execute(run_spec(tmp_path, say=said.append))
     assert "previous checkpoint" in said[0]
     assert_same_run(tmp_path, unbroken)
 
@@ -151,19 +155,19 @@ def test_with_every_checkpoint_damaged_nothing_is_overwritten(tmp_path):
     stop_after(tmp_path, 4)
     for path in tmp_path.glob("checkpoint-*.safetensors"):
         path.write_bytes(b"")
-    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "lock"}
+    before = contents(tmp_path)
     with pytest.raises(CheckpointError, match="No other checkpoint is left"):
-        execute(order(tmp_path))
-    assert before == {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "lock"}
+        execute(run_spec(tmp_path))
+    assert before == contents(tmp_path)
 
 
 def test_a_directory_of_another_run_is_refused_and_left_alone(tmp_path, unbroken):
     shutil.copytree(unbroken, tmp_path / "run")
-    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.name != "lock"}
-    other = (RICH_PLAN[0].model_copy(update={"lr": 0.2}), RICH_PLAN[1])
+    before = contents(tmp_path / "run")
+    other = (StagePlan(RICH_STAGES[0].train.model_copy(update={"lr": 0.2})), RICH_STAGES[1])
     with pytest.raises(RunError, match=r"holds another run: there train.1.lr = 0.1, here 0.2.*left as it is"):
-        execute(order(tmp_path / "run", plan=other))
-    assert before == {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.name != "lock"}
+        execute(run_spec(tmp_path / "run", stages=other))
+    assert before == contents(tmp_path / "run")
 
 
 def test_a_checkpoint_from_another_run_is_refused(tmp_path):
@@ -181,12 +185,12 @@ def test_only_the_two_newest_checkpoints_stay_and_hold_the_best(unbroken):
 
 def test_two_processes_on_one_directory_the_second_is_refused(tmp_path):
     with RunDir(tmp_path).lock(), pytest.raises(RunError, match="in use by another process"):
-        execute(order(tmp_path))
+        execute(run_spec(tmp_path))
 
 
 def test_a_finished_run_is_found_done_and_not_trained_again(unbroken):
     task = Blobs()
-    assert execute(order(unbroken, task))["epochs"] == 4
+    assert execute(run_spec(unbroken, task))["epochs"] == 4
     assert task.served == []
 
 
@@ -202,30 +206,30 @@ def test_a_full_disk_ends_the_run_in_words_and_keeps_the_last_checkpoint(tmp_pat
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunError, match="the disk is full"):
-        execute(order(tmp_path))
+        execute(run_spec(tmp_path))
     assert sorted(tmp_path.glob("checkpoint-*")) == kept
     monkeypatch.undo()
-    execute(order(tmp_path))
+    execute(run_spec(tmp_path))
     assert_same_run(tmp_path, unbroken)
 
 
 def test_a_nan_names_update_epoch_and_batch_and_leaves_the_checkpoint_before_it(tmp_path):
     plan = (Train(epochs=3, lr=0.1, batch_size=16, checkpoint_seconds=0),)
     with pytest.raises(DivergenceError, match=r"at update 12: batch 5 of 7 in epoch 2"):
-        execute(order(tmp_path, Blobs(poison=4), plan))
+        execute(run_spec(tmp_path, Blobs(poison=4), plan))
     assert load_checkpoint(tmp_path, None, print).step == 11
 
 
 def test_a_huge_loss_counts_as_divergence(tmp_path):
     plan = (Train(epochs=3, lr=0.1, batch_size=16, diverge_above=1e-9),)
     with pytest.raises(DivergenceError, match="larger than 1e-09 at update 1"):
-        execute(order(tmp_path, plan=plan))
+        execute(run_spec(tmp_path, stages=plan))
 
 
 def test_a_resumed_run_takes_the_thread_count_it_was_started_with(tmp_path):
     stop_after(tmp_path, 2)
     torch.set_num_threads(2)
     said: list[str] = []
-    execute(order(tmp_path, say=said.append))
+    execute(run_spec(tmp_path, say=said.append))
     assert "continues with 1 threads" in said[0]
     assert torch.get_num_threads() == 1

@@ -10,28 +10,29 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from encouraging.engine import RunDir, Train, execute, load_weights
+from encouraging.data import Clock
+from encouraging.engine import Metric, RunDir, StagePlan, Train, execute, load_weights
 from encouraging.engine.graph import _map
 from encouraging.engine.meter import DeviceMeter, HostMeter
 from encouraging.engine.optim import CapturableSGD, RMSpropTF
 from encouraging.engine.random_state import seed_everything
 from encouraging.engine.schedule import learning_rate
 from encouraging.errors import RunError
-from toy_tasks import Blobs, Words, order
+from toy_tasks import PARTS, Blobs, Words, run_spec
 
 
 def test_the_engine_is_a_plain_loop(tmp_path):
     plan = (Train(epochs=3, lr=0.1, momentum=0.9, batch_size=16),)
-    execute(order(tmp_path, Blobs(dropout=0.0), plan))
+    execute(run_spec(tmp_path, Blobs(dropout=0.0), plan))
 
     seed_everything(0)
     task = Blobs(dropout=0.0)
     model = task.build()
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     for epoch in (1, 2, 3):
-        for x, y in task.batches(1, epoch, 0, 0, 1):
+        for x, y in task.batches(Clock(1, epoch), 0, 0, 1):
             optimizer.zero_grad()
-            F.cross_entropy(model(x), y, label_smoothing=task.lesson(1, epoch)).backward()
+            F.cross_entropy(model(x), y, label_smoothing=task.objective(Clock(1, epoch))).backward()
             optimizer.step()
     found = load_weights(tmp_path)
     assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
@@ -39,7 +40,7 @@ def test_the_engine_is_a_plain_loop(tmp_path):
 
 def test_batches_need_not_be_tensors_and_a_metric_may_need_the_whole_set(tmp_path):
     plan = (Train(epochs=30, lr=0.05, optimizer="adam", monitor="f1"),)
-    final = execute(order(tmp_path, Words(), plan))
+    final = execute(run_spec(tmp_path, Words(), plan))
     assert final["best_f1"] > 0.9
     lines = RunDir(tmp_path).metrics()
     assert final["f1"] == lines[-1]["f1"]
@@ -51,8 +52,8 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path, accumulate
     """100 examples in batches of 40: two of the three parts are full and the last is not."""
     whole = (Train(epochs=1, lr=0.1, batch_size=40 * accumulate),)
     parts = (Train(epochs=1, lr=0.1, batch_size=40, accumulate=accumulate),)
-    execute(order(tmp_path / "whole", Blobs(batch_size=40 * accumulate, dropout=0.0), whole))
-    execute(order(tmp_path / "parts", Blobs(batch_size=40, dropout=0.0), parts))
+    execute(run_spec(tmp_path / "whole", Blobs(batch_size=40 * accumulate, dropout=0.0), whole))
+    execute(run_spec(tmp_path / "parts", Blobs(batch_size=40, dropout=0.0), parts))
     ours, theirs = load_weights(tmp_path / "parts"), load_weights(tmp_path / "whole")
     for name in ours:
         torch.testing.assert_close(ours[name], theirs[name])
@@ -62,25 +63,27 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path, accumulate
 
 def test_early_stopping_waits_for_more_than_its_patience(tmp_path):
     class Falling(Blobs):
-        def evaluate(self, model):
+        metrics = (Metric("val_accuracy", "validation accuracy", primary=True),)
+
+        def evaluate(self, predictions):
             self.count = getattr(self, "count", 0) + 1
             return {"val_accuracy": {1: 1.0, 2: 5.0}.get(self.count, 3.0)}
 
     plan = (Train(epochs=50, lr=0.01, monitor="val_accuracy", patience=4),)
-    final = execute(order(tmp_path, Falling(), plan))
+    final = execute(run_spec(tmp_path, Falling(), plan))
     assert (final["best_epoch"], final["best_val_accuracy"], final["epochs"]) == (2, 5.0, 7)
 
 
 def test_an_unknown_monitor_is_answered_with_what_is_measured(tmp_path):
     with pytest.raises(RunError, match=r"train.monitor = 'bleu': the task measures .*accuracy"):
-        execute(order(tmp_path, plan=(Train(epochs=1, lr=0.1, monitor="bleu"),)))
+        execute(run_spec(tmp_path, stages=(Train(epochs=1, lr=0.1, monitor="bleu"),)))
 
 
 def test_the_second_stage_has_a_new_head_on_the_old_features(tmp_path):
     one = (Train(epochs=2, lr=0.1),)
-    two = (*one, Train(epochs=2, lr=0.1))
-    execute(order(tmp_path / "one", plan=one))
-    final = execute(order(tmp_path / "two", plan=two))
+    two = (*one, StagePlan(Train(epochs=2, lr=0.1), **PARTS))
+    execute(run_spec(tmp_path / "one", stages=one))
+    final = execute(run_spec(tmp_path / "two", stages=two))
     before, after = load_weights(tmp_path / "one"), load_weights(tmp_path / "two")
     assert torch.equal(before["0.0.weight"], after["0.0.weight"])
     assert not torch.equal(before["1.weight"], after["1.weight"])
@@ -97,38 +100,38 @@ def test_frozen_statistics_do_not_move_in_the_second_stage(tmp_path):
     means = {}
     moving = one.model_copy(update={"freeze_norm": False})
     for name, second in {"none": (), "frozen": (one,), "moving": (moving,)}.items():
-        execute(order(tmp_path / name, Normed(), (one, *second)))
+        execute(run_spec(tmp_path / name, Normed(), (one, *(StagePlan(train, **PARTS) for train in second))))
         means[name] = load_weights(tmp_path / name)["0.1.running_mean"]
     assert torch.equal(means["none"], means["frozen"])
     assert not torch.equal(means["none"], means["moving"])
 
 
-def test_the_average_of_the_weights_is_what_is_judged(tmp_path):
+def test_the_average_of_the_weights_is_what_is_evaluated(tmp_path):
     seen = {}
 
     class Watches(Blobs):
-        def evaluate(self, model):
-            seen["judged"] = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-            return super().evaluate(model)
+        def predict(self, model, *how):
+            seen["evaluated"] = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            return super().predict(model, *how)
 
-    execute(order(tmp_path, Watches(dropout=0.0), (Train(epochs=1, lr=0.1, ema=0.5, batch_size=16),)))
+    execute(run_spec(tmp_path, Watches(dropout=0.0), (Train(epochs=1, lr=0.1, ema=0.5, batch_size=16),)))
     seed_everything(0)
     task = Blobs(dropout=0.0)
     model = task.build()
     average = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for x, y in task.batches(1, 1, 0, 0, 1):
+    for x, y in task.batches(Clock(), 0, 0, 1):
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
         average = {name: 0.5 * old + 0.5 * model.state_dict()[name] for name, old in average.items()}
     for name, tensor in average.items():
-        torch.testing.assert_close(seen["judged"][name], tensor)
+        torch.testing.assert_close(seen["evaluated"][name], tensor)
 
 
 @pytest.mark.parametrize("settings", [{"max_steps": 10}, {"precision": "bf16"}, {"clip_norm": 1e-3}])
 def test_other_settings_do_what_they_say(tmp_path, settings):
-    final = execute(order(tmp_path, plan=(Train(epochs=4, lr=0.1, batch_size=16, **settings),)))
+    final = execute(run_spec(tmp_path, stages=(Train(epochs=4, lr=0.1, batch_size=16, **settings),)))
     assert final["steps"] == (10 if "max_steps" in settings else 28)
     moved = load_weights(tmp_path)
     seed_everything(0)
@@ -138,7 +141,7 @@ def test_other_settings_do_what_they_say(tmp_path, settings):
 
 
 def test_every_record_has_what_the_papers_cost_table_has(tmp_path):
-    execute(order(tmp_path, plan=(Train(epochs=2, lr=0.1),)))
+    execute(run_spec(tmp_path, stages=(Train(epochs=2, lr=0.1),)))
     timing = json.loads((tmp_path / "timing.json").read_text())
     assert {"device", "peak_memory_mib", "seconds", "epochs", "samples", "threads", "torch"} <= timing.keys()
     assert timing["samples"] == 200
@@ -196,10 +199,10 @@ def test_schedules_at_their_corners():
 
 @pytest.mark.parametrize("losses", [[1.0, 2.0], [1.0, math.nan, 2.0], [1.0, 2.0, 1e9], [1.0, -math.inf]])
 def test_both_meters_agree(losses):
-    host, device = HostMeter(1e4), DeviceMeter(1e4, torch.device("cpu"))
+    host, device = HostMeter(1e4, ["correct"]), DeviceMeter(1e4, torch.device("cpu"), ["correct"])
     for number, loss in enumerate(losses):
         for meter in (host, device):
-            meter.add(torch.tensor(loss), 4, torch.tensor(2.0) if number else None)
+            meter.add(torch.tensor(loss), 4, torch.tensor(2.0) if number else None, {"correct": number})
     assert host.bad() == device.bad()
     torch.testing.assert_close(host.sums(), device.sums(), equal_nan=True)
 
@@ -212,5 +215,5 @@ def test_a_tree_of_tensors_is_mapped_leaf_by_leaf():
 
 def test_tensorboard_gets_every_epoch(tmp_path):
     pytest.importorskip("tensorboard", reason="the tracking extra is not installed")
-    execute(order(tmp_path, plan=(Train(epochs=2, lr=0.1),), tracker="tensorboard"))
+    execute(run_spec(tmp_path, stages=(Train(epochs=2, lr=0.1),), tracker="tensorboard"))
     assert list((tmp_path / "tensorboard").glob("events.*"))

@@ -126,6 +126,22 @@ def test_perfect_models_and_hopeless_ones_end_at_the_bounds() -> None:
         fit_temperature(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64))
 
 
+def test_a_temperature_from_two_examples_is_where_their_pulls_balance() -> None:
+    """Right by 2 and wrong by 1: at the best temperature the first gains from cooling what the second loses."""
+    logits, target = torch.tensor([[2.0, 0.0], [1.0, 0.0]], dtype=torch.float64), torch.tensor([0, 1])
+    value = fit_temperature(logits, target)
+    assert 2 / (1 + math.exp(2 / value)) == pytest.approx(1 / (1 + math.exp(-1 / value)), rel=1e-4)
+
+
+def test_a_diagnosis_of_two_examples_fits_on_one_and_judges_on_the_other() -> None:
+    reader = Reader(2)
+    reader.update(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 0]))
+    scaled = reader.diagnosis()["calibration"]["temperature"]
+    assert (scaled["fitted_on"], scaled["judged_on"], scaled["bound"]) == (1, 1, "lowest")  # one example, and right
+    assert scaled["value"] in (pytest.approx(1e-4), pytest.approx(2e-4))
+    assert 0 <= scaled["nll_after"] < scaled["nll_before"]
+
+
 def test_masked_classes_do_not_disturb_a_temperature() -> None:
     logits, target = calibrated(3.0, seed=2, n=5000)
     masked = torch.cat([logits, torch.full((len(logits), 2), -torch.inf, dtype=torch.float64)], 1)

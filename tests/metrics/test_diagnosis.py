@@ -68,7 +68,7 @@ def without_temperature(found: dict[str, Any]) -> dict[str, Any]:
 
 def as_sorted(reader: Reader) -> Tensor:
     found = reader.readings
-    return torch.stack([found.label, found.score, found.rival, found.rest, found.odds])[:, found.score.argsort()]
+    return torch.stack([getattr(found, name) for name in found.__dataclass_fields__])[:, found.score.argsort()]
 
 
 @given(cuts=st.lists(st.integers(0, 90), max_size=6), classes=st.sampled_from([2, 5, 40]))
@@ -175,6 +175,10 @@ def test_numbers_are_those_of_the_plain_functions() -> None:
     assert found["margin"]["wrong"] == pytest.approx(1 - found["accuracy"] / 100)
     assert found["class_accuracy"][2] == pytest.approx(100 * float(right[target == 2].double().mean()))
     assert found["shots"]["many"] == pytest.approx(found["class_accuracy"][0])
+    assert found["class_counts"] == counts.tolist()
+    assert found["class_margin"][1] == pytest.approx(float(margin(logits, target)[target == 1].double().mean()))
+    other = whole(logits, target, outside).diagnosis(counts=counts, many=10, few=6)["shots"]
+    assert other["many"] == pytest.approx(100 * float(right[target < 2].double().mean()))
     assert set(found["teaching"]["shares"]) == {"examples", "mine"}
     profile = found["energy"]["profiles"]["3"]
     assert profile["examples"] == int((target == 3).sum())
@@ -232,9 +236,9 @@ def test_what_does_not_fit_is_refused() -> None:
         reader.update(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64))
     with pytest.raises(ShapeError, match=r"got \(2, 6\)"):
         reader.update_outside(torch.zeros(2, 6))
-    with pytest.raises(ShapeError, match="5 classes cannot take in one of 4"):
+    with pytest.raises(ShapeError, match="5 classes cannot merge one of 4"):
         reader.merge(Reader(4))
-    with pytest.raises(ShapeError, match="expected 5 numbers, one a class, got 3"):
+    with pytest.raises(ShapeError, match="expected 5 numbers, one per class, got 3"):
         reader.diagnosis(counts=torch.ones(3))
     with pytest.raises(ShapeError, match="at least one example"):
         Reader(5).diagnosis()

@@ -1,4 +1,4 @@
-"""Detection of strangers against scikit-learn, pytorch-ood and a count by hand."""
+"""Out-of-distribution detection against scikit-learn, pytorch-ood and a count by hand."""
 
 from __future__ import annotations
 

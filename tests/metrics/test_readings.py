@@ -13,11 +13,13 @@ from torch.nn import functional as F
 
 from encouraging import curve_loss
 from encouraging.curves import Curve, cross_entropy, normal
-from encouraging.errors import DtypeError, ShapeError, TargetError
+from encouraging.errors import ArgumentError, DtypeError, ShapeError, TargetError
 from encouraging.metrics import _readings as readings
 from encouraging.metrics import (
     class_accuracy,
+    class_margin,
     conditional_energy,
+    correct,
     energy_profile,
     free_energy,
     gradient_mass,
@@ -27,6 +29,7 @@ from encouraging.metrics import (
     read_unlabelled,
     rival_energy,
     shot_accuracy,
+    shot_groups,
     teaching,
 )
 from encouraging.metrics._energy import energies
@@ -66,6 +69,7 @@ def test_a_margin_is_positive_exactly_when_the_label_is_the_only_best(case: tupl
     assert torch.equal(margin(logits, target) > 0, right)
     assert torch.equal(found.margin > 0, right)
     assert torch.equal(found.correct, right)
+    assert torch.equal(correct(logits, target), right)
 
 
 @given(case=labelled())
@@ -78,7 +82,7 @@ def test_margins_and_energies_are_two_views_of_the_same(case: tuple[Tensor, Tens
     torch.testing.assert_close(-found.score, label, rtol=0, atol=0)
     torch.testing.assert_close(-found.rival, rival_energy(logits, target), rtol=0, atol=0)
     torch.testing.assert_close(-found.lse, free_energy(logits))
-    torch.testing.assert_close(-found.top, minimum_energy(logits), rtol=0, atol=0)
+    torch.testing.assert_close(-found.highest, minimum_energy(logits), rtol=0, atol=0)
     zeroed = rival_energy(logits, target, zero_label=True).mean().item()
     assert energies(found)["rival_zeroed"] == pytest.approx(zeroed)
 
@@ -113,9 +117,9 @@ def test_any_type_is_read_as_its_numbers_in_float64_are(dtype: torch.dtype, data
     torch.testing.assert_close(found.margin.double(), exact.margin, rtol=1e-6, atol=0)
     torch.testing.assert_close(found.gap.double(), exact.gap, rtol=2e-6, atol=2e-6)
     torch.testing.assert_close(found.odds.double(), exact.odds, rtol=2e-6, atol=2e-6)
-    strange = read_unlabelled(logits)
-    torch.testing.assert_close(strange.odds.double(), exact.odds, rtol=2e-6, atol=2e-6)
-    torch.testing.assert_close(strange.lse.double(), exact.lse, rtol=2e-6, atol=2e-6)
+    unlabelled = read_unlabelled(logits)
+    torch.testing.assert_close(unlabelled.odds.double(), exact.odds, rtol=2e-6, atol=2e-6)
+    torch.testing.assert_close(unlabelled.lse.double(), exact.lse, rtol=2e-6, atol=2e-6)
 
 
 @given(case=labelled())
@@ -167,11 +171,11 @@ def test_a_label_whose_rivals_are_all_masked_is_certain() -> None:
 def test_the_size_of_the_blocks_is_nobody_s_business(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     logits, target = mixed(101, 5)
     logits[::3] *= 100
-    whole, strangers = read(logits, target), read_unlabelled(logits)
+    whole, unlabelled = read(logits, target), read_unlabelled(logits)
     monkeypatch.setattr(readings, "BLOCK", block)
-    for name in ("label", "score", "rival", "rest", "odds"):
+    for name in ("label", "score", "rival", "rival_excess", "odds"):
         torch.testing.assert_close(getattr(read(logits, target), name), getattr(whole, name), rtol=1e-6, atol=1e-7)
-    torch.testing.assert_close(read_unlabelled(logits).odds, strangers.odds, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(read_unlabelled(logits).odds, unlabelled.odds, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32,
@@ -268,3 +272,15 @@ def test_accuracy_of_classes_and_of_shots_is_a_count() -> None:
                                                                                "few": 50.0}
     with pytest.raises(ShapeError, match="labels up to 3"):
         shot_accuracy(found, torch.tensor([1, 2, 3]))
+
+
+def test_groups_of_classes_may_be_empty_and_margins_have_a_mean_per_class() -> None:
+    assert not shot_groups(torch.tensor([500, 400]))["few"].any()
+    assert all(mask.sum() == 1 for mask in shot_groups(torch.tensor([4, 5, 6]), many=5, few=5).values())
+    with pytest.raises(ArgumentError, match="many=5 and few=6"):
+        shot_groups(torch.tensor([1]), many=5, few=6)
+    logits, target = mixed(200, 6)
+    target = target % 5  # nothing of class 5
+    found, expected = class_margin(read(logits, target), 6), margin(logits, target).double()
+    assert found[:5] == pytest.approx([float(expected[target == c].mean()) for c in range(5)])
+    assert found[5] is None

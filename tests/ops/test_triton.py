@@ -16,19 +16,18 @@ from encouraging.curves import Curve
 from encouraging.errors import ArgumentError, DerivativeError
 from encouraging.ops import dispatch, reference
 from encouraging.ops import triton as kernels
-from encouraging.ops.triton import Plan, hard_loss, loss_and_gradient_, use_plan
-from encouraging.ops.triton import compiled as operators
+from encouraging.ops.triton import Tiling, cached_launch, hard_loss, loss_and_gradient_, operators, use_tiling
 from kernel_cases import CLASSES, CURVES, MARKS, SIXTEEN, STREAMED, ULP, WHOLE, draw, gaps_of, ours, row_error, truth
 
 pytestmark = MARKS
 
 
-@pytest.mark.parametrize("plan", [WHOLE, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize("tiling", [WHOLE, STREAMED], ids=["whole", "streamed"])
 @pytest.mark.parametrize("curve", CURVES, ids=repr)
-def test_every_curve_is_float64s_at_any_confidence(curve: Curve, plan: Plan) -> None:
-    z, y = draw(64 if plan is WHOLE else 3)
+def test_every_curve_is_float64s_at_any_confidence(curve: Curve, tiling: Tiling) -> None:
+    z, y = draw(64 if tiling is WHOLE else 3)
     upstream = torch.randn(len(y))
-    with use_plan(plan):
+    with use_tiling(tiling):
         loss, gradient = ours(z, y, curve, upstream, reduction="none")
     expected, slope = truth(z, y, curve, upstream, reduction="none")
     size = gaps_of(z, y).abs().clamp(min=1)
@@ -39,7 +38,7 @@ def test_every_curve_is_float64s_at_any_confidence(curve: Curve, plan: Plan) -> 
     F.cross_entropy(leaf, y, reduction="none").backward(upstream)
     theirs = row_error(leaf.grad, truth(z, y, curves.cross_entropy(), upstream, reduction="none")[1])
     assert row_error(gradient, slope).max() <= 2 * theirs.max()
-    with use_plan(plan):
+    with use_tiling(tiling):
         total, gradient = ours(z, y, curve, reduction="sum")
     expected, slope = truth(z, y, curve, reduction="sum")
     assert abs(total.item() - expected.item()) <= 6 * ULP * size.sum()
@@ -54,7 +53,7 @@ def test_cross_entropy_is_at_most_as_wrong_as_torchs(dtype: torch.dtype) -> None
     theirs = F.cross_entropy(leaf, y, reduction="none")
     theirs.backward(upstream)
     expected, slope = truth(z, y, curves.cross_entropy(), upstream, reduction="none")
-    with use_plan(Plan(rows=128, block=64, warps=4)):
+    with use_tiling(Tiling(rows=128, block=64, warps=4)):
         loss, gradient = ours(z, y, curves.cross_entropy(), upstream.float(), reduction="none")
     ulp = torch.finfo(dtype).eps
     assert (loss - expected).abs().max() <= (theirs.double() - expected).abs().max() + ulp
@@ -91,7 +90,7 @@ def test_images_are_read_as_they_lie(classes: int, smoothing: float, monkeypatch
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_sixteen_bits_round_once(dtype: torch.dtype, smoothing: float) -> None:
     z, y = draw(16, dtype=dtype, seed=5, highest=0.99)
-    with use_plan(SIXTEEN):
+    with use_tiling(SIXTEEN):
         loss, gradient = ours(z, y, curves.conservative(0.75), torch.tensor(64.0), label_smoothing=smoothing)
     expected, slope = truth(z, y, curves.conservative(0.75), torch.tensor(64.0), label_smoothing=smoothing)
     assert loss.dtype == torch.float32
@@ -104,7 +103,7 @@ def test_sixteen_bits_round_once(dtype: torch.dtype, smoothing: float) -> None:
 def test_float16_waits_for_the_gradient_scaler() -> None:
     z, y = draw(64, dtype=torch.float16, seed=6, highest=0.5)
     scale = torch.tensor(65536.0)
-    with use_plan(WHOLE):
+    with use_tiling(WHOLE):
         _, gradient = ours(z, y, curves.normal(), scale)
     _, slope = truth(z, y, curves.normal(), scale)
     small = slope.abs() < scale * 2.0**-26  # would be 0 in float16 before it is scaled
@@ -118,7 +117,7 @@ def test_means_follow_torch_for_every_reduction() -> None:
     weight = torch.rand(CLASSES)
     for reduction in ("mean", "sum", "none"):
         expected = F.cross_entropy(z, y, weight, reduction=reduction, label_smoothing=0.3)
-        with use_plan(WHOLE):
+        with use_tiling(WHOLE):
             loss = hard_loss(z, y, curves.cross_entropy(), weight=weight, reduction=reduction, label_smoothing=0.3)
         torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-5)
 
@@ -126,7 +125,7 @@ def test_means_follow_torch_for_every_reduction() -> None:
 def test_an_upstream_gradient_other_than_one_and_a_graph_that_is_kept() -> None:
     z, y = draw(32, seed=8)
     leaf = z.clone().requires_grad_()
-    with use_plan(WHOLE):
+    with use_tiling(WHOLE):
         loss = hard_loss(leaf, y, curves.conservative(0.75))
     _, slope = truth(z, y, curves.conservative(0.75))
     handed_out = []
@@ -137,7 +136,7 @@ def test_an_upstream_gradient_other_than_one_and_a_graph_that_is_kept() -> None:
     handed_out.append((1024.0, last))
     for upstream, gradient in handed_out:  # none of them has changed since
         torch.testing.assert_close(gradient.double(), upstream * slope, rtol=1e-5, atol=1e-9)
-    with use_plan(WHOLE):
+    with use_tiling(WHOLE):
         _, gradient = ours(z, y, curves.conservative(0.75), torch.tensor(math.inf))
     assert gradient.isinf()[slope.float() != 0].all()
 
@@ -146,7 +145,7 @@ def test_the_gradient_made_ahead_is_handed_over_without_a_copy() -> None:
     z, y = draw(8, seed=9)
     for shape in (z, z.t().contiguous().t()):
         leaf = shape.detach().requires_grad_()
-        with use_plan(WHOLE):
+        with use_tiling(WHOLE):
             loss = hard_loss(leaf, y, curves.conservative(0.75))
         buffer = loss.grad_fn.saved_tensors[3]
         address = buffer.data_ptr()
@@ -159,7 +158,7 @@ def test_batched_upstream_gradients() -> None:
     z, y = draw(16, seed=10)
     for reduction in ("mean", "none"):
         leaf = z.clone().requires_grad_()
-        with use_plan(WHOLE):
+        with use_tiling(WHOLE):
             loss = hard_loss(leaf, y, curves.conservative(0.75), reduction=reduction)
         above = torch.randn(3, *loss.shape)
         gradients, = torch.autograd.grad(loss, leaf, above, is_grads_batched=True)
@@ -181,14 +180,13 @@ def test_second_derivatives_are_the_references(reduction: str) -> None:
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("plan", [Plan(rows=8, block=16, warps=4), Plan(1, 16, 4, streamed=True, per_processor=1)],
-                         ids=["whole", "streamed"])
-def test_every_element_is_written_and_no_other(plan: Plan) -> None:
+@pytest.mark.parametrize("tiling", [Tiling(8, 16, 4), Tiling(1, 16, 4, streamed=True)], ids=["whole", "streamed"])
+def test_every_element_is_written_and_no_other(tiling: Tiling) -> None:
     """Odd sizes inside a larger buffer, poisoned around and inside."""
     rows, classes = 5, 19
     z, y = draw(rows, classes, seed=12)
     y[2] = -100
-    with use_plan(plan if plan.streamed else Plan(rows=8, block=32, warps=4)):
+    with use_tiling(tiling if tiling.streamed else Tiling(rows=8, block=32, warps=4)):
         for dtype in (torch.float32, torch.bfloat16):
             large = torch.full((rows + 2, classes + 3), math.nan, dtype=dtype)
             view = large[1:-1, 1:-2]
@@ -205,9 +203,9 @@ def test_every_element_is_written_and_no_other(plan: Plan) -> None:
 def test_a_row_may_have_its_own_upstream_gradient_in_place() -> None:
     z, y = draw(4, seed=13)
     upstream = torch.randn(4)
-    for plan in (SIXTEEN, STREAMED):
+    for tiling in (SIXTEEN, STREAMED):
         buffer = z.clone()
-        with use_plan(plan):
+        with use_tiling(tiling):
             loss_and_gradient_(buffer, y, curves.poly(1.0), label_smoothing=0.1, upstream=upstream)
         _, slope = truth(z, y, curves.poly(1.0), upstream, reduction="none", label_smoothing=0.1)
         assert row_error(buffer, slope).max() <= 32 * ULP
@@ -223,7 +221,7 @@ def test_layouts_are_read_as_they_lie() -> None:
     ]
     for logits in layouts:
         assert not logits.is_contiguous()
-        with use_plan(WHOLE):
+        with use_tiling(WHOLE):
             loss, gradient = ours(logits, y, curves.conservative(0.75))
         assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
         assert row_error(gradient, slope).max() <= 16 * ULP
@@ -231,7 +229,7 @@ def test_layouts_are_read_as_they_lie() -> None:
     labels = y.reshape(3, 4)
     for reduction in ("mean", "none"):
         leaf = image.clone().requires_grad_()
-        with use_plan(WHOLE):
+        with use_tiling(WHOLE):
             loss = hard_loss(leaf, labels, curves.conservative(0.75), reduction=reduction)
         assert loss.shape == (labels.shape if reduction == "none" else ())
         loss.mean().backward()
@@ -254,7 +252,7 @@ def test_no_images_are_no_error(shape: tuple[int, ...]) -> None:
 def test_odd_targets() -> None:
     z, y = draw(6, seed=15)
     expected = F.cross_entropy(z, y)
-    with use_plan(WHOLE):
+    with use_tiling(WHOLE):
         for labels in (y.int(), y.to(torch.uint8), torch.stack([y, y], 1)[:, 0]):
             assert hard_loss(z, labels, curves.cross_entropy()).item() == pytest.approx(expected.item(), rel=1e-6)
 
@@ -262,8 +260,8 @@ def test_odd_targets() -> None:
 def test_nobody_to_teach() -> None:
     z, _ = draw(4, seed=16)
     ignored = torch.full((4,), -100)
-    for smoothing, logits, plan in ((0.0, z, SIXTEEN), (0.1, z.half(), SIXTEEN), (0.1, z, STREAMED)):
-        with use_plan(plan):
+    for smoothing, logits, tiling in ((0.0, z, SIXTEEN), (0.1, z.half(), SIXTEEN), (0.1, z, STREAMED)):
+        with use_tiling(tiling):
             loss, gradient = ours(logits, ignored, curves.conservative(0.75), label_smoothing=smoothing)
             assert loss.isnan()
             assert (gradient == 0).all()
@@ -288,16 +286,16 @@ def test_a_single_class_has_nothing_to_learn() -> None:
 def test_labels_that_name_no_class_poison_their_row_only() -> None:
     z, y = draw(4, seed=17)
     y[1], y[2] = CLASSES, -7
-    for plan, smoothing, reduction in ((SIXTEEN, 0.0, "none"), (SIXTEEN, 0.1, "sum"), (STREAMED, 0.1, "none"),
+    for tiling, smoothing, reduction in ((SIXTEEN, 0.0, "none"), (SIXTEEN, 0.1, "sum"), (STREAMED, 0.1, "none"),
                                        (STREAMED, 0.0, "mean")):
-        with use_plan(plan):
+        with use_tiling(tiling):
             loss, gradient = ours(z, y, curves.conservative(0.75), torch.ones(4 if reduction == "none" else ()),
                                   reduction=reduction, label_smoothing=smoothing)
         assert loss.isnan().tolist() == ([False, True, True, False] if reduction == "none" else True)
         assert gradient.isnan().all(1).tolist() == [False, True, True, False]
         assert not gradient[[0, 3]].isnan().any()
     y[1] = 2**32 + 3  # not class 3
-    with use_plan(WHOLE):
+    with use_tiling(WHOLE):
         assert hard_loss(z, y, curves.normal(), reduction="none")[1].isnan()
 
 
@@ -315,8 +313,8 @@ def test_infinite_logits() -> None:
     leaf = z.clone().requires_grad_()
     expected = F.cross_entropy(leaf, y, reduction="none")
     expected.sum().backward()
-    for plan in (Plan(rows=8, block=16, warps=4), Plan(1, 16, 4, streamed=True, per_processor=1)):
-        with use_plan(plan):
+    for tiling in (Tiling(rows=8, block=16, warps=4), Tiling(1, 16, 4, streamed=True, per_processor=1)):
+        with use_tiling(tiling):
             loss, gradient = ours(z, y, curves.cross_entropy(), torch.ones(6), reduction="none")
             bonus = hard_loss(z, y, curves.normal(eps=0), reduction="none")
         torch.testing.assert_close(loss, expected.detach(), equal_nan=True)
@@ -327,9 +325,9 @@ def test_infinite_logits() -> None:
 def test_without_gradient_none_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     z, y = draw(8, seed=18)
     launched = []
-    original = kernels.op.losses
-    monkeypatch.setattr(kernels.op, "losses", lambda *a, **k: (launched.append(k), original(*a, **k))[1])
-    with use_plan(WHOLE):
+    original = kernels.autograd.losses
+    monkeypatch.setattr(kernels.autograd, "losses", lambda *a, **k: (launched.append(k), original(*a, **k))[1])
+    with use_tiling(WHOLE):
         hard_loss(z, y, curves.normal())
         with torch.no_grad():
             hard_loss(z.requires_grad_(), y, curves.normal())
@@ -344,7 +342,7 @@ def test_in_place_gradients_are_seen_by_autograd() -> None:
         logits = z @ weight
         if view:
             logits = logits.view(8, CLASSES)
-        with use_plan(WHOLE):
+        with use_tiling(WHOLE):
             hard_loss(logits, y, curves.conservative(0.75), inplace=True).backward()
         assert row_error(logits.detach(), slope).max() <= 16 * ULP
         torch.testing.assert_close(weight.grad.double(), z.double().t() @ slope, rtol=1e-4, atol=1e-5)
@@ -353,14 +351,14 @@ def test_in_place_gradients_are_seen_by_autograd() -> None:
         logits = z @ weight
         before = logits.square().sum()
         passed = logits.view(8, CLASSES) if view else logits
-        with use_plan(WHOLE):
+        with use_tiling(WHOLE):
             loss = hard_loss(passed, y, curves.conservative(0.75), inplace=True)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             (loss + before).backward()
 
         logits = z @ weight
         passed = logits.view(8, CLASSES) if view else logits
-        with use_plan(WHOLE):
+        with use_tiling(WHOLE):
             loss = hard_loss(passed, y, curves.conservative(0.75), inplace=True)
         with pytest.raises(DerivativeError, match="overwritten"):
             (loss + logits.sum()).backward()
@@ -386,17 +384,17 @@ def test_in_place_is_refused_where_it_cannot_be() -> None:
     with pytest.raises(ArgumentError, match="same memory"):
         loss_and_gradient_(z[:1].expand(4, -1), y, curves.normal())
     logits = leaf * 1
-    with use_plan(WHOLE):
+    with use_tiling(WHOLE):
         loss = hard_loss(logits, y, curves.normal(), inplace=True)
     with pytest.raises(DerivativeError, match="inplace=False"):
         torch.autograd.grad(loss, leaf, create_graph=True)
 
 
-@pytest.mark.parametrize("plan", [WHOLE, STREAMED], ids=["whole", "streamed"])
-def test_by_products(plan: Plan) -> None:
+@pytest.mark.parametrize("tiling", [WHOLE, STREAMED], ids=["whole", "streamed"])
+def test_by_products(tiling: Tiling) -> None:
     z, y = draw(4, seed=21)
     y[3] = -100
-    with use_plan(plan):
+    with use_tiling(tiling):
         for smoothing in (0.0, 0.1):
             loss, stats = hard_loss(z, y, curves.conservative(0.75), stats=True, label_smoothing=smoothing)
             known = y != -100
@@ -482,3 +480,46 @@ class TestDispatch:
             torch.func.grad(loss)(self.z)
         with pytest.raises(ArgumentError, match="forward-mode"), torch.autograd.forward_ad.dual_level():
             loss(self.z)
+
+    def test_every_curve_of_the_catalogue_has_its_kernel(self) -> None:
+        for name in curves.names():
+            curve = curves.by_name(name)
+            assert dispatch.choose("triton", self.z, self.y, curve) == "triton"
+            torch.testing.assert_close(hard_loss(self.z, self.y, curve), reference.hard_loss(self.z, self.y, curve))
+
+
+class _Recorder:
+    """Stands for a kernel of Triton: counts launches, and returns what a launch by Triton returns."""
+
+    __name__, arg_names = "recorder", ("x", "n", "BLOCK")
+
+    def __init__(self) -> None:
+        self.public: list[tuple[object, ...]] = []
+        self.direct: list[tuple[object, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> object:
+        def run(*arguments: object, **constants: object) -> _Recorder:
+            self.public.append((grid, *arguments, *constants.values()))
+            return self
+        return run
+
+    function, packed_metadata = "function", "metadata"
+
+    def run(self, *arguments: object) -> None:
+        self.direct.append(arguments)
+
+
+@pytest.mark.parametrize("tested", [True, False])
+def test_only_tested_versions_of_triton_are_launched_directly(tested: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_launch, "_is_tested", tested)
+    monkeypatch.setattr(cached_launch, "_compiled", {})
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 7, raising=False)
+    x, kernel = torch.zeros(4), _Recorder()
+    monkeypatch.setattr(x, "get_device", lambda: 0)
+    for number in (3, 3, 4, 3):
+        cached_launch.launch(kernel, 2, (x,), (number,), BLOCK=16)
+    launches = [((2,), x, number, 16) for number in (3, 4)] if tested else [((2,), x, n, 16) for n in (3, 3, 4, 3)]
+    assert [call[2:] for call in kernel.public] == [call[2:] for call in launches]
+    direct = (2, 1, 1, 7, "function", "metadata", None, None, None, x, 3, 16)
+    assert [[a is b or a == b for a, b in zip(call, direct, strict=True)] for call in kernel.direct] == (
+        [[True] * len(direct)] * 2 if tested else [])

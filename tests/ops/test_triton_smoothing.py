@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 from encouraging import curves
 from encouraging.curves import Curve
 from encouraging.ops import reference
-from encouraging.ops.triton import Plan, hard_loss, use_plan
+from encouraging.ops.triton import Tiling, hard_loss, use_tiling
 from kernel_cases import (
     CLASSES,
     CURVES,
@@ -33,11 +33,11 @@ from kernel_cases import (
 pytestmark = MARKS
 
 
-@pytest.mark.parametrize("plan", [SIXTEEN, READ_ALL, STREAMED], ids=["whole", "whole, all read", "streamed"])
+@pytest.mark.parametrize("tiling", [SIXTEEN, READ_ALL, STREAMED], ids=["whole", "whole, all read", "streamed"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("curve", TAILS, ids=repr)
-def test_smoothing_weights_and_ignored_rows(curve: Curve, weighted: bool, plan: Plan) -> None:
-    z, y = draw(5 if plan is STREAMED else 16, seed=2)
+def test_smoothing_weights_and_ignored_rows(curve: Curve, weighted: bool, tiling: Tiling) -> None:
+    z, y = draw(5 if tiling is STREAMED else 16, seed=2)
     z = with_mistakes(z, y)
     y[1] = -1
     z[1, 3] = math.nan  # must not matter
@@ -45,13 +45,13 @@ def test_smoothing_weights_and_ignored_rows(curve: Curve, weighted: bool, plan: 
     arguments = {"weight": weight, "label_smoothing": 0.1, "ignore_index": -1}
     clean = z.clone()
     clean[1] = 0.0
-    with use_plan(plan):
+    with use_tiling(tiling):
         loss, gradient = ours(z, y, curve, **arguments)
     expected, slope = truth(clean, y, curve, **arguments)
     assert loss.item() == pytest.approx(expected.item(), rel=8 * ULP, abs=8 * ULP)
     assert (gradient[1] == 0).all()
     assert row_error(gradient, slope).max() <= 24 * ULP
-    with use_plan(plan):
+    with use_tiling(tiling):
         _, gradient = ours(z, y, curve, torch.ones(len(y)), **arguments, reduction="none")
     assert (gradient[1] == 0).all()
     assert not gradient.isnan().any()
@@ -63,7 +63,7 @@ def test_smoothing_of_the_other_curves_with_any_upstream_gradient(curve: Curve) 
     z = with_mistakes(z, y)
     y[5] = -100
     upstream = torch.randn(16)
-    with use_plan(SIXTEEN):
+    with use_tiling(SIXTEEN):
         loss, gradient = ours(z, y, curve, upstream, reduction="none", label_smoothing=0.2)
     expected, slope = truth(z, y, curve, upstream, reduction="none", label_smoothing=0.2)
     size = 40.0  # the largest gap of any class
@@ -81,7 +81,7 @@ def test_smoothing_over_many_classes_takes_a_shortcut_that_is_exact(curve: Curve
     z, y = draw(3, 16385, dtype=dtype, seed=4, lowest=0.01, highest=0.9)
     z[1, 7] = z[1].max() + 8  # a confident mistake
     z[2, 11] = z[2].float().logsumexp(0) - 0.5  # a rival with much of the mass, but not half of it
-    with use_plan(Plan(rows=1, block=4096, warps=8, streamed=True, per_processor=1)):
+    with use_tiling(Tiling(rows=1, block=4096, warps=8, streamed=True, per_processor=1)):
         loss, gradient = ours(z, y, curve, label_smoothing=0.1, reduction="sum")
     expected, slope = truth(z, y, curve, label_smoothing=0.1, reduction="sum")
     assert loss.item() == pytest.approx(expected.item(), rel=16 * ULP)
@@ -105,7 +105,7 @@ def test_smoothing_by_powers_leaves_crowded_rows_to_exact_sums(curve: Curve, cla
     clean[4] = 0.0
     expected, slope = truth(clean, y, curve, upstream, label_smoothing=0.1, reduction="mean")
     block = 1 << (classes - 1).bit_length()
-    with use_plan(Plan(rows=1, block=block, warps=4)):
+    with use_tiling(Tiling(rows=1, block=block, warps=4)):
         leaf = z.clone().requires_grad_()
         loss = hard_loss(leaf * 1.0, y, curve, label_smoothing=0.1, inplace=inplace)
         loss.backward(upstream)
@@ -174,12 +174,12 @@ def test_what_all_logits_have_in_common_costs_no_digits_in_two_passes() -> None:
     assert far.item() == pytest.approx(near.item(), rel=8 * ULP)
 
 
-@pytest.mark.parametrize("plan", [SIXTEEN, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize("tiling", [SIXTEEN, STREAMED], ids=["whole", "streamed"])
 @pytest.mark.parametrize("curve", TAILS, ids=repr)
-def test_a_class_of_no_weight_adds_nothing_also_at_minus_infinity(curve: Curve, plan: Plan) -> None:
+def test_a_class_of_no_weight_adds_nothing_also_at_minus_infinity(curve: Curve, tiling: Tiling) -> None:
     z = torch.tensor([[1.0, -math.inf, 0.0, 2.0]])
     y, weight = torch.tensor([0]), torch.tensor([1.0, 0.0, 1.0, 0.5])
-    with use_plan(plan):
+    with use_tiling(tiling):
         loss, gradient = ours(z, y, curve, label_smoothing=0.1, weight=weight)
     expected, slope = truth(z, y, curve, label_smoothing=0.1, weight=weight)
     assert loss.item() == pytest.approx(expected.item(), rel=4 * ULP)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from encouraging.data import Clock
 from encouraging.errors import RecipeError
 from encouraging.recipes import names, read_recipe
 from encouraging.recipes.grid import jobs_of
-from encouraging.tasks import Lesson
+from encouraging.tasks import Objective
 
 GOOD = """
 task = "image"
@@ -79,9 +80,9 @@ def test_what_is_wrong_is_named(tmp_path, old, new, words):
 def test_overrides_reach_anything(tmp_path):
     recipe = read(tmp_path, GOOD, ["train.epochs=7", "arms.el.log_end=0.9", "seeds=[3,4]", "train.optimizer=adam",
                                    "options.validation=100", "arms.ce.train.lr=0.5"])
-    assert recipe.plan("el")[0].epochs == 7
-    assert recipe.plan("ce")[0].lr == 0.5
-    assert recipe.plan("el")[0].lr == 0.1
+    assert recipe.stages_of("el")[0].train.epochs == 7
+    assert recipe.stages_of("ce")[0].train.lr == 0.5
+    assert recipe.stages_of("el")[0].train.lr == 0.1
     assert recipe.arms["el"].params == {"log_end": 0.9}
     assert recipe.seeds == (3, 4)
     for wrong in ("train.epochs", "=3", "task.name=3", "train.epoch=3"):
@@ -103,7 +104,7 @@ def test_every_recipe_of_the_package_can_be_read(name):
     assert len(recipe.seeds) >= 3
     assert recipe.claims
     for arm in recipe.arms:
-        assert isinstance(recipe.objectives(arm)[0].lesson(1), Lesson)
+        assert isinstance(recipe.stages_of(arm)[0].objective.at(Clock()), Objective)
 
 
 def test_the_mnist_recipes_have_the_papers_settings():
@@ -118,15 +119,15 @@ def test_the_mnist_recipes_have_the_papers_settings():
 def test_an_arm_may_begin_its_bonus_and_its_class_weights_late(tmp_path):
     recipe = read(tmp_path, GOOD, ["arms.el.bonus_from_epoch=3", "arms.el.reweight_from_epoch=5"])
     arm = recipe.arms["el"]
-    assert [arm.lesson(epoch).curve.name for epoch in (2, 3)] == ["cross_entropy", "conservative"]
-    assert [arm.lesson(epoch).weighted for epoch in (4, 5)] == [False, True]
+    assert [arm.at(Clock(1, epoch)).curve.name for epoch in (2, 3)] == ["cross_entropy", "conservative"]
+    assert [arm.at(Clock(1, epoch)).weighted for epoch in (4, 5)] == [False, True]
 
 
-def test_what_a_run_depends_on_is_in_what_was_asked(tmp_path):
-    plain = read(tmp_path, GOOD).asked("el", 0)
-    assert read(tmp_path, GOOD, ["paper=elsewhere", "train.checkpoint_seconds=1"]).asked("el", 0) == plain
+def test_what_a_run_depends_on_is_in_its_config(tmp_path):
+    plain = read(tmp_path, GOOD).config("el", 0)
+    assert read(tmp_path, GOOD, ["paper=elsewhere", "train.checkpoint_seconds=1"]).config("el", 0) == plain
     for change in ("train.lr=0.2", "arms.el.log_end=0.6", "options.validation=10", "model=resnet20"):
-        assert read(tmp_path, GOOD, [change]).asked("el", 0) != plain
+        assert read(tmp_path, GOOD, [change]).config("el", 0) != plain
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "", "a/b", ".hidden"])

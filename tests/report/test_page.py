@@ -20,6 +20,7 @@ from encouraging import cli
 from encouraging.commands.run import run_recipe
 from encouraging.engine.records import collect, read_records
 from encouraging.judge.claims import claim_rows, finals_of
+from encouraging.judge.metric_book import book_of
 from encouraging.judge.stats import mean_of
 from encouraging.recipes import read_recipe
 from encouraging.report import page
@@ -129,7 +130,7 @@ def test_it_is_small_and_needs_nothing_from_elsewhere(text, read):
 def test_the_numbers_are_those_of_the_records(records, read):
     words = " ".join(" ".join(read.words).split())
     recipe = read_recipe("digits")
-    for row in claim_rows(recipe, finals_of("digits", records)):
+    for row in claim_rows(recipe, finals_of("digits", records), book_of(records)):
         assert f"{row.claim.arm} beats {row.claim.beats}" in words
         assert row.comparison.verdict in words
         assert signed(row.comparison.mean) in words
@@ -147,7 +148,7 @@ def test_the_numbers_are_those_of_the_records(records, read):
 
 def test_a_claim_that_fails_is_as_prominent_as_one_that_holds():
     recipe = read_recipe("mnist-large-margin")
-    records = [synthetic.record(recipe.name, arm, seed, config=recipe.asked(arm, seed))
+    records = [synthetic.record(recipe.name, arm, seed, config=recipe.config(arm, seed))
                for arm in recipe.arms for seed in range(4)]
     for record in records:
         record.final["best_accuracy"] = 99.0 + 0.01 * record.seed - (
@@ -216,11 +217,11 @@ def test_a_recipe_that_is_not_at_hand_has_arms_but_no_claims():
 
 def test_the_command_repeats_exactly_these_runs():
     changed = read_recipe("digits", ["train.epochs=3", "train.lr=0.05"])
-    records = [synthetic.record("digits", arm, seed, config=changed.asked(arm, seed))
+    records = [synthetic.record("digits", arm, seed, config=changed.config(arm, seed))
                for arm in ("ce", "el_1") for seed in (1, 4)]
     command = ("encouraging run digits --set train.epochs=3 --set train.lr=0.05 --arm ce --arm el_1 --seeds 1,4")
     assert command in " ".join(Reading(build_report(records)).words)
-    odd = changed.asked("ce", 0) | {"objectives": [{"loss": "curve", "curve": "focal", "gamma": 2.0}]}
+    odd = changed.config("ce", 0) | {"objectives": [{"loss": "curve", "curve": "focal", "gamma": 2.0}]}
     words = " ".join(Reading(build_report([synthetic.record("digits", "ce", 0, config=odd)])).words)
     assert "depart from the recipe" in words
 
@@ -270,7 +271,7 @@ def test_masked_classes_leave_a_page():
 
 def test_figures_alone_are_written_for_papers(tmp_path):
     recipe = read_recipe("digits")
-    records = [synthetic.record("digits", arm, seed, config=recipe.asked(arm, seed), outside=("svhn",))
+    records = [synthetic.record("digits", arm, seed, config=recipe.config(arm, seed), outside=("svhn",))
                for arm in ("ce", "el_1") for seed in range(2)]
     written = write_report(records, tmp_path / "new" / "report.html", figures=tmp_path / "figures")
     names = {path.name for path in written[1:]}

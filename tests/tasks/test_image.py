@@ -6,29 +6,38 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from encouraging.data import load
+from encouraging.data import Clock, load
 from encouraging.engine import Train
 from encouraging.errors import CurveError
-from encouraging.tasks import Objective, Setting, build_task
+from encouraging.tasks import ObjectiveConfig, StageSpec, TaskSpec, build_task
 
 CPU = torch.device("cpu")
 
 
 def task(objective=None, **options):
     train = Train(epochs=1, lr=0.1, batch_size=256, shuffle=options.pop("shuffle", True))
-    return build_task("image", Setting("digits", "digits_mlp", (objective or Objective(),), (train,), 0, CPU,
-                                       options=options))
+    stage = StageSpec(train, objective=objective or ObjectiveConfig())
+    return build_task("image", TaskSpec("digits", "digits_mlp", (stage,), 0, CPU, options=options))
+
+
+def batches(it, epoch=1, start=0):
+    return list(it.source(1).batches(Clock(1, epoch), start, 0, 1))
+
+
+def predictions(it, model, final=False):
+    with torch.no_grad():
+        return list(it.predict(model.eval(), final, 0, 1))
 
 
 def test_an_epoch_shows_every_example_once_and_resumes_anywhere():
     it = task()
-    whole = list(it.batches(1, 3, 0, 0, 1))
-    assert len(whole) == it.length(1, 3) == 5
+    whole = batches(it, 3)
+    assert len(whole) == it.source(1).length(Clock(1, 3)) == 5
     assert sorted(torch.cat([index for index, in whole]).tolist()) == list(range(1200))
-    rest = list(it.batches(1, 3, 2, 0, 1))
+    rest = batches(it, 3, start=2)
     assert all(torch.equal(a, b) for (a,), (b,) in zip(whole[2:], rest, strict=True))
-    assert not torch.equal(whole[0][0], next(iter(it.batches(1, 4, 0, 0, 1)))[0])
-    assert next(iter(task(shuffle=False).batches(1, 3, 0, 0, 1)))[0].tolist() == list(range(256))
+    assert not torch.equal(whole[0][0], batches(it, 4)[0][0])
+    assert batches(task(shuffle=False), 3)[0][0].tolist() == list(range(256))
 
 
 def test_crop_and_flip_are_what_they_say():
@@ -41,18 +50,18 @@ def test_crop_and_flip_are_what_they_say():
     shifted = it._cut((index, middle + 2, middle, straight))
     assert torch.equal(shifted[:, :, :-2], images[:, :, 2:])
     assert shifted[:, :, -2:].sum() == 0
-    batch = next(iter(it.batches(1, 1, 0, 0, 1)))
+    batch = batches(it)[0]
     assert [int(column.max()) for column in batch[1:]] == [8, 8, 1]
 
 
 def test_without_a_bonus_the_loss_is_cross_entropy():
     it = task()
     model = it.build()
-    batch = next(iter(it.batches(1, 1, 0, 0, 1)))
-    loss, size = it.loss(model, batch, it.lesson(1, 1))
+    batch = batches(it)[0]
+    loss = it.loss(model, batch, it.objective(Clock()))
     images, labels = it.train[0][batch[0]], it.train[1][batch[0]]
-    torch.testing.assert_close(loss, F.cross_entropy(model((images.float() / 16 - 0.305) / 0.376), labels))
-    assert size == 256
+    torch.testing.assert_close(loss.mean, F.cross_entropy(model((images.float() / 16 - 0.305) / 0.376), labels))
+    assert loss.count == loss.sums["examples"] == 256
 
 
 @pytest.mark.parametrize("settings", [{"loss": "mse", "link": "sigmoid", "bonus": True}, {"margin": 2},
@@ -60,9 +69,9 @@ def test_without_a_bonus_the_loss_is_cross_entropy():
                                       {"curve": "encouraging", "log_end": 1.0, "match_norm": True},
                                       {"curve": "focal", "gamma": 1.0, "reweight_from_epoch": 1}])
 def test_every_kind_of_arm_has_a_finite_loss_and_gradient(settings):
-    it = task(Objective(**settings))
+    it = task(ObjectiveConfig(**settings))
     model = it.build()
-    loss, _ = it.loss(model, next(iter(it.batches(1, 1, 0, 0, 1))), it.lesson(1, 1))
+    loss = it.loss(model, batches(it)[0], it.objective(Clock())).mean
     loss.backward()
     assert loss.isfinite()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
@@ -73,12 +82,12 @@ def test_what_is_measured_is_the_whole_test_set():
     model = it.build().eval()
     images, labels = load("digits", "test")
     logits = model((images.float() / 16 - 0.305) / 0.376)
-    numbers = it.evaluate(model)
+    numbers = it.evaluate(predictions(it, model))
     assert numbers["accuracy"] == pytest.approx(100 * (logits.argmax(1) == labels).float().mean().item())
     assert numbers["test_loss"] == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
     assert "val_accuracy" in numbers
     assert len(it.train[0]) == 1000
-    found = it.conclude(model)
+    found = it.conclude(predictions(it, model, final=True))
     more, kept = found.numbers, found.tensors
     torch.testing.assert_close(kept["logits"], logits)
     assert more["excess_risk"] == pytest.approx(more["train_accuracy"] - numbers["accuracy"])
@@ -96,4 +105,4 @@ def _margins(logits, labels):
 
 def test_a_wrong_curve_is_refused_before_anything_is_trained():
     with pytest.raises((ValueError, CurveError), match="no curve is called"):
-        Objective(curve="nothing")
+        ObjectiveConfig(curve="nothing")

@@ -17,7 +17,7 @@ from ..engine.records import Record, read_records
 from ..errors import DataError, RecipeError
 from ..judge.claims import finals_of
 from ..recipes import Recipe, read_recipe
-from ..recipes.grid import Job, cores, jobs_of, work
+from ..recipes.grid import Job, cores, jobs_of, train_job
 from ..report.numbers import plural
 from .progress import ProgressDisplay
 from .run_table import print_table
@@ -44,7 +44,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(chosen), data=_absolute(data),
                    threads=threads, tracker=track)
     for job in grid:
-        RunDir(job.folder).refuse_other(recipe.asked(job.arm, job.seed))
+        RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
     unfinished = [job for job in grid if not RunDir(job.folder).done]
     world = join(chosen.type)
     if not world.leads:
@@ -53,13 +53,18 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         console.print(f"{len(grid) - len(unfinished)} of {len(grid)} runs were finished before", highlight=False)
     try:
         with ProgressDisplay(console, len(unfinished)) as display:
-            if ray is not None and unfinished:
-                sweep.run_ray(unfinished, work, display, ray, cpus=threads,
-                              gpus=1 / jobs if chosen.type == "cuda" else 0)
-            elif jobs > 1 and world.size == 1:
-                sweep.run_pool(unfinished, work, display, min(jobs, len(unfinished)))
-            else:
-                sweep.run_here(unfinished, work, display)
+            for rank in sorted({job.rank for job in unfinished}):  # arms that start from another one's weights wait
+                ready = [job for job in unfinished if job.rank == rank]
+                if display.stopped:
+                    for job in ready:
+                        display(sweep.Event(job, "stopped", "not started"))
+                elif ray is not None:
+                    sweep.run_ray(ready, train_job, display, ray, cpus=threads,
+                                  gpus=1 / jobs if chosen.type == "cuda" else 0)
+                elif jobs > 1 and world.size == 1:
+                    sweep.run_pool(ready, train_job, display, min(jobs, len(ready)))
+                else:
+                    sweep.run_here(ready, train_job, display)
     finally:
         leave()
     return _conclude(recipe, unfinished, display, console, Path(out)) if world.leads else int(bool(display.failed))
@@ -128,14 +133,14 @@ def _absolute(data: str | None) -> str | None:
 def _check_data(recipe: Recipe, data: str | None) -> None:
     """Report missing data once, before any run starts."""
     folder = data_dir(data)
-    wanted = [(recipe.data, ("train", "test")), *((name, ("test",)) for name in recipe.options.get("ood", ()))]
+    wanted = recipe.needs().datasets
     words = [absent(name, splits, folder) for name, splits in wanted if missing(name, folder, splits)]
     if words:
         raise DataError("\n".join(words))
 
 
 def _fetch(recipe: Recipe, data: str | None, console: Console) -> None:
-    for name in (recipe.data, *recipe.options.get("ood", ())):
+    for name, _ in recipe.needs().datasets:
         if missing(name, data_dir(data)):
             console.print(f"downloading {name} into {data_dir(data)}", highlight=False)
             download(name, data)

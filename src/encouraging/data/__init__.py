@@ -1,11 +1,18 @@
-"""Datasets as their publishers ship them: one reader a format, checksums, and where a dataset lives."""
+"""Datasets as their publishers ship them: one reader per format, checksums, and downloads."""
 
 from ._load import absent, load
 from .cifar import read_cifar
+from .clock import Clock
 from .digits import read_digits
+from .draw import generator
 from .fetch import download
 from .idx import read_idx
-from .registry import DATASETS, VARIABLE, Dataset, data_dir, dataset, missing
+from .registry import DATASETS, VARIABLE, Dataset, LongTail, data_dir, dataset, missing
+from .samplers import ByTokens, ClassBalanced, Sampler, Shuffled
+from .sources import Examples, LoaderSource, ResidentSource, Source
 
-__all__ = ["DATASETS", "VARIABLE", "Dataset", "absent", "data_dir", "dataset", "download", "load", "missing",
-           "read_cifar", "read_digits", "read_idx"]
+__all__ = [
+    "DATASETS", "VARIABLE", "ByTokens", "ClassBalanced", "Clock", "Dataset", "Examples", "LoaderSource", "LongTail",
+    "ResidentSource", "Sampler", "Shuffled", "Source", "absent", "data_dir", "dataset", "download", "generator", "load",
+    "missing", "read_cifar", "read_digits", "read_idx",
+]

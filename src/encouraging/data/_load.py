@@ -9,48 +9,59 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from ..imbalance import long_tail_indices
 from .cifar import read_cifar
 from .digits import read_digits
 from .idx import read_idx
 from .registry import VARIABLE, File, data_dir, dataset, find, missing
 
 
-def load(name: str, split: str, root: str | Path | None = None) -> tuple[Tensor, Tensor]:
-    """Images (N, C, H, W) as uint8 and labels (N,) as int64 of ``split``, which is ``train`` or ``test``.
+def load(name: str, split: str, root: str | Path | None = None,
+         imbalance: float | None = None) -> tuple[Tensor, Tensor]:
+    """Images (N, C, H, W) as uint8 and labels (N,) as int64.
+
+    Args:
+        name: One of :data:`DATASETS`.
+        split: ``train`` or ``test``.
+        root: The data directory; else ``ENCOURAGING_DATA``, else the user's cache.
+        imbalance: Of a long-tailed set such as ``cifar100-lt``; None for 100.
 
     >>> images, labels = load("digits", "test")
     >>> images.shape, images.dtype, labels.shape
     (torch.Size([597, 1, 8, 8]), torch.uint8, torch.Size([597]))
     """
-    known = dataset(name)
+    facts = dataset(name, imbalance)
     if split not in ("train", "test"):
         raise DataError(f"split {split!r} of {name}: expected 'train' or 'test'.")
-    if known.reader == "digits":
+    if facts.reader == "digits":
         return read_digits(split)
     folder = data_dir(root)
     if missing(name, folder, (split,)):
         raise DataError(absent(name, (split,), folder))
-    paths = [_checked(file, folder) for file in known.files(split)]
-    if known.reader == "idx":
+    paths = [_checked(file, folder) for file in facts.files(split)]
+    if facts.reader == "idx":
         images, labels = (read_idx(path) for path in paths)
         images, labels = images.unsqueeze(1), labels.long()
     else:
-        parts = [read_cifar(path, 2 if known.reader == "cifar_fine" else 1) for path in paths]
+        parts = [read_cifar(path, 2 if facts.reader == "cifar_fine" else 1) for path in paths]
         images, labels = (torch.cat(column) for column in zip(*parts, strict=True))
     if len(images) != len(labels):
         raise DataError(f"{name}: {len(images)} images and {len(labels)} labels in {folder}: the files do not "
                         "belong together. Fetch them again.")
+    if facts.long_tail is not None and split == "train":
+        kept = long_tail_indices(labels, facts.long_tail.imbalance, facts.long_tail.seed)
+        images, labels = images[kept], labels[kept]
     return images, labels
 
 
 def absent(name: str, splits: tuple[str, ...], folder: Path) -> str:
-    """What to say where a dataset is missing: the exact names, and both ways out."""
-    known = dataset(name)
+    """The error for a dataset that is missing: the exact file names, and how to get them."""
+    facts = dataset(name)
     listed = "\n".join(f"  {folder / path}" for path in missing(name, folder, splits))
-    source = [place + (known.archive.name if known.archive else "") for place in known.places]
+    sources = [url + (facts.archive.name if facts.archive else "") for url in facts.urls]
     parts = " and the ".join(split for split in splits if missing(name, folder, (split,)))
     return (f"the {parts} part of {name} is not in {folder}. These files are missing:\n{listed}\n"
-            f"Fetch them with --download, or place them there by hand (from {' or '.join(source)}), "
+            f"Fetch them with --download, or put them there by hand (from {' or '.join(sources)}), "
             f"or point --data or {VARIABLE} at a directory that has them.")
 
 
@@ -58,11 +69,11 @@ def _checked(file: File, folder: Path) -> Path:
     path = find(file, folder)
     assert path is not None
     if file.size is not None and path.stat().st_size != file.size:
-        raise DataError(f"{path}: expected {file.size} bytes, found {path.stat().st_size}. Fetch the file again.")
+        raise DataError(f"{path}: expected {file.size} bytes, got {path.stat().st_size}. Fetch the file again.")
     # The published checksum is of the file as shipped; an unzipped one is checked by its header alone.
     if file.md5 is not None and path.name == Path(file.path).name:
-        found = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-        if found != file.md5:
-            raise DataError(f"{path}: expected MD5 {file.md5}, found {found}. The file is damaged or is another "
+        digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+        if digest != file.md5:
+            raise DataError(f"{path}: expected MD5 {file.md5}, got {digest}. The file is damaged or is another "
                             "one. Fetch it again.")
     return path

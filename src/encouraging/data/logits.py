@@ -2,31 +2,47 @@
 
 A ``.safetensors`` file, an ``.npz`` file, a folder of ``.npy`` files or a run directory, with the names
 
-    logits           (examples, classes), float16, bfloat16, float32 or float64
+    logits           (examples, classes), float16, bfloat16, float32 or float64;
+                     (examples, 1) is the logit of class 1 of a binary classifier
     labels           (examples,), any integers
-    ood_logits       (any, classes): examples from outside; ``ood_logits.<name>`` for further sets
-    class_counts     (classes,): training examples of every class
+    ood_logits       (any, classes): out-of-distribution examples; ``ood_logits.<name>`` for further sets
+    class_counts     (classes,): training examples per class
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from ..errors import DataError
-from .arrays import FLOATS, INTEGERS, Array, in_folder, in_npz, in_safetensors
+from ..errors import DataError, did_you_mean
+from .arrays import FLOATS, INTEGERS, Array, in_folder, in_npz, in_safetensors, shown
 
 KEYS = ("logits", "labels", "ood_logits", "class_counts")
+LOOK = 100  # rows by which probabilities are recognised
+
+
+@dataclass(frozen=True)
+class Column(Array):
+    """The single column of a binary classifier. Class 0 has the logit 0, so the softmax of both is the sigmoid."""
+
+    def blocks(self, rows: int | None = None) -> Iterator[Tensor]:
+        for block in super().blocks(rows):
+            yield F.pad(block, (1, 0))
 
 
 @dataclass(frozen=True)
 class Logits:
-    """What was found: logits and labels that fit each other, and what there is beside them."""
+    """Logits and labels that fit each other, and what else the file holds.
+
+    ``outside`` has the out-of-distribution sets by name, ``counts`` the training examples per class, and ``unused`` the
+    names in the file that mean nothing here. ``probabilities`` says that the first rows look like the output of a
+    softmax or sigmoid instead of logits.
+    """
 
     path: Path
     logits: Array
@@ -34,6 +50,7 @@ class Logits:
     outside: Mapping[str, Array]
     counts: Tensor | None
     unused: tuple[str, ...]
+    probabilities: bool = False
 
     @property
     def examples(self) -> int:
@@ -41,10 +58,15 @@ class Logits:
 
     @property
     def classes(self) -> int:
-        return self.logits.shape[1]
+        return _classes(self.logits)
+
+    @property
+    def binary_column(self) -> bool:
+        """Whether there is a single column, which is read as the logit of class 1 against class 0."""
+        return isinstance(self.logits, Column)
 
     def blocks(self, rows: int | None = None) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """The number of the first row, logits and labels; logits are good until the next block is asked for."""
+        """The number of the first row, logits and labels; logits are valid until the next block is requested."""
         first = 0
         for block in self.logits.blocks(rows):
             yield first, block, self.labels[first : first + len(block)]
@@ -52,66 +74,71 @@ class Logits:
 
 
 def open_logits(path: str | Path) -> Logits:
-    """Look into a file, a folder of ``.npy`` files or a run directory. Shapes, types and labels are checked; the logits
-    themselves are not read yet."""
+    """Open a file, a folder of ``.npy`` files or a run directory. Shapes, types and labels are checked; of the logits
+    only the first rows are read."""
     path = Path(path)
     if path.is_dir():
         arrays = _folder(path)
     elif not path.exists():
-        raise DataError(f"{path}: there is no such file. Expected .safetensors, .npz, a folder of .npy files or a run "
-                        "directory.")
+        raise DataError(f"{shown(path)}: there is no such file. Expected .safetensors, .npz, a folder of .npy files or "
+                        "a run directory.")
     elif path.suffix == ".safetensors":
         arrays = in_safetensors(path)
     elif path.suffix == ".npz":
         arrays = in_npz(path, KEYS)
     else:
-        raise DataError(f"{path}: {_other(path.suffix)}")
-    logits, labels = (_wanted(arrays, key, path) for key in ("logits", "labels"))
-    classes = _check_logits(logits)
+        raise DataError(f"{shown(path)}: {_other(path.suffix)}")
+    logits, labels = _checked(_required(arrays, "logits", path)), _required(arrays, "labels", path)
     outside: dict[str, Array] = {}
     for key, array in arrays.items():
         family, _, name = key.partition(".")
         if family == "ood_logits":
             if (name or "outside") in outside:
-                raise DataError(f"{array.where}: another set from outside has that name; call it ood_logits.<name>.")
-            outside[name or "outside"] = array
+                raise DataError(f"{array.where}: another out-of-distribution set has that name; call it "
+                                "ood_logits.<name>.")
+            outside[name or "outside"] = _checked(array)
     for array in outside.values():
-        if _check_logits(array) != classes:
-            raise DataError(f"{array.where}: has {array.shape[1]} classes where logits has {classes}.")
+        if array.shape[1] != logits.shape[1]:
+            raise DataError(f"{array.where}: has {array.shape[1]} classes where logits has {logits.shape[1]}.")
     used = {"logits", "labels", "class_counts", *(key for key in arrays if key.partition(".")[0] == "ood_logits")}
     counts = arrays.get("class_counts")
-    return Logits(path, logits, _labels(labels, logits), outside, None if counts is None else _counts(counts, classes),
-                  tuple(sorted(set(arrays) - used)))
+    return Logits(path, logits, _labels(labels, logits), outside,
+                  None if counts is None else _counts(counts, _classes(logits)),
+                  tuple(sorted(set(arrays) - used)), _are_probabilities(logits))
 
 
-def _check_logits(array: Array) -> int:
-    if len(array.shape) != 2 or array.shape[0] < 1 or array.shape[1] < 2:
-        raise DataError(f"{array.where}: expected the shape (examples, classes) with at least one example and two "
-                        f"classes, got {array.shape}.")
+def _classes(logits: Array) -> int:
+    return max(2, logits.shape[1])
+
+
+def _checked(array: Array) -> Array:
+    if len(array.shape) != 2 or array.shape[0] < 1 or array.shape[1] < 1:
+        raise DataError(f"{array.where}: expected the shape (examples, classes) with at least one example, or "
+                        f"(examples, 1) for a binary classifier with one logit, got {array.shape}.")
     if array.dtype not in FLOATS:
         raise DataError(f"{array.where}: expected {', '.join(FLOATS[:-1])} or {FLOATS[-1]}, got {array.dtype}.")
-    return array.shape[1]
+    return array if array.shape[1] > 1 else Column(*(getattr(array, field.name) for field in fields(array)))
 
 
 def _labels(array: Array, logits: Array) -> Tensor:
     if array.dtype not in INTEGERS:
-        raise DataError(f"{array.where}: expected integers, the number of the right class of every example, got "
-                        f"{array.dtype}.")
+        raise DataError(f"{array.where}: expected integers, the right class of each example, got {array.dtype}.")
     if array.shape != logits.shape[:1]:
-        raise DataError(f"{array.where}: expected the shape {logits.shape[:1]}, one label a row of the logits, got "
+        raise DataError(f"{array.where}: expected the shape {logits.shape[:1]}, one label per row of the logits, got "
                         f"{array.shape}.")
-    labels = array.whole().to(torch.int64)
-    wrong = ((labels < 0) | (labels >= logits.shape[1])).nonzero()
+    labels, classes = array.whole().to(torch.int64), _classes(logits)
+    wrong = ((labels < 0) | (labels >= classes)).nonzero()
     if len(wrong):
         row = int(wrong[0])
-        raise DataError(f"{array.where}: row {row} has {int(labels[row])}, expected 0 to {logits.shape[1] - 1}; leave "
-                        "out rows without a label.")
+        advice = "leave out rows without a label." if logits.shape[1] > 1 else \
+            "a single column of logits is a binary classifier's, the logit of class 1 against class 0."
+        raise DataError(f"{array.where}: row {row} has {int(labels[row])}, expected 0 to {classes - 1}; {advice}")
     return labels
 
 
 def _counts(array: Array, classes: int) -> Tensor:
     if array.shape != (classes,) or array.dtype not in FLOATS + INTEGERS:
-        raise DataError(f"{array.where}: expected {classes} numbers, one a class, got the shape {array.shape} of "
+        raise DataError(f"{array.where}: expected {classes} numbers, one per class, got the shape {array.shape} of "
                         f"{array.dtype}.")
     counts = array.whole().to(torch.float64)
     if not bool((counts >= 0).all()):
@@ -120,12 +147,20 @@ def _counts(array: Array, classes: int) -> Tensor:
     return counts
 
 
-def _wanted(arrays: Mapping[str, Array], key: str, path: Path) -> Array:
+def _are_probabilities(logits: Array) -> bool:
+    """The likeliest mistake, seen in the first rows: nothing below 0, and rows that sum to 1 (one column: up to 1)."""
+    rows = next(logits.blocks(min(LOOK, logits.shape[0]))).double()
+    if isinstance(logits, Column):
+        return bool(((rows[:, 1] >= 0) & (rows[:, 1] <= 1)).all())
+    return bool((rows >= 0).all() and ((rows.sum(1) - 1).abs() < 0.02).all())
+
+
+def _required(arrays: Mapping[str, Array], key: str, path: Path) -> Array:
     if key in arrays:
         return arrays[key]
-    near = difflib.get_close_matches(key, [name for name in arrays if name not in KEYS], 1, 0.5)
-    there = ", ".join(sorted(arrays)) or "nothing"
-    raise DataError(f"{path}: has no {key!r}; it holds {there}." + (f" Is {near[0]!r} meant?" if near else ""))
+    names = ", ".join(sorted(arrays)) or "nothing"
+    raise DataError(f"{shown(path)}: has no {key!r}; it holds {names}."
+                    + did_you_mean(key, (name for name in arrays if name not in KEYS)))
 
 
 def _other(suffix: str) -> str:
@@ -138,12 +173,12 @@ def _other(suffix: str) -> str:
 
 
 def _folder(path: Path) -> dict[str, Array]:
-    found = in_folder(path, KEYS)
-    inside = path / "logits.safetensors"
-    if "logits" not in found and inside.is_file():
-        return in_safetensors(inside)
-    if not found:
-        names = sorted(file.name for file in path.iterdir())[:8]
-        raise DataError(f"{path}: expected logits.npy and labels.npy, or the logits.safetensors of a finished run; it "
-                        f"holds {', '.join(names) or 'nothing'}.")
-    return found
+    arrays = in_folder(path, KEYS)
+    of_run = path / "logits.safetensors"
+    if "logits" not in arrays and of_run.is_file():
+        return in_safetensors(of_run)
+    if not arrays:
+        names = sorted(shown(file.name) for file in path.iterdir())[:8]
+        raise DataError(f"{shown(path)}: expected logits.npy and labels.npy, or the logits.safetensors of a finished "
+                        f"run; it holds {', '.join(names) or 'nothing'}.")
+    return arrays

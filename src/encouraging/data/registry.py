@@ -1,20 +1,20 @@
-"""Which datasets there are, the files their publishers ship, and where those are looked for."""
+"""The datasets by name, the files their publishers ship, and the folders in which those are searched."""
 
 from __future__ import annotations
 
-import difflib
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import DataError
+from ..errors import DataError, did_you_mean
 
 VARIABLE = "ENCOURAGING_DATA"
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of a dataset: its path under the data directory and how to know that it is whole."""
+    """One file of a dataset: its path under the data directory, and what it is checked by."""
 
     path: str
     md5: str | None = None
@@ -30,8 +30,20 @@ class Archive:
 
 
 @dataclass(frozen=True)
+class LongTail:
+    """The exponential profile by which a balanced training set is cut; the test set stays whole.
+
+    ``imbalance`` is the largest class's count divided by the smallest's. ``seed`` alone decides which images stay, the
+    same ones for every training seed.
+    """
+
+    imbalance: float = 100.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
 class Dataset:
-    """What is known about a dataset before any file of it is read."""
+    """The facts about a dataset that need none of its files."""
 
     name: str
     reader: str
@@ -41,9 +53,10 @@ class Dataset:
     std: tuple[float, ...]
     train: tuple[File, ...] = ()
     test: tuple[File, ...] = ()
-    places: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()  # folders that have the files or the archive, tried in this order
     archive: Archive | None = None
     highest: int = 255
+    long_tail: LongTail | None = None
 
     def files(self, split: str) -> tuple[File, ...]:
         return self.train if split == "train" else self.test
@@ -57,7 +70,7 @@ def _idx(folder: str, md5: dict[str, str]) -> tuple[tuple[File, ...], tuple[File
     return part("train"), part("t10k")
 
 
-# Checksums are the publishers' own. For CIFAR they publish that of the archive alone, so its parts go by their size.
+# Checksums are the publishers' own. For CIFAR only the archive has one, so its parts are checked by their size.
 _ALL = [
     Dataset("digits", "digits", 10, (1, 8, 8), (0.305,), (0.376,), highest=16),
     Dataset("mnist", "idx", 10, (1, 28, 28), (0.1307,), (0.3081,), *_idx("MNIST", {
@@ -65,53 +78,73 @@ _ALL = [
         "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
         "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
         "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-    }), places=("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/")),
+    }), urls=("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/")),
     Dataset("fashion_mnist", "idx", 10, (1, 28, 28), (0.2860,), (0.3530,), *_idx("FashionMNIST", {
         "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
         "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
         "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
         "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-    }), places=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",)),
+    }), urls=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",)),
     Dataset("cifar10", "cifar", 10, (3, 32, 32), (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616),
             train=tuple(File(f"cifar-10-batches-bin/data_batch_{i}.bin", size=30_730_000) for i in range(1, 6)),
             test=(File("cifar-10-batches-bin/test_batch.bin", size=30_730_000),),
-            places=("https://www.cs.toronto.edu/~kriz/",),
+            urls=("https://www.cs.toronto.edu/~kriz/",),
             archive=Archive("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")),
     # The paper normalises CIFAR-100 with CIFAR-10's mean and deviation.
     Dataset("cifar100", "cifar_fine", 100, (3, 32, 32), (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616),
             train=(File("cifar-100-binary/train.bin", size=153_700_000),),
             test=(File("cifar-100-binary/test.bin", size=30_740_000),),
-            places=("https://www.cs.toronto.edu/~kriz/",),
+            urls=("https://www.cs.toronto.edu/~kriz/",),
             archive=Archive("cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8")),
 ]
 DATASETS = {dataset.name: dataset for dataset in _ALL}
+# The long tails of the literature have the files of the balanced sets.
+DATASETS |= {f"{base}-lt": replace(DATASETS[base], name=f"{base}-lt", long_tail=LongTail())
+             for base in ("cifar10", "cifar100")}
 
 
-def dataset(name: str) -> Dataset:
-    """The dataset of that name; an unknown word is answered with the nearest right one."""
+def dataset(name: str, imbalance: float | None = None) -> Dataset:
+    """The dataset of that name; an unknown one is refused with the nearest right name.
+
+    Args:
+        name: One of :data:`DATASETS`.
+        imbalance: For a long-tailed set, the largest class's count divided by the smallest's; None for 100.
+
+    >>> dataset("cifar100-lt", imbalance=50).long_tail
+    LongTail(imbalance=50, seed=0)
+    """
     if name not in DATASETS:
-        near = difflib.get_close_matches(name, DATASETS, n=1)
-        raise DataError(f"no dataset is called {name!r}; there are {', '.join(DATASETS)}."
-                        + (f" Did you mean {near[0]!r}?" if near else ""))
-    return DATASETS[name]
+        raise DataError(f"no dataset is called {name!r}; expected one of {', '.join(DATASETS)}."
+                        + did_you_mean(name, DATASETS))
+    facts = DATASETS[name]
+    if imbalance is None:
+        return facts
+    if facts.long_tail is None:
+        tails = [tail for tail, other in DATASETS.items() if other.long_tail]
+        raise DataError(f"imbalance={imbalance:g} for {name}: only {', '.join(tails)} are long-tailed."
+                        + did_you_mean(f"{name}-lt", tails))
+    if not 1 <= imbalance < math.inf:
+        raise DataError(f"imbalance={imbalance} for {name}: expected a number of at least 1, the largest class's count "
+                        "divided by the smallest's; the literature has 10, 50 and 100.")
+    return replace(facts, long_tail=replace(facts.long_tail, imbalance=imbalance))
 
 
 def data_dir(chosen: str | Path | None = None) -> Path:
     """The data directory: the one given, else ``ENCOURAGING_DATA``, else the user's cache."""
-    if place := chosen or os.environ.get(VARIABLE):
-        return Path(place)
+    if folder := chosen or os.environ.get(VARIABLE):
+        return Path(folder)
     import pooch
 
     return Path(pooch.os_cache("encouraging"))
 
 
 def find(file: File, root: Path) -> Path | None:
-    """The file as shipped, or unzipped beside where it should be."""
+    """The file as shipped, or unzipped in the same folder; None where neither exists."""
     shipped = root / file.path
     return next((path for path in (shipped, shipped.with_suffix("")) if path.is_file()), None)
 
 
 def missing(name: str, root: Path, splits: tuple[str, ...] = ("train", "test")) -> list[str]:
-    """The files of these splits that are not there."""
+    """The files of these splits that are missing under ``root``."""
     wanted = [file for split in splits for file in dataset(name).files(split)]
     return [file.path for file in wanted if find(file, root) is None]

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
-from typing import Any
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from ..errors import RunError
+
+T = TypeVar("T")
+TIMEOUT = timedelta(minutes=10)  # how long a rank waits for the others, when one of them has died in silence
+BEAT = 2.0  # seconds between two signs of life of rank 0 while the others wait for it
 
 
 @dataclass(frozen=True)
@@ -19,6 +30,7 @@ class World:
     rank: int = 0
     size: int = 1
     local: int = 0
+    turns: count[int] = field(default_factory=count, compare=False)
 
     @property
     def leads(self) -> bool:
@@ -36,7 +48,7 @@ class World:
         return tensor
 
     def any(self, flag: bool, device: torch.device) -> bool:
-        """Whether any rank says so: all must leave a loop at the same step."""
+        """Whether any rank says so: all must end a loop at the same step."""
         if self.size == 1:
             return flag
         return bool(self.sum(torch.tensor(float(flag), device=device)).item())
@@ -61,6 +73,46 @@ class World:
         dist.broadcast(content, 0)
         return json.loads(bytes(content.cpu().tolist()))
 
+    def collect(self, pieces: list[Any]) -> list[Any]:
+        """Every rank's pieces on rank 0, its own first; nothing on the others."""
+        if self.size == 1:
+            return pieces
+        parts: list[Any] | None = [None] * self.size if self.leads else None
+        dist.gather_object(_on_host(pieces), parts)
+        return [piece for part in parts or () for piece in part]
+
+    def copy_buffers(self, model: nn.Module) -> None:
+        """Rank 0's batch-norm statistics on every rank."""
+        if self.size > 1:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, 0)
+
+    def by_leader(self, work: Callable[[], T], device: torch.device) -> T:
+        """What rank 0 makes of it, on every rank. However long that takes: the others wait for signs of life and not
+        in a collective, which would run into its time-out. The result is something that JSON can hold."""
+        if self.size == 1:
+            return work()
+        store = dist.distributed_c10d._get_default_store()
+        key = f"encouraging/{next(self.turns)}"
+        result: Any = None
+        if self.leads:
+            done = threading.Event()
+            beat = threading.Thread(target=_beat, args=(store, f"{key}/alive", done), daemon=True)
+            beat.start()
+            try:
+                result = work()
+            except BaseException:
+                store.set(f"{key}/end", "failed")
+                raise
+            finally:
+                done.set()
+                beat.join()
+            store.set(f"{key}/end", "done")
+        else:
+            _await(store, key)
+        shared: T = self.share(result, device)
+        return shared
+
     def wait(self) -> None:
         if self.size > 1:
             dist.barrier()
@@ -75,7 +127,7 @@ def join(device: str) -> World:
     if not dist.is_initialized():
         if device == "cuda":
             torch.cuda.set_device(world.local)
-        dist.init_process_group("nccl" if device == "cuda" else "gloo")
+        dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=TIMEOUT)
     return world
 
 
@@ -83,3 +135,34 @@ def leave() -> None:
     """Take part no longer; torch warns where a process ends without it."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _on_host(tree: Any) -> Any:
+    """Tensors in lists and dicts, moved to the CPU."""
+    if isinstance(tree, Tensor):
+        return tree.cpu()
+    if isinstance(tree, dict):
+        return {key: _on_host(value) for key, value in tree.items()}
+    return [_on_host(item) for item in tree] if isinstance(tree, list) else tree
+
+
+def _beat(store: Any, key: str, done: threading.Event) -> None:
+    for number in count():
+        store.set(key, str(number))
+        if done.wait(BEAT):
+            return
+
+
+def _await(store: Any, key: str) -> None:
+    """Wait for rank 0's end, as long as it shows signs of life."""
+    last, since, pause = b"", time.monotonic(), 0.001
+    while not store.check([f"{key}/end"]):
+        beat = store.get(f"{key}/alive") if store.check([f"{key}/alive"]) else b""
+        if beat != last:
+            last, since = beat, time.monotonic()
+        elif time.monotonic() - since > TIMEOUT.total_seconds():
+            raise RunError(f"rank 0 has shown no sign of life for {TIMEOUT}: it has probably died.")
+        time.sleep(pause)
+        pause = min(0.2, pause * 2)
+    if store.get(f"{key}/end") != b"done":
+        raise RunError("rank 0 has failed; its own message says why.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import resource
 import sys
 from typing import Any
 
@@ -36,12 +35,17 @@ def device_name(device: torch.device) -> str:
     return f"{_processor()} ({os.cpu_count()} cores)"
 
 
-def peak_memory_mib(device: torch.device) -> float:
-    """The most memory that was in use: of the GPU where there is one, else of the process."""
+def peak_memory_mib(device: torch.device) -> dict[str, float]:
+    """The most memory that was in use: of the GPU where there is one, else of the process; nothing where the system
+    does not say."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
+        return {"peak_memory_mib": torch.cuda.max_memory_allocated(device) / 2**20}
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return {}
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    return {"peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20}
 
 
 def choose_device(wanted: str) -> torch.device:

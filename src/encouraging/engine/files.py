@@ -46,7 +46,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The rename itself must reach the disk."""
+    """The rename itself must reach the disk. Windows has no handle of a folder, and needs none."""
+    if os.name == "nt":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,6 +1,7 @@
-"""Record an update in a CUDA graph and replay it: the host then launches one thing a step instead of hundreds.
+"""Record an update in a CUDA graph and replay it: the host then launches one thing per step instead of hundreds.
 
-An update is recorded once for every shape of batch and every lesson. What is taught, clipped, averaged and summed is in
+An update is recorded once for every shape of batch and every objective, up to :data:`MOST` of them; further shapes
+run eagerly. What is taught, clipped, averaged and summed is in
 the recording; the learning rate is a tensor that is changed between replays. Batches that are not tensors, and updates
 that cannot be recorded, run eagerly; why is kept in :attr:`Replay.reason`.
 """
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from .update import Update
 
+MOST = 16  # recordings; each holds the memory of its batch's activations in a pool that all share
 WARM_UP = 2  # eager updates of a shape before it is recorded: lazy initialisations and compilations must be over
 
 
@@ -28,29 +30,29 @@ class Replay:
         self.seen: Counter[Hashable] = Counter()
         self.pool: Any = None  # the recordings never run at once, so they share their memory
         self.stream = torch.cuda.Stream() if enabled else None  # type: ignore[no-untyped-call]
-        self.reason = None if enabled else "not asked for, or not on one GPU in fp32 or bf16"
+        self.reason = None if enabled else "switched off, or not on one GPU in fp32, tf32 or bf16"
 
-    def __call__(self, group: Sequence[Any], lesson: Hashable, measure: bool) -> None:
+    def __call__(self, group: Sequence[Any], objective: Hashable, measure: bool) -> None:
         tensors = self._tensors(group) if self.reason is None else None
         if tensors is None or self.stream is None:
-            self.update(group, lesson, measure)
+            self.update(group, objective, measure)
             return
-        key = (lesson, tuple((tensor.shape, tensor.dtype) for tensor in tensors))
+        key = (objective, tuple((tensor.shape, tensor.dtype) for tensor in tensors))
         if key in self.graphs:
             graph, inputs = self.graphs[key]
             torch._foreach_copy_(inputs, tensors)
             graph.replay()
             return
         self.seen[key] += 1
-        if self.seen[key] > WARM_UP and self._record(key, group, lesson):
-            self(group, lesson, measure)
+        if self.seen[key] > WARM_UP and len(self.graphs) < MOST and self._record(key, group, objective):
+            self(group, objective, measure)
             return
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            self.update(group, lesson, True)
+            self.update(group, objective, True)
         torch.cuda.current_stream().wait_stream(self.stream)
 
-    def _record(self, key: Hashable, group: Sequence[Any], lesson: Hashable) -> bool:
+    def _record(self, key: Hashable, group: Sequence[Any], objective: Hashable) -> bool:
         copies = _map(group, torch.clone)
         self.update.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
@@ -58,7 +60,7 @@ class Replay:
         try:
             self.pool = self.pool or torch.cuda.graph_pool_handle()
             with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
-                self.update(copies, lesson, True)
+                self.update(copies, objective, True)
         except Exception as error:  # whatever a loss or a model does that a graph cannot hold
             self.reason = f"could not be recorded: {type(error).__name__}: {str(error).splitlines()[0]}"
             torch.cuda.synchronize()

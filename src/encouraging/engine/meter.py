@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+OWN = ("loss", "size", "norm", "norms", "updates")  # what every task has; a task's own sums follow
+
 
 class Meter(Protocol):
-    """Loss and gradient norm of the epoch's updates so far."""
+    """Loss, gradient norm and the task's own sums over the epoch's updates so far."""
 
-    def add(self, mean: Tensor, size: int | Tensor, norm: Tensor | None) -> None:
-        """One update: its mean loss, what it is the mean over, and the gradient's norm where it was taken."""
+    def add(self, mean: Tensor, size: int | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
+        """One update: its mean loss, what it is the mean over, the gradient's norm where it was taken, and sums."""
         ...
 
     def bad(self) -> int | None:
@@ -21,7 +24,7 @@ class Meter(Protocol):
         ...
 
     def sums(self) -> Tensor:
-        """Loss, size, norms, number of norms, number of updates: what a checkpoint keeps and ranks add up."""
+        """The numbers of :data:`OWN`, then the task's: what a checkpoint keeps and ranks add up."""
         ...
 
     def load(self, sums: Tensor) -> None: ...
@@ -30,12 +33,13 @@ class Meter(Protocol):
 class HostMeter:
     """For the CPU, where reading a number costs nothing."""
 
-    def __init__(self, limit: float) -> None:
-        self.limit = limit
+    def __init__(self, limit: float, names: Sequence[str] = ()) -> None:
+        self.limit, self.names = limit, tuple(names)
         self.first: int | None = None
         self.loss = self.size = self.norm = self.norms = self.updates = 0.0
+        self.more = [0.0] * len(self.names)
 
-    def add(self, mean: Tensor, size: int | Tensor, norm: Tensor | None) -> None:
+    def add(self, mean: Tensor, size: int | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
         value, count = mean.item(), float(size)
         if self.first is None and not (math.isfinite(value) and value <= self.limit):
             self.first = int(self.updates)
@@ -45,35 +49,42 @@ class HostMeter:
         if norm is not None:
             self.norm += norm.item()
             self.norms += 1
+        for place, name in enumerate(self.names):
+            self.more[place] += float(sums[name])
 
     def bad(self) -> int | None:
         return self.first
 
     def sums(self) -> Tensor:
-        return torch.tensor([self.loss, self.size, self.norm, self.norms, self.updates], dtype=torch.float64)
+        own = [self.loss, self.size, self.norm, self.norms, self.updates]
+        return torch.tensor([*own, *self.more], dtype=torch.float64)
 
     def load(self, sums: Tensor) -> None:
-        self.loss, self.size, self.norm, self.norms, self.updates = sums.tolist()
+        self.loss, self.size, self.norm, self.norms, self.updates, *self.more = sums.tolist()
         self.first = None
 
 
 class DeviceMeter:
     """For a GPU: every operation stays on it, in place, so that a CUDA graph can hold them; reading waits for it."""
 
-    def __init__(self, limit: float, device: torch.device) -> None:
-        self.limit = limit
-        self.total = torch.zeros(5, dtype=torch.float64, device=device)
+    def __init__(self, limit: float, device: torch.device, names: Sequence[str] = ()) -> None:
+        self.limit, self.names = limit, tuple(names)
+        self.total = torch.zeros(len(OWN) + len(self.names), dtype=torch.float64, device=device)
         self.first = torch.full((), -1.0, dtype=torch.float64, device=device)
 
-    def add(self, mean: Tensor, size: int | Tensor, norm: Tensor | None) -> None:
+    def add(self, mean: Tensor, size: int | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
         value = mean.detach().double()
-        count = torch.as_tensor(size, dtype=torch.float64, device=value.device) if isinstance(size, Tensor) \
-            else torch.full_like(value, size)
         fine = (value <= self.limit) & value.isfinite()
         self.first.copy_(torch.where(fine | (self.first >= 0), self.first, self.total[4]))
+        count = self._double(size, value)
         zero, one = torch.zeros_like(value), torch.ones_like(value)
         taken = (zero, zero) if norm is None else (norm.detach().double(), one)
-        self.total.add_(torch.stack([value * count, count, *taken, one]))
+        more = [self._double(sums[name], value) for name in self.names]
+        self.total.add_(torch.stack([value * count, count, *taken, one, *more]))
+
+    @staticmethod
+    def _double(number: float | Tensor, like: Tensor) -> Tensor:
+        return number.detach().double() if isinstance(number, Tensor) else torch.full_like(like, number)
 
     def bad(self) -> int | None:
         first = int(self.first.item())

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .settings import Train
+from .task import ParameterGroup
 
 
-def build_optimizer(train: Train, params: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
+def build_optimizer(train: Train, groups: Sequence[ParameterGroup], device: torch.device) -> torch.optim.Optimizer:
     """The optimiser that a recipe names, over the parameters that learn."""
-    wanted = [param for param in params if param.requires_grad]
+    wanted: list[dict[str, Any]] = []
+    for group in groups:
+        params = [param for param in group.params if param.requires_grad]
+        decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}
+        wanted += [{"params": params, "lr_scale": group.lr_scale, **decay}] if params else []
     cuda = device.type == "cuda"
     lr: Any = torch.tensor(train.lr, device=device) if cuda else train.lr
     if train.optimizer == "sgd":
@@ -33,9 +38,9 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Change the rate where it stands, so that a recorded graph sees it too."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].fill_(rate * group["lr_scale"])
         else:
-            group["lr"] = rate
+            group["lr"] = rate * group["lr_scale"]
 
 
 class CapturableSGD(torch.optim.SGD):

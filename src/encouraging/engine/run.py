@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from . import random_state as chance
-from .checkpoint import load_checkpoint, save_checkpoint
+from . import random_state
+from .averaging import average_weights, keep_weights
+from .checkpoint import load_checkpoint, load_weights, save_checkpoint
 from .distributed import World
 from .environment import environment, peak_memory_mib
 from .run_dir import RunDir
-from .settings import Train
+from .settings import StagePlan
 from .signals import Interrupted, Stopper
 from .stages import train_in_stages
 from .task import Task
@@ -27,47 +31,52 @@ def _quiet(line: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Order:
+class RunSpec:
     """What to train, where to write it, and whom to tell.
 
-    ``asked`` is all that the result may depend on: a directory that holds the result of anything else is refused.
+    ``config`` is all that the result may depend on: a directory that holds the result of anything else is refused.
+    ``about`` is kept beside it (metrics, the recipe's claims and words) and may change. ``start_from`` is the directory
+    of a finished run whose weights this one starts with.
     """
 
-    make_task: Callable[[], Task]
-    plan: Sequence[Train]
+    make_task: Callable[[], Task[Any]]
+    stages: Sequence[StagePlan]
     run: RunDir
-    asked: Mapping[str, Any]
+    config: Mapping[str, Any]
     seed: int
     device: torch.device
     world: World = field(default_factory=World)
     on_epoch: Callable[[dict[str, Any]], None] = _quiet
     say: Callable[[str], None] = print
     tracker: str | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    start_from: Path | None = None
 
 
-def execute(order: Order) -> dict[str, Any]:
-    """Train what was ordered, or continue it, or find it done; its final numbers."""
-    with order.run.lock() if order.world.leads else nullcontext(), Stopper() as stop:
+def execute(spec: RunSpec) -> dict[str, Any]:
+    """Train what the spec describes, or continue it, or find it done; its final numbers."""
+    with spec.run.lock() if spec.world.leads else nullcontext(), Stopper() as stop:
         try:
-            return _work(order, stop)
+            return _train(spec, stop)
         except Interrupted as event:
-            raise Interrupted(f"{order.run.path}: stopped by {event}. A checkpoint was written; run the same command "
+            raise Interrupted(f"{spec.run.path}: stopped by {event}. A checkpoint was written; run the same command "
                               "again to continue.") from event
 
 
-def _work(order: Order, stop: Stopper) -> dict[str, Any]:
-    run, world, device = order.run, order.world, order.device
-    mark = world.share(run.open(order.asked, environment(device)) if world.leads else None, device)
+def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
+    run, world, device = spec.run, spec.world, spec.device
+    mark = world.share(run.open(spec.config, environment(device), spec.about) if world.leads else None, device)
     if world.share(run.done, device):
         return run.final()
-    _restore_threads(order)
-    chance.seed_everything(order.seed)
+    _restore_threads(spec)
+    random_state.seed_everything(spec.seed)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         torch.backends.cudnn.benchmark = True
-    found = load_checkpoint(run.path, mark, order.say)
-    task = order.make_task()
-    with Tracker(order.tracker if world.leads else None, run.path) as track:
+    found = load_checkpoint(run.path, mark, spec.say)
+    start = load_weights(spec.start_from) if spec.start_from is not None and found is None else None
+    task = spec.make_task()
+    with Tracker(spec.tracker if world.leads else None, run.path) as track:
         if world.leads:
             run.rewrite_metrics(found.state["log"]["lines"] if found else [])
 
@@ -75,35 +84,49 @@ def _work(order: Order, stop: Stopper) -> dict[str, Any]:
             if world.leads:
                 run.append_metrics(line)
                 track(line)
-                order.on_epoch(line)
+                spec.on_epoch(line)
 
         hooks = Hooks(saver=lambda step, tensors, state: save_checkpoint(
-            run.path, step, tensors, {**state, "fingerprint": mark}), on_epoch=note, stop=lambda: stop.asked)
-        trainer, final = train_in_stages(task, order.plan, hooks, found, seed=order.seed, world=world, device=device)
-    if world.leads:
-        with torch.no_grad():
-            end = task.conclude(trainer.judged)
+            run.path, step, tensors, {**state, "fingerprint": mark}), on_epoch=note, stop=lambda: stop.asked,
+            keep=lambda epoch, weights, number: keep_weights(run.path, epoch, weights, number))
+        trainer, final = train_in_stages(task, spec.stages, hooks, found, seed=spec.seed, world=world, device=device,
+                                         start=start)
+    model = _concluded(trainer, run.path)
+    end = trainer.conclude(model)
+    if end is not None:
         final |= {**end.numbers, "parameters": sum(param.numel() for param in trainer.model.parameters())}
-        run.finish(final, _timing(trainer, device, world), end.tensors, end.diagnosis)
+        weights: dict[str, Tensor] = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+        run.finish(final, _timing(trainer, device, world), end, weights)
     world.wait()
     return run.final()
+
+
+def _concluded(trainer: Trainer, folder: Path) -> nn.Module:
+    """The model that the last numbers are about: the last epoch's, the best one's, or an average of epochs."""
+    how = trainer.train.conclude_on
+    if how == "last":
+        return trainer.evaluated
+    model = copy.deepcopy(trainer.evaluated)
+    weights = trainer.best_weights if how == "best" else average_weights(folder, trainer.train.average_last)
+    model.load_state_dict(weights)
+    return model
 
 
 def _timing(trainer: Trainer, device: torch.device, world: World) -> dict[str, Any]:
     """What the paper's table of training costs has, and how it came about."""
     log = trainer.log
     return {"seconds": log.seconds, "epochs": trainer.at.epoch - 1, "steps": trainer.at.step, "samples": log.samples,
-            "peak_memory_mib": peak_memory_mib(device), "resumed": log.resumed, "processes": world.size,
+            **peak_memory_mib(device), "resumed": log.resumed, "processes": world.size,
             "cuda_graph": trainer.replay.reason or "recorded", **environment(device)}
 
 
-def _restore_threads(order: Order) -> None:
+def _restore_threads(spec: RunSpec) -> None:
     """Sums depend on how they are split: a resumed run takes the thread count it was started with."""
-    path, device = order.run.path, order.device
-    before, now = order.run.config()["environment"], environment(device)
+    path, device = spec.run.path, spec.device
+    before, now = spec.run.environment(), environment(device)
     if before["threads"] != now["threads"]:
         torch.set_num_threads(before["threads"])
-        order.say(f"{path}: continues with {before['threads']} threads, as it was started, not {now['threads']}.")
+        spec.say(f"{path}: continues with {before['threads']} threads, as it was started, not {now['threads']}.")
     if device.type == "cpu" and before["instructions"] != now["instructions"]:
-        order.say(f"{path}: was started with {before['instructions']} instructions and continues with "
+        spec.say(f"{path}: was started with {before['instructions']} instructions and continues with "
                   f"{now['instructions']}: the last bits may differ.")

@@ -1,30 +1,34 @@
 """A run directory: what is in it, and who may write there.
 
-    config.json          what was asked for, and on what; its fingerprint tells runs apart
-    metrics.jsonl        one line an epoch; no times, so that equal runs have equal files
+    config.json          the config, whose fingerprint tells runs apart; the machine; metrics and recipe, for reports
+    metrics.jsonl        one line per epoch; no times, so that equal runs have equal files
     checkpoint-*         see checkpoint.py
-    logits.safetensors   what the last epoch's model says about the test set, and the labels
+    logits.safetensors   what the model says about the test set, and the labels
+    weights.safetensors  the model that the last numbers are about
     diagnosis.json       margins, energies, calibration and the like, as the report draws them
+    files/               what else the task keeps
     timing.json          device, memory, seconds, epochs, samples
     final.json           the numbers; written last, so a run that has it is done
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from ..errors import RunError
 from .files import read_json, write_json, write_whole
+from .task import Conclusion
 
 SCHEMA = 1
 
@@ -42,17 +46,19 @@ class RunDir:
     def final(self) -> dict[str, Any]:
         return read_json(self.path / "final.json")
 
-    def open(self, asked: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
-        """Start or continue the run that was asked for; another run's directory is refused. Returns the fingerprint."""
-        mark = fingerprint(asked)
-        self.refuse_other(asked)
+    def open(self, config: Mapping[str, Any], environment: Mapping[str, Any],
+             about: Mapping[str, Any] | None = None) -> str:
+        """Start or continue this run; another run's directory is refused. Returns the fingerprint."""
+        mark = fingerprint(config)
+        self.refuse_other(config)
         path = self.path / "config.json"
         if not path.exists():
-            write_json(path, {"schema": SCHEMA, "fingerprint": mark, "asked": asked, "environment": environment})
+            write_json(path, {"schema": SCHEMA, "fingerprint": mark, "asked": config, "environment": environment,
+                              **(about or {})})
         return mark
 
-    def refuse_other(self, asked: Mapping[str, Any]) -> None:
-        """Say so when the directory holds another run than the one that was asked for."""
+    def refuse_other(self, config: Mapping[str, Any]) -> None:
+        """Say so when the directory holds another run than this one."""
         path = self.path / "config.json"
         if not path.exists():
             return
@@ -60,33 +66,40 @@ class RunDir:
         if found.get("schema") != SCHEMA:
             raise RunError(f"{path}: schema {found.get('schema')}, expected {SCHEMA}: it was written by another "
                            "version. Choose another --out.")
-        if found.get("fingerprint") != fingerprint(asked):
-            raise RunError(f"{self.path} holds another run: {difference(found.get('asked', {}), asked)}. It is "
+        if found.get("fingerprint") != fingerprint(config):
+            raise RunError(f"{self.path} holds another run: {difference(found.get('asked', {}), config)}. It is "
                            "left as it is; choose another --out, or move it away.")
 
-    def config(self) -> dict[str, Any]:
+    def read_config(self) -> dict[str, Any]:
+        """All of ``config.json``; the config itself is under ``asked``."""
         return read_json(self.path / "config.json")
+
+    def environment(self) -> dict[str, Any]:
+        """The machine that the run was started on."""
+        found = self.read_config().get("environment")
+        if not isinstance(found, dict) or not {"threads", "instructions"} <= found.keys():
+            raise RunError(f"{self.path / 'config.json'}: expected an environment with threads and instructions. Move "
+                           "the folder away to start over.")
+        return found
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """One process at a time. The kernel lets go of the lock when its holder ends, however it ends."""
+        """One process at a time. The system lets go of the lock when its holder ends, however it ends."""
+        lock, holder = FileLock(self.path / "lock", timeout=0), self.path / "lock.pid"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+            lock.acquire()
+            holder.write_text(str(os.getpid()))
+        except Timeout as error:
+            other = holder.read_text(errors="replace").strip() if holder.is_file() else "unknown"
+            raise RunError(f"{self.path} is in use by another process (number {other}). Wait for it, or choose "
+                           "another --out.") from error
         except OSError as error:
             raise RunError(f"{self.path}: cannot be written to ({error}). Choose another --out.") from error
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
-                raise RunError(f"{self.path} is in use by another process (number {holder}). Wait for it, or choose "
-                               "another --out.") from error
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, str(os.getpid()).encode(), 0)
             yield
         finally:
-            os.close(handle)
+            lock.release()
 
     def rewrite_metrics(self, lines: list[dict[str, Any]]) -> None:
         """On resuming: exactly the epochs that the checkpoint knows."""
@@ -100,45 +113,64 @@ class RunDir:
             raise RunError(f"{self.path / 'metrics.jsonl'}: cannot be written to ({error}). The last checkpoint is "
                            "untouched; make room and run again to continue.") from error
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self, say: Callable[[str], None] = lambda words: None) -> list[dict[str, Any]]:
+        """A line per epoch; a torn last line (a crash of the machine can leave one) is skipped, and ``say`` is told."""
         path = self.path / "metrics.jsonl"
+        text = path.read_text(errors="replace").splitlines() if path.is_file() else []
         lines = []
-        for number, line in enumerate(path.read_text(errors="replace").splitlines() if path.is_file() else (), 1):
+        for number, line in enumerate(text, 1):
             try:
                 lines.append(dict(json.loads(line)))
             except (ValueError, TypeError) as error:
-                raise RunError(f"{path}: line {number} is not a JSON object ({error}).") from error
+                if number < len(text):
+                    raise RunError(f"{path}: line {number} is not a JSON object ({error}).") from error
+                say(f"{path}: the last line is torn and was skipped.")
         return lines
 
-    def finish(self, final: Mapping[str, Any], timing: Mapping[str, Any], kept: Mapping[str, Tensor],
-               diagnosis: Mapping[str, Any] | None = None) -> None:
+    def finish(self, final: Mapping[str, Any], timing: Mapping[str, Any], end: Conclusion,
+               weights: Mapping[str, Tensor]) -> None:
         """Everything else first; ``final.json`` last."""
-        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in kept.items()}
-        if plain:
-            write_whole(self.path / "logits.safetensors", safetensors.torch.save(plain))
-        if diagnosis is not None:
-            write_json(self.path / "diagnosis.json", dict(diagnosis))
+        for name, tensors in (("logits", end.tensors), ("weights", weights)):
+            plain = {key: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+                     for key, tensor in tensors.items()}
+            if plain:
+                write_whole(self.path / f"{name}.safetensors", safetensors.torch.save(plain))
+        for name, content in end.files.items():
+            if Path(name).name != name or name.startswith("."):
+                raise RunError(f"a task keeps a file called {name!r}: expected a plain name without folders.")
+            (self.path / "files").mkdir(exist_ok=True)
+            write_whole(self.path / "files" / name, content)
+        if end.diagnosis is not None:
+            write_json(self.path / "diagnosis.json", dict(end.diagnosis))
+        self.sync_metrics()
         write_json(self.path / "timing.json", {"schema": SCHEMA, **timing})
         write_json(self.path / "final.json", {"schema": SCHEMA, **final})
 
+    def sync_metrics(self) -> None:
+        """The lines of all epochs reach the disk before ``final.json`` says that the run is done."""
+        path = self.path / "metrics.jsonl"
+        if path.is_file():
+            with open(path, "rb+") as file:
+                os.fsync(file.fileno())
 
-def fingerprint(asked: Mapping[str, Any]) -> str:
-    """A digest of what was asked for."""
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+
+def fingerprint(config: Mapping[str, Any]) -> str:
+    """A digest of a run's config."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def difference(found: Mapping[str, Any], asked: Mapping[str, Any], path: str = "") -> str:
-    """The first few keys in which two requests differ, in words.
+def difference(found: Mapping[str, Any], config: Mapping[str, Any], path: str = "") -> str:
+    """The first few keys in which two configs differ, in words.
 
     >>> difference({"train": {"epochs": 3}, "seed": 0}, {"train": {"epochs": 2}, "seed": 0})
     'there train.epochs = 3, here 2'
     """
-    return "; ".join(list(_differences(found, asked, path))[:3]) or "its configuration differs"
+    return "; ".join(list(_differences(found, config, path))[:3]) or "its configuration differs"
 
 
-def _differences(found: Mapping[str, Any], asked: Mapping[str, Any], path: str) -> Iterator[str]:
-    for key in sorted({*found, *asked}):
-        there, here = _table(found.get(key, "absent")), _table(asked.get(key, "absent"))
+def _differences(found: Mapping[str, Any], config: Mapping[str, Any], path: str) -> Iterator[str]:
+    for key in sorted({*found, *config}):
+        there, here = _table(found.get(key, "absent")), _table(config.get(key, "absent"))
         if isinstance(there, Mapping) and isinstance(here, Mapping):
             yield from _differences(there, here, f"{path}{key}.")
         elif there != here:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -11,6 +13,9 @@ class Frozen(BaseModel):
     """Settings never change after they were read, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Train(Frozen):
@@ -30,7 +35,7 @@ class Train(Frozen):
     lr: float = Field(gt=0, le=1e6, allow_inf_nan=False)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     nesterov: bool = False
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     alpha: float = Field(default=0.9, ge=0, lt=1)
     eps: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
@@ -45,21 +50,35 @@ class Train(Frozen):
     warmup_steps: int = Field(default=0, ge=0)
     warmup_from: float = Field(default=0.0, ge=0)
 
-    monitor: str = "accuracy"
+    monitor: str | None = None  # the task's primary metric
     better: Literal["higher", "lower"] = "higher"
     patience: int | None = Field(default=None, ge=0)
     evaluate_every: int = Field(default=1, gt=0)
     diverge_above: float = Field(default=1e4, gt=0)
     freeze_norm: bool = True
 
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     channels_last: bool = True
     compile: bool = False
     cuda_graph: bool = True
     checkpoint_seconds: float = Field(default=30.0, ge=0)
 
+    conclude_on: Literal["last", "best", "average"] = "last"
+    average_last: int = Field(default=10, gt=0)
+    probe_every: int = Field(default=0, ge=0)
+    trace: int = Field(default=0, ge=0)
+    workers: int = Field(default=0, ge=0)
+
     # How a run is carried out, not what it computes: a run may be resumed with another value.
-    INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"checkpoint_seconds", "cuda_graph"})
+    INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"checkpoint_seconds", "cuda_graph", "workers"})
+    # A run's config names these only where they differ from the default: they came later than the first records.
+    LATER: ClassVar[frozenset[str]] = frozenset({"conclude_on", "average_last", "probe_every", "trace"})
+
+    def config(self) -> dict[str, Any]:
+        """All that a run's numbers may depend on, as JSON holds it."""
+        whole = self.model_dump(mode="json", exclude=set(self.INCIDENTAL))
+        defaults = {name: type(self).model_fields[name].default for name in self.LATER}
+        return {name: value for name, value in whole.items() if name not in defaults or value != defaults[name]}
 
     @model_validator(mode="before")
     @classmethod
@@ -93,3 +112,12 @@ class Train(Frozen):
         if self.momentum and self.optimizer in ("adam", "adamw"):
             raise ValueError(f"optimizer {self.optimizer!r} has no momentum: its first beta plays that part")
         return self
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One stage as the engine sees it: how to train, and which parts of the model start anew or stay as they are."""
+
+    train: Train
+    reset: Sequence[str] = ()
+    freeze: Sequence[str] = ()

@@ -1,6 +1,7 @@
-"""Training in stages: first the features, then (where a recipe asks for it) a new output layer on top of them.
+"""Training in stages: each has an optimiser of its own, and may start some parts of the model anew and freeze others.
 
-The paper needs this three times: to ask what the features are worth, and to re-balance a long-tailed classifier.
+The paper needs this three times: to ask what features are worth, and to re-balance a long-tailed classifier. What keeps
+momentum and schedule (a late bonus, deferred re-weighting) is a change of the objective and not a stage.
 """
 
 from __future__ import annotations
@@ -9,59 +10,71 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ..errors import RunError
+from ..errors import RunError, did_you_mean
 from .checkpoint import Checkpoint
 from .distributed import World
-from .settings import Train
+from .settings import StagePlan
 from .task import Task
 from .train import Hooks, Log, Position, Trainer
 
 BASE = ("stage", "epoch", "step", "lr", "loss", "grad_norm")
 
 
-def train_in_stages(task: Task, plan: Sequence[Train], hooks: Hooks, found: Checkpoint | None, *, seed: int,
-                    world: World, device: torch.device) -> tuple[Trainer, dict[str, Any]]:
-    """Run every stage from where the checkpoint stands; the last trainer, and the numbers of all stages."""
+def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, found: Checkpoint | None, *, seed: int,
+                    world: World, device: torch.device,
+                    start: Mapping[str, Tensor] | None = None) -> tuple[Trainer, dict[str, Any]]:
+    """Run every stage from where the checkpoint stands; the last trainer, and the numbers of all stages.
+
+    ``start`` holds the weights with which the first stage begins, instead of fresh ones.
+    """
     at = Position(**found.state["position"]) if found else Position()
     log = Log(**found.state["log"]) if found else Log()
     log.resumed += found is not None
     model = task.build()
-    if device.type == "cuda" and plan[0].channels_last:
+    if start is not None:
+        model.load_state_dict(start)
+    if device.type == "cuda" and stages[0].train.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    for stage, train in enumerate(plan, 1):
-        if stage < at.stage:
+    for number, plan in enumerate(stages, 1):
+        if number < at.stage:
             continue
-        if stage > 1:
-            renew_head(task, model)
-        if stage > at.stage:
-            at.stage, at.epoch, at.batch, at.stage_step = stage, 1, 0, 0
+        prepare(task, model, plan)
+        if number > at.stage:
+            at.stage, at.epoch, at.batch, at.stage_step = number, 1, 0, 0
             log.best = None
-        trainer = Trainer(task, model, train, at, log, hooks, world, device, seed)
+        trainer = Trainer(task, model, plan, at, log, hooks, world, device, seed)
         if found is not None:
             trainer.restore(found)
             found = None
-        elif stage == 1 and world.size > 1:
+        elif number == 1 and world.size > 1:
             torch.manual_seed(seed * world.size + world.rank)  # equal weights so far; dropout must differ from here on
         trainer.run()
-        if len(log.finished) < stage:
+        if len(log.finished) < number:
             log.finished.append(summary(log, trainer))
     numbers = dict(log.finished[-1])
     numbers |= {f"stage{i}": earlier for i, earlier in enumerate(log.finished[:-1], 1)}
     return trainer, numbers
 
 
-def renew_head(task: Task, model: nn.Module) -> None:
-    """A fresh output layer that learns, on features that do not."""
-    head = task.head(model)
-    renew = getattr(head, "reset_parameters", None)
-    if renew is None:
-        raise RunError(f"the output layer is a {type(head).__name__} without reset_parameters: a second stage cannot "
-                       "make it anew.")
-    model.requires_grad_(False)
-    head.requires_grad_(True)
-    renew()
+def prepare(task: Task[Any], model: nn.Module, plan: StagePlan) -> None:
+    """Start the parts anew that a stage resets, and let everything learn but what it freezes."""
+    parts = task.parts(model)
+    for name in (*plan.reset, *plan.freeze):
+        if name not in parts:
+            raise RunError(f"a stage names the part {name!r}; the model has {', '.join(parts) or 'none'}."
+                           + did_you_mean(name, parts))
+    for name in plan.reset:
+        layers = [layer for layer in parts[name].modules() if hasattr(layer, "reset_parameters")]
+        if not layers:
+            raise RunError(f"the part {name!r} is a {type(parts[name]).__name__} without reset_parameters: a stage "
+                           "cannot start it anew.")
+        for layer in layers:
+            layer.reset_parameters()  # type: ignore[operator]
+    model.requires_grad_(True)
+    for name in plan.freeze:
+        parts[name].requires_grad_(False)
 
 
 def summary(log: Log, trainer: Trainer) -> dict[str, Any]:
@@ -70,7 +83,21 @@ def summary(log: Log, trainer: Trainer) -> dict[str, Any]:
     assert best is not None
     return {**measured(last), "train_loss": last["loss"], "grad_norm": last["grad_norm"],
             **{f"best_{name}": value for name, value in measured(best).items()},
-            "best_epoch": best["epoch"], "epochs": last["epoch"], "steps": last["step"]}
+            "best_epoch": best["epoch"], "epochs": last["epoch"], "steps": last["step"], **_looks(log)}
+
+
+def _looks(log: Log) -> dict[str, Any]:
+    """What probes and the trace of the first updates found."""
+    numbers: dict[str, Any] = {}
+    own = log.probed.get("own", 0.0)
+    ratios = {name: own / value for name, value in log.probed.items() if name not in ("own", "number") and value}
+    if ratios:
+        numbers["gradient_norm_ratio"] = ratios
+    if log.trace:
+        numbers["first_updates"] = {name: sum(line[name] for line in log.trace) / len(log.trace)
+                                    for name in log.trace[0]}
+        numbers["trace"] = {name: [line[name] for line in log.trace] for name in log.trace[0]}
+    return numbers
 
 
 def measured(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,61 +2,151 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Protocol
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
+from ..data import Clock, Source
 
-class Conclusion(Protocol):
-    """What is measured once, on the last epoch's model: more numbers, tensors to keep (the test logits), and a
-    diagnosis, plain data from which the report draws."""
-
-    @property
-    def numbers(self) -> Mapping[str, Any]: ...
-
-    @property
-    def tensors(self) -> Mapping[str, Tensor]: ...
-
-    @property
-    def diagnosis(self) -> Mapping[str, Any] | None: ...
+Batch = TypeVar("Batch")
+Predictions = Mapping[str, Any]
 
 
-class Task(Protocol):
-    """Data, model, loss and metric of one arm and one seed.
+class Metric(NamedTuple):
+    """A number that a task measures: its path in ``final.json``, and how it is shown.
 
-    Everything random in :meth:`batches` must follow from the seed, the stage and the epoch alone: that is what makes a
-    run resume at any batch. A batch made only of tensors (in tuples, lists or dicts) can go into a CUDA graph.
+    ``digits`` are those worth printing, ``low`` and ``high`` the ends of its range. The primary metric is the one that
+    chooses the best epoch, unless the recipe names another, and the one that is shown first. ``shown`` metrics stand in
+    the table of arms, with the sentence ``about`` them above it; ``log`` ones are drawn on a logarithmic axis.
     """
+
+    path: str
+    words: str
+    unit: str = ""
+    digits: int = 2
+    better: Literal["higher", "lower"] = "higher"
+    primary: bool = False
+    low: float = -math.inf
+    high: float = math.inf
+    shown: bool = True
+    log: bool = False
+    about: str = ""
+
+
+@dataclass(slots=True)
+class Loss:
+    """The loss of a batch: its mean, what it is the mean over (examples, tokens, boxes), and sums to report.
+
+    ``sums`` has the names of the task's ``sums``. A count of 0 needs a mean of 0.
+    """
+
+    mean: Tensor
+    count: int | Tensor
+    sums: Mapping[str, Tensor | float] = field(default_factory=dict)
+
+
+class ParameterGroup(NamedTuple):
+    """Parameters that share a rate and a decay: ``lr_scale`` multiplies the rate, ``weight_decay`` replaces the decay
+    of the recipe."""
+
+    params: Sequence[nn.Parameter]
+    lr_scale: float = 1.0
+    weight_decay: float | None = None
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a recipe's task needs before it can start, and what it will measure.
+
+    ``datasets`` are names with their parts, ``extras`` those of this package's optional dependencies.
+    """
+
+    datasets: Sequence[tuple[str, tuple[str, ...]]] = ()
+    extras: Sequence[str] = ()
+    metrics: Sequence[Metric] = ()
+
+    @property
+    def primary(self) -> Metric | None:
+        return next((metric for metric in self.metrics if metric.primary), None)
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What is measured once, at the end: more numbers, tensors to keep, a diagnosis to draw, files by their names."""
+
+    numbers: Mapping[str, Any]
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    diagnosis: Mapping[str, Any] | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Task(Protocol[Batch]):
+    """Data, model, loss and metrics of one arm and one seed.
+
+    Everything random in a source must follow from the seed, the clock and the index of an example or batch: that is
+    what makes a run resume at any batch. A batch made only of tensors (in tuples, lists or dicts) can go into a CUDA
+    graph. :class:`encouraging.tasks.BaseTask` has an answer to most questions.
+    """
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """What is measured; tables, pictures and claims read nothing else."""
+        ...
+
+    @property
+    def sums(self) -> Sequence[str]:
+        """The names of what the loss reports beside itself."""
+        ...
+
+    @property
+    def predicts_with_gradients(self) -> bool:
+        """Whether :meth:`predict` differentiates (attacks do); else it runs under ``torch.no_grad``."""
+        ...
 
     def build(self) -> nn.Module:
         """The model, freshly initialised from torch's random state, on the task's device."""
         ...
 
-    def lesson(self, stage: int, epoch: int) -> Hashable:
-        """What is taught in this epoch (a curve, class weights); a new value makes the engine record a new graph."""
+    def parts(self, model: nn.Module) -> Mapping[str, nn.Module]:
+        """What stages may reset or freeze, by name: "head", "body"."""
         ...
 
-    def length(self, stage: int, epoch: int) -> int:
-        """How many batches this epoch has."""
+    def groups(self, model: nn.Module) -> Sequence[ParameterGroup]:
+        """The model's parameters as the optimiser sees them; those that do not learn are left out by the engine."""
         ...
 
-    def batches(self, stage: int, epoch: int, start: int, rank: int, world: int) -> Iterable[Any]:
-        """This rank's share of the epoch's batches from number ``start`` on; the shares of a batch make it whole."""
+    def source(self, stage: int) -> Source[Batch]:
+        """The batches of a stage, counted from 1."""
         ...
 
-    def loss(self, model: nn.Module, batch: Any, lesson: Any) -> tuple[Tensor, int | Tensor]:
-        """The mean loss of a batch and what it is the mean over (examples, tokens, boxes)."""
+    def objective(self, clock: Clock) -> Hashable:
+        """What is taught now (a curve, class weights); a new value makes the engine record a new CUDA graph."""
         ...
 
-    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """The numbers of the whole evaluation sets, after an epoch; the model is in evaluation mode."""
+    def loss(self, model: nn.Module, batch: Batch, objective: Any) -> Loss:
+        """The loss of a batch, for the engine to differentiate."""
         ...
 
-    def conclude(self, model: nn.Module) -> Conclusion:
-        """What is measured once, on the last epoch's model."""
+    def probes(self, clock: Clock) -> Mapping[str, Hashable]:
+        """Other objectives whose gradients are looked at beside the own one, by name."""
         ...
 
-    def head(self, model: nn.Module) -> nn.Module:
-        """The output layer, which two-stage training makes anew; it has ``reset_parameters``."""
+    def training_numbers(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        """An epoch's sums as numbers for its line."""
+        ...
+
+    def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
+        """This rank's share of what the model says about the evaluation sets, piece by piece; the model is in
+        evaluation mode. ``final`` is the last time, when :meth:`conclude` asks for more."""
+        ...
+
+    def evaluate(self, predictions: Sequence[Predictions]) -> Mapping[str, float]:
+        """The numbers of an epoch, from the pieces of all ranks: rank 0's first, each in the order it was made."""
+        ...
+
+    def conclude(self, predictions: Sequence[Predictions]) -> Conclusion:
+        """What is measured once, from the pieces of a final :meth:`predict`."""
         ...

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
@@ -12,18 +13,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..data import Clock
 from ..errors import DivergenceError, RunError
-from . import random_state as chance
+from . import random_state
 from .checkpoint import Checkpoint
 from .distributed import World
 from .ema import Average
 from .graph import Replay
-from .meter import DeviceMeter, HostMeter, Meter
+from .meter import OWN, DeviceMeter, HostMeter, Meter
 from .optim import build_optimizer, set_rate
+from .precision import float32_is
+from .probe import Probe
 from .schedule import learning_rate
-from .settings import Train
+from .settings import StagePlan
 from .signals import Interrupted
-from .task import Task
+from .task import Conclusion, Predictions, Task
 from .update import Update
 
 MEASURE_EVERY = 32  # updates of an epoch between two looks at the gradient's norm; a CUDA graph looks every time
@@ -41,6 +45,10 @@ class Position:
     step: int = 0
     stage_step: int = 0
 
+    @property
+    def clock(self) -> Clock:
+        return Clock(self.stage, self.epoch, self.stage_step)
+
 
 @dataclass
 class Log:
@@ -52,69 +60,84 @@ class Log:
     seconds: float = 0.0
     samples: float = 0.0
     resumed: int = 0
+    probed: dict[str, float] = field(default_factory=dict)  # sums of gradient norms at equal weights, and their number
+    epoch_probed: dict[str, float] = field(default_factory=dict)
+    trace: list[dict[str, float]] = field(default_factory=list)
 
 
 @dataclass
 class Hooks:
-    """What the loop calls: ``saver`` with tensors and state, ``on_epoch`` with a line, ``stop`` for a reason to end."""
+    """What the loop calls: ``saver`` with tensors and state, ``on_epoch`` with a line, ``stop`` for a reason to end,
+    ``keep`` with the weights of an epoch that may go into an average."""
 
     saver: Callable[[int, dict[str, Tensor], dict[str, Any]], None]
     on_epoch: Callable[[dict[str, Any]], None]
     stop: Callable[[], str | None]
+    keep: Callable[[int, Mapping[str, Tensor], int], None] = lambda epoch, weights, number: None
 
 
 class Trainer:
     """One stage of one run."""
 
-    def __init__(self, task: Task, model: nn.Module, train: Train, at: Position, log: Log, hooks: Hooks, world: World,
-                 device: torch.device, seed: int) -> None:
-        self.task, self.model, self.train, self.at, self.log = task, model, train, at, log
+    def __init__(self, task: Task[Any], model: nn.Module, plan: StagePlan, at: Position, log: Log, hooks: Hooks,
+                 world: World, device: torch.device, seed: int) -> None:
+        train = plan.train
+        self.task, self.model, self.plan, self.train, self.at, self.log = task, model, plan, train, at, log
         self.hooks, self.world, self.device, self.seed = hooks, world, device, seed
+        self.source = task.source(at.stage)
         self.average = Average(model, train.ema) if train.ema is not None else None
-        self.optimizer = build_optimizer(train, model.parameters(), device)
-        self.meter: Meter = DeviceMeter(train.diverge_above, device) if device.type == "cuda" \
-            else HostMeter(train.diverge_above)
+        self.optimizer = build_optimizer(train, task.groups(model), device)
+        self.meter: Meter = DeviceMeter(train.diverge_above, device, task.sums) if device.type == "cuda" \
+            else HostMeter(train.diverge_above, task.sums)
         taught = world.wrap(model, device)
         if train.compile:
             taught = torch.compile(taught, dynamic=False)  # type: ignore[assignment]
         update = Update(task, taught, self.optimizer, train, self.meter, self.average, world, device)
         recordable = train.cuda_graph and device.type == "cuda" and world.size == 1 and train.precision != "fp16"
         self.update, self.replay = update, Replay(update, recordable)
+        self.probe = Probe(task, model, update.autocast, world, device)
         self.best_weights: dict[str, Tensor] = {}
         self.started = self.saved = time.monotonic()
         self.stopped_early = False
 
     @property
-    def judged(self) -> nn.Module:
+    def evaluated(self) -> nn.Module:
         """The model that is evaluated: the average of the weights where there is one."""
         return self.average.model if self.average is not None else self.model
 
     def run(self) -> None:
         """Train to the end of the stage."""
-        while not self.over():
-            self._epoch()
-            self._close_epoch()
-        self.judged.eval()
+        with float32_is("tf32" if self.train.precision == "tf32" else "ieee"):
+            while not self.over():
+                self._epoch()
+                self._close_epoch()
+        self.evaluated.eval()
 
     def over(self) -> bool:
         enough = self.train.max_steps is not None and self.at.stage_step >= self.train.max_steps
         return self.at.epoch > self.train.epochs or enough or self.stopped_early
 
     def _epoch(self) -> None:
-        at, train = self.at, self.train
+        at, train, task = self.at, self.train, self.task
         self._set_mode()
-        lesson = self.task.lesson(at.stage, at.epoch)
-        length = self.task.length(at.stage, at.epoch)
+        length = self.source.length(at.clock)
         steps = math.ceil(length / train.accumulate)
         every = 1 if self.replay.reason is None else MEASURE_EVERY
-        batches = iter(self.task.batches(at.stage, at.epoch, at.batch, self.world.rank, self.world.size))
+        batches = iter(self.source.batches(at.clock, at.batch, self.world.rank, self.world.size))
         rate = math.nan
         while group := list(islice(batches, train.accumulate)):
             wanted = learning_rate(train, at.epoch, at.stage_step, steps)
             if wanted != rate:
                 set_rate(self.optimizer, wanted)
                 rate = wanted
-            self.replay(group, lesson, at.batch // train.accumulate % every == 0)
+            clock = at.clock
+            objective = task.objective(clock)
+            if train.probe_every and at.stage_step % train.probe_every == 0:
+                self._take_probe(group, objective, clock)
+            if at.step < train.trace:
+                self._traced(group, objective)
+            else:
+                self.replay(group, objective, at.batch // train.accumulate % every == 0)
             at.batch += len(group)
             at.step += 1
             at.stage_step += 1
@@ -126,17 +149,31 @@ class Trainer:
                 self._pause()
         self._check_loss(length)
 
+    def _take_probe(self, group: Sequence[Any], objective: Hashable, clock: Clock) -> None:
+        norms = {**self.probe(group, {"own": objective, **self.task.probes(clock)}), "number": 1.0}
+        for sums in (self.log.probed, self.log.epoch_probed):
+            for name, value in norms.items():
+                sums[name] = sums.get(name, 0.0) + value
+
+    def _traced(self, group: Sequence[Any], objective: Hashable) -> None:
+        """An update whose own numbers are kept, as the difference of the epoch's sums before and after it."""
+        before = self.world.sum(self.meter.sums().to(self.device))
+        self.replay(group, objective, True)
+        loss, size, norm, norms, _, *more = (self.world.sum(self.meter.sums().to(self.device)) - before).tolist()
+        numbers = self.task.training_numbers(dict(zip(self.task.sums, more, strict=True)))
+        self.log.trace.append({"loss": loss / max(size, 1e-300), "grad_norm": norm / max(norms, 1), **numbers})
+
     def _last_rate(self) -> float:
         """From the position and not from what was set: a run may resume when all updates of the epoch are done."""
-        steps = math.ceil(self.task.length(self.at.stage, self.at.epoch) / self.train.accumulate)
+        steps = math.ceil(self.source.length(self.at.clock) / self.train.accumulate)
         return learning_rate(self.train, self.at.epoch, self.at.stage_step - 1, steps)
 
     def _set_mode(self) -> None:
         self.model.train()
-        if self.at.stage > 1 and self.train.freeze_norm:  # the features, and their statistics, stay as they are
-            head = self.task.head(self.model)
-            self.model.eval()
-            head.train()
+        if self.train.freeze_norm:  # frozen features keep their statistics too
+            parts = self.task.parts(self.model)
+            for name in self.plan.freeze:
+                parts[name].eval()
 
     def _check_loss(self, length: int) -> None:
         bad = self.meter.bad()
@@ -149,39 +186,74 @@ class Trainer:
                 "train.clip_norm, or raise train.diverge_above if such losses are meant.")
 
     def _close_epoch(self) -> None:
-        at = self.at
-        loss, size, norm, norms, _ = self.world.sum(self.meter.sums().to(self.device)).tolist()
-        self.meter.load(torch.zeros(5, dtype=torch.float64))
-        self.log.samples += size
-        line: dict[str, Any] = {"stage": at.stage, "epoch": at.epoch, "step": at.step,
-                                "lr": self._last_rate(),
-                                "loss": loss / max(size, 1), "grad_norm": norm / max(norms, 1)}
-        at.epoch, at.batch = at.epoch + 1, 0
-        if (at.epoch - 1) % self.train.evaluate_every == 0 or self.over():
+        """Evaluate, and only then count the epoch as done: a run that is stopped in here resumes before it."""
+        at, log = self.at, self.log
+        loss, size, norm, norms, _, *more = self.world.sum(self.meter.sums().to(self.device)).tolist()
+        line: dict[str, Any] = {"stage": at.stage, "epoch": at.epoch, "step": at.step, "lr": self._last_rate(),
+                                "loss": loss / (size or 1.0), "grad_norm": norm / max(norms, 1)}
+        line |= self.task.training_numbers(dict(zip(self.task.sums, more, strict=True)))
+        line |= {f"probe_{name}": value / log.epoch_probed["number"] for name, value in log.epoch_probed.items()
+                 if name != "number"}
+        last = at.epoch >= self.train.epochs or (self.train.max_steps is not None
+                                                 and at.stage_step >= self.train.max_steps)
+        if at.epoch % self.train.evaluate_every == 0 or last:
             line |= self._evaluate()
             self._note_best(line)
-        self.log.lines.append(line)
+        if self.train.conclude_on == "average" and self.world.leads:
+            self.hooks.keep(at.epoch, self.evaluated.state_dict(), self.train.average_last)
+        self.meter.load(torch.zeros(len(OWN) + len(self.task.sums), dtype=torch.float64))
+        log.samples += size
+        log.epoch_probed = {}
+        at.epoch, at.batch = at.epoch + 1, 0
+        log.lines.append(line)
         self.hooks.on_epoch(line)
         self._pause(force=self.over())
 
+    def predictions(self, model: nn.Module, final: bool) -> list[Predictions]:
+        """Every rank's share of what the model says, on rank 0; a signal is obeyed after the piece at hand."""
+        model.eval()
+        self.world.copy_buffers(model)
+        pieces, asked = [], None
+        with nullcontext() if self.task.predicts_with_gradients else torch.no_grad(), float32_is("ieee"):
+            for piece in self.task.predict(model, final, self.world.rank, self.world.size):
+                pieces.append(piece)
+                asked = self.hooks.stop()
+                if asked is not None:
+                    break
+        if self.world.any(asked is not None, self.device):
+            self.save()
+            raise Interrupted(f"{asked or 'a signal'} while evaluating epoch {self.at.epoch}")
+        return self.world.collect(pieces)
+
     def _evaluate(self) -> dict[str, float]:
-        """Rank 0 judges the whole sets, so that the numbers are those of one process."""
-        numbers: dict[str, float] = {}
-        if self.world.leads:
-            self.judged.eval()
-            with torch.no_grad():
-                numbers = dict(self.task.evaluate(self.judged))
-        shared: dict[str, float] = self.world.share(numbers, self.device)
-        return shared
+        """Rank 0 evaluates what all ranks predicted, so that the numbers are those of one process."""
+        pieces = self.predictions(self.evaluated, final=False)
+        return self.world.by_leader(lambda: dict(self.task.evaluate(pieces)), self.device)
+
+    def conclude(self, model: nn.Module) -> Conclusion | None:
+        """What is measured at the end; rank 0 has it."""
+        pieces = self.predictions(model, final=True)
+        kept: list[Conclusion] = []
+
+        def work() -> None:
+            with nullcontext() if self.task.predicts_with_gradients else torch.no_grad():
+                kept.append(self.task.conclude(pieces))
+
+        self.world.by_leader(work, self.device)
+        return kept[0] if kept else None
 
     def _note_best(self, line: dict[str, Any]) -> None:
-        monitor, best = self.train.monitor, self.log.best
+        primary = next((metric for metric in self.task.metrics if metric.primary), None)
+        monitor = self.train.monitor or (primary.path if primary else "accuracy")
+        better, best = self.train.better, self.log.best
+        if self.train.monitor is None and primary is not None:
+            better = primary.better
         if monitor not in line:
             raise RunError(f"train.monitor = {monitor!r}: the task measures {', '.join(line)}.")
-        sign = 1 if self.train.better == "higher" else -1
+        sign = 1 if better == "higher" else -1
         if best is None or sign * line[monitor] > sign * best[monitor]:
             self.log.best = dict(line)
-            self.best_weights = {name: tensor.detach().clone() for name, tensor in self.judged.state_dict().items()}
+            self.best_weights = {name: tensor.detach().clone() for name, tensor in self.evaluated.state_dict().items()}
         elif self.train.patience is not None:
             self.stopped_early = line["epoch"] - best["epoch"] > self.train.patience
 
@@ -205,7 +277,7 @@ class Trainer:
             tensors |= {f"ema.{name}": tensor for name, tensor in self.average.model.state_dict().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self.best_weights.items()}
         tensors["meter"] = self.world.sum(self.meter.sums().to(self.device))
-        for name, tensor in chance.random_tensors(self.device).items():  # every rank has its own
+        for name, tensor in random_state.random_tensors(self.device).items():  # every rank has its own
             tensors[name] = self.world.gather(tensor, self.device)
         packed = self.optimizer.state_dict()
         numbers: dict[str, dict[str, Any]] = {}
@@ -216,7 +288,7 @@ class Trainer:
                 else:
                     numbers.setdefault(str(index), {})[name] = value
         state = {"position": asdict(self.at), "log": asdict(self.log), "optimizer": numbers,
-                 "scaler": self.update.scaler.state_dict(), "random": chance.random_json(),
+                 "scaler": self.update.scaler.state_dict(), "random": random_state.random_json(),
                  "stopped_early": self.stopped_early}
         if self.world.leads:
             self.hooks.saver(self.at.step, tensors, state)
@@ -238,10 +310,12 @@ class Trainer:
             entries.setdefault(int(index), {})[key] = tensor
         self.optimizer.load_state_dict({"state": entries, "param_groups": self.optimizer.state_dict()["param_groups"]})
         self.update.scaler.load_state_dict(found.state["scaler"])
-        sums = found.tensors["meter"] if self.world.leads else torch.zeros_like(found.tensors["meter"])
-        sums[4] = found.tensors["meter"][4] / self.world.size  # the sums of all ranks go to one, the count to each
+        whole = torch.zeros(len(OWN) + len(self.task.sums), dtype=torch.float64)
+        whole[: len(found.tensors["meter"])] = found.tensors["meter"]  # an older one has no sums of the task's own
+        sums = whole.clone() if self.world.leads else torch.zeros_like(whole)
+        sums[4] = whole[4] / self.world.size  # the sums of all ranks go to one, the count to each
         self.meter.load(sums)
         self.stopped_early = found.state["stopped_early"]
         mine = {name: tensor[min(self.world.rank, len(tensor) - 1)] for name, tensor in
                 ((f"rng.{kind}", state) for kind, state in groups["rng"].items())}
-        chance.restore(mine, found.state["random"], self.device)
+        random_state.restore(mine, found.state["random"], self.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,7 +14,7 @@ from .distributed import World
 from .ema import Average
 from .meter import Meter
 from .settings import Train
-from .task import Task
+from .task import Loss, Task
 
 _LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -22,63 +22,67 @@ _LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 class Update:
     """Called with the batches of one update (several where gradients accumulate) and what is taught."""
 
-    def __init__(self, task: Task, model: nn.Module, optimizer: torch.optim.Optimizer, train: Train, meter: Meter,
+    def __init__(self, task: Task[Any], model: nn.Module, optimizer: torch.optim.Optimizer, train: Train, meter: Meter,
                  average: Average | None, world: World, device: torch.device) -> None:
         self.task, self.model, self.optimizer, self.train = task, model, optimizer, train
         self.meter, self.average, self.world, self.device = meter, average, world, device
         self.params = [param for group in optimizer.param_groups for param in group["params"]]
         self.scaler = torch.amp.GradScaler(device.type, enabled=train.precision == "fp16")
 
-    def __call__(self, group: Sequence[Any], lesson: Hashable, measure: bool) -> None:
+    def __call__(self, group: Sequence[Any], objective: Hashable, measure: bool) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        mean, size = self._whole(group, lesson) if len(group) == 1 and self.world.size == 1 \
-            else self._parts(group, lesson)
+        loss = self._whole(group, objective) if len(group) == 1 and self.world.size == 1 \
+            else self._parts(group, objective)
         norm = self._norm(measure)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.average is not None:
             self.average.update()
-        self.meter.add(mean, size, norm)
+        self.meter.add(loss.mean, loss.count, norm, loss.sums)
 
-    def _whole(self, group: Sequence[Any], lesson: Hashable) -> tuple[Tensor, int | Tensor]:
-        with self._autocast():
-            mean, size = self.task.loss(self.model, group[0], lesson)
-        self.scaler.scale(mean).backward()  # type: ignore[no-untyped-call]
-        return mean.detach(), size
+    def _whole(self, group: Sequence[Any], objective: Hashable) -> Loss:
+        with self.autocast():
+            loss = self.task.loss(self.model, group[0], objective)
+        self.scaler.scale(loss.mean).backward()  # type: ignore[no-untyped-call]
+        return Loss(loss.mean.detach(), loss.count, loss.sums)
 
-    def _parts(self, group: Sequence[Any], lesson: Hashable) -> tuple[Tensor, Tensor]:
+    def _parts(self, group: Sequence[Any], objective: Hashable) -> Loss:
         """The mean over everything in the update, however unequal the parts: sums first, one division at the end."""
         total = torch.zeros((), device=self.device)
         size = torch.zeros((), device=self.device)
+        sums: list[Mapping[str, Tensor | float]] = []
         for number, batch in enumerate(group):
-            with self._no_sync(number < len(group) - 1), self._autocast():
-                mean, count = self.task.loss(self.model, batch, lesson)
-                self.scaler.scale(mean * count).backward()  # type: ignore[no-untyped-call]
-            total += mean.detach() * count
-            size += count
-        whole = self.world.sum(size.clone())
+            with self._no_sync(number < len(group) - 1), self.autocast():
+                loss = self.task.loss(self.model, batch, objective)
+                self.scaler.scale(loss.mean * loss.count).backward()  # type: ignore[no-untyped-call]
+            total += loss.mean.detach() * loss.count
+            size += loss.count
+            sums.append(loss.sums)
+        whole = self.world.sum(size.clone()).clamp(min=torch.finfo(size.dtype).tiny)
         # DDP has already divided by the number of ranks.
         torch._foreach_mul_([param.grad for param in self.params if param.grad is not None], self.world.size / whole)
-        return total / size, size
+        together = {name: sum(part[name] for part in sums) for name in self.task.sums}
+        return Loss(total / size.clamp(min=torch.finfo(size.dtype).tiny), size, together)
 
     def _norm(self, measure: bool) -> Tensor | None:
         if self.train.clip_norm is None and not measure:
             return None
         self.scaler.unscale_(self.optimizer)
-        slopes = [param.grad for param in self.params if param.grad is not None]
-        norm = get_total_norm(slopes)
+        gradients = [param.grad for param in self.params if param.grad is not None]
+        norm = get_total_norm(gradients)
         if self.train.clip_norm is not None:
             clip_grads_with_norm_(self.params, self.train.clip_norm, norm)
         return norm
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self.train.precision == "fp32":
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The precision of the forward pass."""
+        if self.train.precision not in _LOW:
             return nullcontext()
         # The cache of cast weights would outlive the recording of a CUDA graph.
         return torch.autocast(self.device.type, _LOW[self.train.precision], cache_enabled=False)
 
     def _no_sync(self, wanted: bool) -> AbstractContextManager[Any]:
-        """Ranks exchange gradients once an update, after its last part."""
+        """Ranks exchange gradients once per update, after its last part."""
         if wanted and isinstance(self.model, nn.parallel.DistributedDataParallel):
             return self.model.no_sync()
         return nullcontext()

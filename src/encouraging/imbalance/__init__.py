@@ -1,5 +1,9 @@
-"""Long-tailed data: who is rare, and what to do about it."""
+"""Long-tailed data: class profiles, weights, balanced sampling, and shifts of the logits by class frequency."""
 
-from .reweight import effective_weights
+from ._profile import exponential_counts, long_tail_indices
+from ._sampling import balanced_indices
+from ._shift import adjusted_logits, balanced_logits, log_prior
+from ._weights import effective_weights
 
-__all__ = ["effective_weights"]
+__all__ = ["adjusted_logits", "balanced_indices", "balanced_logits", "effective_weights", "exponential_counts",
+           "log_prior", "long_tail_indices"]

@@ -1,13 +1,14 @@
-"""What a classifier knows: margins, energies, calibration, strangers, rare classes, and who teaches it."""
+"""What a classifier has learned: accuracy, margins, energies, calibration, out-of-distribution detection, accuracy by
+class frequency, and which examples its loss learns from."""
 
-from ._accuracy import accuracy, excess_risk
+from ._accuracy import accuracy, correct, excess_risk
 from ._calibration import Reliability, ece, fit_temperature, reliability
 from ._diagnosis import Reader, summary
 from ._energy import conditional_energy, energy_profile, free_energy, minimum_energy, rival_energy, scores
 from ._margin import margin
 from ._ood import Detection, detection
 from ._readings import Readings, Unlabelled, read, read_unlabelled
-from ._shots import class_accuracy, shot_accuracy
+from ._shots import class_accuracy, class_margin, shot_accuracy, shot_groups
 from ._spread import LEVELS, mean_spread, shares, spread
 from ._teaching import gradient_mass, mean_pulls, teaching
 
@@ -20,7 +21,9 @@ __all__ = [
     "Unlabelled",
     "accuracy",
     "class_accuracy",
+    "class_margin",
     "conditional_energy",
+    "correct",
     "detection",
     "ece",
     "energy_profile",
@@ -39,6 +42,7 @@ __all__ = [
     "scores",
     "shares",
     "shot_accuracy",
+    "shot_groups",
     "spread",
     "summary",
     "teaching",

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import ArgumentError, ShapeError, TargetError
-from ._readings import Readings, as_tensor, check, read
+from ._readings import Readings, as_floats, as_tensor, check, read
 
 BINS = 10
 LOWEST, HIGHEST = 1e-4, 1e4  # temperatures, in units of how far apart a row's logits are
@@ -38,12 +38,12 @@ class Reliability:
     @property
     def mce(self) -> float:
         """The largest distance in any bin that has examples."""
-        there = self.count > 0
-        distance = np.abs(self.confidence - self.right)[there] / self.count[there]
+        filled = self.count > 0
+        distance = np.abs(self.confidence - self.right)[filled] / self.count[filled]
         return float(distance.max()) if len(distance) else math.nan
 
     def rows(self) -> list[dict[str, float | int]]:
-        """The bins for a table or a picture; empty ones have no confidence and no accuracy."""
+        """The bins for a table or a plot; empty ones have no confidence and no accuracy."""
         width = 1 / len(self.count)
         return [{"low": round(i * width, 12), "high": round((i + 1) * width, 12), "count": int(count)}
                 | ({"confidence": float(sure / count), "accuracy": float(right / count)} if count else {})
@@ -59,7 +59,7 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliab
     if bins < 1:
         raise ArgumentError(f"reliability(bins={bins}): expected one bin or more.")
     if confidence.shape != correct.shape or confidence.ndim != 1:
-        raise ShapeError(f"reliability: expected one confidence and one answer an example, got the shapes "
+        raise ShapeError(f"reliability: expected one confidence and one answer per example, got the shapes "
                          f"{tuple(confidence.shape)} and {tuple(correct.shape)}.")
     sure = confidence.detach().double().cpu().numpy()
     if not bool(((sure >= 0) & (sure <= 1)).all()):
@@ -68,15 +68,15 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliab
     right = correct.detach().double().cpu().numpy()
     # Edges in the type of the confidence: as float32, 0.3 is a little above 0.3 and would miss the bin that it ends.
     inner = (torch.arange(1, bins, dtype=torch.float64) / bins).to(confidence.dtype).double().numpy()
-    place = np.searchsorted(inner, sure, side="left")  # (low, high]: a confidence on an edge belongs below it
-    count, total, hits = (np.bincount(place, weights, minlength=bins) for weights in (None, sure, right))
+    bin_of = np.searchsorted(inner, sure, side="left")  # (low, high]: a confidence on an edge belongs below it
+    count, total, hits = (np.bincount(bin_of, weights, minlength=bins) for weights in (None, sure, right))
     return Reliability(count, total, hits)
 
 
 def ece(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, bins: int = BINS) -> float:
     """The expected calibration error of softmax probabilities."""
-    found = read(logits, target)
-    return reliability(found.confidence, found.correct, bins).ece
+    readings = read(logits, target)
+    return reliability(readings.confidence, readings.correct, bins).ece
 
 
 def nll(readings: Readings) -> float:
@@ -85,10 +85,10 @@ def nll(readings: Readings) -> float:
 
 
 def temperature_bounds(logits: Tensor) -> tuple[float, float]:
-    """Between which temperatures the best is sought: far from the scale of these logits on both sides."""
-    top = logits.amax(1, keepdim=True)
-    apart = (top - torch.where(logits.isneginf(), top, logits)).amax(1).double()
-    scale = float(apart.median()) or float(apart.max()) or 1.0
+    """The range in which the best temperature is searched: far from the scale of these logits on both sides."""
+    highest = logits.amax(1, keepdim=True)
+    widths = (highest - torch.where(logits.isneginf(), highest, logits)).amax(1).double()
+    scale = float(widths.median()) or float(widths.max()) or 1.0
     return LOWEST * scale, HIGHEST * scale
 
 
@@ -96,8 +96,8 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
     """The temperature by which to divide logits so that their likelihood on held-out examples is best.
 
     It never changes which class is chosen. Fit it on examples that the model was not trained on; judge it on others.
-    Where the best would be 0 or infinite, because the model is right without exception or no better than chance, it
-    ends at a bound, far below or above the scale of the logits.
+    Where the best would be 0 or infinite, because the model is always right or no better than chance, the result is a
+    bound far below or above the scale of the logits.
 
     >>> logits = 50 * torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
     >>> round(fit_temperature(logits, torch.tensor([0, 0, 0, 1])), 2)  # right three times in four: log-odds 1.1
@@ -107,7 +107,7 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
     check(logits, target)
     if not len(logits):
         raise ArgumentError("fit_temperature: expected at least one example.")
-    values = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
+    values = logits.detach() if logits.dtype == torch.float64 else as_floats(logits.detach())
     label = target.to(torch.int64)
     bad = values.isnan() | values.isposinf()
     if bool(bad.any()) or not bool(values.gather(1, label[:, None]).isfinite().all()):
@@ -117,14 +117,14 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
     chosen = float(values.gather(1, label[:, None]).double().mean())
 
     def slope(log_temperature: float) -> float:
-        """Which way the likelihood rises: the logit that the model expects minus the label's."""
+        """The sign says which way the likelihood rises: the logit that the model expects minus the label's."""
         p = torch.softmax(values * math.exp(-log_temperature), 1)
         return float(p.mul_(values).nansum(1).double().mean()) - chosen
 
     if bool((values == values[:, :1]).all()):
         return 1.0  # nothing to scale
-    # Convex in 1/T, so the slope changes sign once: from 1 on towards it in widening steps. It does not change at all
-    # where a model is perfect or worse than chance.
+    # Convex in 1/T, so the slope changes sign at most once; never where a model is perfect or worse than chance. Search
+    # from 1 in widening steps.
     start = min(max(0.0, low), high)
     up, reach, near = slope(start) > 0, 1.0, start
     while True:

@@ -1,8 +1,8 @@
-"""Everything there is to say about a classifier, gathered block by block.
+"""All metrics of a classifier, collected block by block.
 
-A :class:`Reader` is fed with logits as they come and keeps a few numbers an example, a sample of whole rows to fit a
+A :class:`Reader` takes logits as they come and keeps a few numbers per example, a sample of whole rows to fit a
 temperature on, and the sums behind the energy profile. Readers of several files or ranks merge. A *diagnosis* is plain
-data, small enough to be kept for every run: what the report draws is in it, whatever the number of examples.
+data, small enough to be kept for every run: the report draws everything from it, whatever the number of examples.
 """
 
 from __future__ import annotations
@@ -23,20 +23,25 @@ from ._calibration import BINS, fit_temperature, nll, reliability, temperature_b
 from ._energy import energies, scores
 from ._margin import margins
 from ._ood import Positive, detection
-from ._readings import Readings, Unlabelled, as_tensor, read, read_unlabelled
-from ._shots import class_accuracy, shot_accuracy
+from ._readings import Readings, Unlabelled, as_floats, as_tensor, read, read_unlabelled
+from ._shots import FEW, MANY, class_accuracy, class_margin, shot_accuracy
 from ._spread import spread
 from ._teaching import mean_pulls, teaching
 
 SCHEMA = 1
 KEPT_LOGITS = 1 << 22  # of whole rows, for the temperature: 16 MiB
 KEPT_ROWS = 50_000
-ALL_PROFILES = 32  # with more classes only one has its energy profile taken, the first if none is asked for
-LONGEST = 4096  # classes beyond which a list with a number a class is left out
+ALL_PROFILES = 32  # with more classes only one has an energy profile: the one chosen, else the first
+LONGEST = 4096  # with more classes, lists with one number per class are left out
 
 
 class Reader:
-    """A diagnosis in the making.
+    """Collects logits and labels, and turns them into a diagnosis.
+
+    Args:
+        classes: Number of classes.
+        profile: The class whose energy profile is kept where there are more than 32 classes.
+        seed: Of the sample that the temperature is fitted on.
 
     >>> reader = Reader(classes=3)
     >>> reader.update(torch.tensor([[4.0, 0.0, 1.0], [0.0, 3.0, 1.0]]), torch.tensor([0, 1]))
@@ -59,26 +64,26 @@ class Reader:
         """Examples with their labels, tensors or arrays; errors count rows from ``first``."""
         logits, target = as_tensor(logits).detach(), as_tensor(target)
         self._check(logits)
-        found = read(logits, target, first=first)
-        if not len(found):
+        block = read(logits, target, first=first)
+        if not len(block):
             return
-        self.parts.append(Readings(*(getattr(found, name).cpu() for name in Readings.__dataclass_fields__)))
+        self.parts.append(Readings(*(getattr(block, name).cpu() for name in Readings.__dataclass_fields__)))
         self._add_profiles(logits, target)
         self.sample.add(torch.rand(len(logits), generator=self.random, dtype=torch.float64), logits, target)
 
     def update_outside(self, logits: Tensor | np.ndarray, name: str = "outside", *, first: int = 0) -> None:
-        """Examples from outside the training distribution, by the name of the set they come from."""
+        """Out-of-distribution examples, by the name of the set they come from."""
         logits = as_tensor(logits)
         self._check(logits)
-        found = read_unlabelled(logits, first=first)
-        if not len(found):
+        block = read_unlabelled(logits, first=first)
+        if not len(block):
             return
-        self.outside.setdefault(name, []).append(Unlabelled(found.top.cpu(), found.odds.cpu()))
+        self.outside.setdefault(name, []).append(Unlabelled(block.highest.cpu(), block.odds.cpu()))
 
     def merge(self, other: Self) -> Self:
-        """Take in what another reader has seen."""
+        """Add what another reader has seen."""
         if other.classes != self.classes:
-            raise ShapeError(f"a reader of {self.classes} classes cannot take in one of {other.classes}.")
+            raise ShapeError(f"a reader of {self.classes} classes cannot merge one of {other.classes}.")
         self.parts += other.parts
         for name, parts in other.outside.items():
             self.outside.setdefault(name, []).extend(parts)
@@ -88,13 +93,13 @@ class Reader:
         return self
 
     def gather(self, group: Any = None) -> Self:
-        """What all ranks of a process group have seen, on every one of them. Give every rank its own ``seed``."""
-        everyone: list[Any] = [None] * torch.distributed.get_world_size(group)
-        torch.distributed.all_gather_object(everyone, self, group=group)
-        whole = type(self)(self.classes, profile=self.profile)
-        for reader in everyone:
-            whole.merge(reader)
-        return whole
+        """A reader of what all ranks of a process group have seen, on each of them. Give each rank its own ``seed``."""
+        readers: list[Any] = [None] * torch.distributed.get_world_size(group)
+        torch.distributed.all_gather_object(readers, self, group=group)
+        merged = type(self)(self.classes, profile=self.profile)
+        for reader in readers:
+            merged.merge(reader)
+        return merged
 
     @property
     def readings(self) -> Readings:
@@ -109,36 +114,44 @@ class Reader:
         self.random.set_state(state["random"])
 
     def diagnosis(self, *, counts: Tensor | None = None, curves: Mapping[str, Curve] | None = None, bins: int = BINS,
-                  positive: Positive = "inside", taught: Readings | None = None) -> dict[str, Any]:
+                  positive: Positive = "inside", taught: Readings | None = None, many: int = MANY,
+                  few: int = FEW) -> dict[str, Any]:
         """All metrics as plain data.
 
-        ``counts`` are the training examples of every class, for accuracy by shots; ``curves`` the losses whose
-        gradient is asked after; ``taught`` the readings of the training set where they are at hand, because there the
-        gradient is made.
+        Args:
+            counts: Training examples per class, for accuracy by class frequency.
+            curves: The losses whose gradient mass is computed; None for the usual ones.
+            bins: Of the calibration error.
+            positive: Which examples are the positive class of out-of-distribution detection.
+            taught: Readings of the training set, from which the gradient mass is then computed.
+            many, few: The bounds of :func:`shot_groups`.
         """
-        found = self.readings
-        gap = (found if taught is None else taught).gap
-        if not len(found):
+        readings = self.readings
+        gap = (readings if taught is None else taught).gap
+        if not len(readings):
             raise ShapeError("a diagnosis needs at least one example with its label.")
-        counted = reliability(found.confidence, found.correct, bins)
+        binned = reliability(readings.confidence, readings.correct, bins)
         whole: dict[str, Any] = {
-            "schema": SCHEMA, "examples": len(found), "classes": self.classes,
-            "accuracy": accuracy(found), "nll": nll(found),
-            "margin": margins(found), "energy": energies(found) | {"profiles": self._profiles()},
-            "calibration": {"ece": counted.ece, "mce": counted.mce, "bins": counted.rows()},
+            "schema": SCHEMA, "examples": len(readings), "classes": self.classes,
+            "accuracy": accuracy(readings), "nll": nll(readings),
+            "margin": margins(readings), "energy": energies(readings) | {"profiles": self._profiles()},
+            "calibration": {"ece": binned.ece, "mce": binned.mce, "bins": binned.rows()},
             "teaching": {"of": "test" if taught is None else "train", "shares": teaching(gap, curves),
                          "pulls": mean_pulls(gap, curves)},
         }
         if self.classes <= LONGEST:
-            whole["class_accuracy"] = class_accuracy(found, self.classes)
+            whole["class_accuracy"] = class_accuracy(readings, self.classes)
         if (scaled := self.sample.temperature(bins)) is not None:
             whole["calibration"]["temperature"] = scaled
         if counts is not None:
             if len(counts) != self.classes:
-                raise ShapeError(f"class counts: expected {self.classes} numbers, one a class, got {len(counts)}.")
-            whole["shots"] = shot_accuracy(found, counts)
+                raise ShapeError(f"class counts: expected {self.classes} numbers, one per class, got {len(counts)}.")
+            whole["shots"] = shot_accuracy(readings, counts, many, few)
+            if self.classes <= LONGEST:
+                whole["class_counts"] = counts.tolist()
+                whole["class_margin"] = _finite(class_margin(readings, self.classes))
         if self.outside:
-            whole["ood"] = {name: _detections(found, Unlabelled.cat(parts), positive)
+            whole["ood"] = {name: _detections(readings, Unlabelled.cat(parts), positive)
                             for name, parts in self.outside.items()}
         return whole
 
@@ -152,31 +165,31 @@ class Reader:
         for label in range(self.classes) if self.classes <= ALL_PROFILES else [self.profile or 0]:
             rows = logits[target == label].double()
             if len(rows):
-                there = rows.isfinite()
-                self._add_sums(label, rows.masked_fill_(~there, 0).sum(0).cpu(), there.sum(0).cpu(), len(rows))
+                finite = rows.isfinite()
+                self._add_sums(label, rows.masked_fill_(~finite, 0).sum(0).cpu(), finite.sum(0).cpu(), len(rows))
 
-    def _add_sums(self, label: int, total: Tensor, there: Tensor, examples: int) -> None:
+    def _add_sums(self, label: int, total: Tensor, finite: Tensor, examples: int) -> None:
         if label in self.sums:
-            before, so_far, count = self.sums[label]
-            total, there, examples = before + total, so_far + there, count + examples
-        self.sums[label] = (total, there, examples)
+            before, finite_before, count = self.sums[label]
+            total, finite, examples = before + total, finite_before + finite, count + examples
+        self.sums[label] = (total, finite, examples)
 
     def _profiles(self) -> dict[str, dict[str, Any]]:
-        """A class that was masked out for all examples of a label has no energy there: None."""
+        """Mean energies per label. None for a class that was masked out in all examples of the label."""
         return {str(label): {"examples": examples, "energies": [-z / n if n else None for z, n in
-                                                                zip(total.tolist(), there.tolist(), strict=True)]}
-                for label, (total, there, examples) in sorted(self.sums.items())}
+                                                                zip(total.tolist(), finite.tolist(), strict=True)]}
+                for label, (total, finite, examples) in sorted(self.sums.items())}
 
 
 class _Sample:
-    """Whole rows drawn at random from all that were seen: those with the smallest random numbers, so that samples of
-    parts make a sample of the whole."""
+    """A random sample of whole rows: those with the smallest random numbers, so that samples of parts can be merged
+    into a sample of the whole."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []  # random number, logits, label
         self.held = 0
-        self.below = math.inf  # no number above this one has a place any more
+        self.below = math.inf  # rows with a larger random number are certainly not in the sample
 
     def add(self, chance: Tensor, logits: Tensor, target: Tensor) -> None:
         lucky = (chance < self.below).nonzero()[:, 0]
@@ -184,14 +197,14 @@ class _Sample:
             lucky = chance.topk(self.size, largest=False).indices
         if not len(lucky):
             return
-        self.parts.append((chance[lucky], logits.index_select(0, lucky.to(logits.device)).float().cpu(),
+        self.parts.append((chance[lucky], as_floats(logits.index_select(0, lucky.to(logits.device))).cpu(),
                            target[lucky.to(target.device)].to(torch.int64).cpu()))
         self.held += len(lucky)
         if self.held >= 2 * self.size:  # not at every call: whole rows are copied
             self.thin()
 
     def thin(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The sample itself, in the order of the random numbers whatever the order in which the rows came."""
+        """The sample itself, in the order of the random numbers, so that the order of the rows does not matter."""
         chance, logits, label = (torch.cat(column) for column in zip(*self.parts, strict=True))
         keep = chance.topk(min(self.size, len(chance)), largest=False).indices
         self.parts = [(chance[keep], logits[keep], label[keep])]
@@ -205,14 +218,14 @@ class _Sample:
             self.add(*part)
 
     def temperature(self, bins: int) -> dict[str, float | str] | None:
-        """Fitted on one half, judged on the other."""
+        """Fitted on one half of the sample, judged on the other."""
         if self.held < 2:
             return None
         _, logits, label = self.thin()
         half = len(label) // 2
         value = fit_temperature(logits[:half], label[:half])
         low, high = temperature_bounds(logits[:half])
-        before, after = (read(rest, label[half:]) for rest in (logits[half:], logits[half:] / value))
+        before, after = (read(scaled, label[half:]) for scaled in (logits[half:], logits[half:] / value))
         bound = "lowest" if value < 1.01 * low else "highest" if value > 0.99 * high else ""
         return {"value": value, "bound": bound, "fitted_on": half, "judged_on": len(label) - half,
                 "ece_before": reliability(before.confidence, before.correct, bins).ece,
@@ -220,19 +233,24 @@ class _Sample:
                 "nll_before": nll(before), "nll_after": nll(after)}
 
 
+def _finite(numbers: list[float | None]) -> list[float | None]:
+    """JSON has no infinity: the mean of margins over masked classes becomes None."""
+    return [number if number is None or math.isfinite(number) else None for number in numbers]
+
+
 def _detections(inside: Readings, outside: Unlabelled, positive: Positive) -> dict[str, Any]:
-    familiar, strange = scores(inside), scores(outside)
-    found: dict[str, Any] = {"examples": len(outside), "positive": positive, "scores": {}}
-    for name, score in familiar.items():
-        curve = detection(score, strange[name], positive)
-        found["scores"][name] = {"auroc": 100 * curve.auroc, "aupr": 100 * curve.aupr, "fpr95": 100 * curve.fpr95,
-                                 "roc": curve.points(), "inside": spread(score)["quantiles"],
-                                 "outside": spread(strange[name])["quantiles"]}
-    return found
+    inside_scores, outside_scores = scores(inside), scores(outside)
+    detections: dict[str, Any] = {}
+    for name, score in inside_scores.items():
+        curve = detection(score, outside_scores[name], positive)
+        detections[name] = {"auroc": 100 * curve.auroc, "aupr": 100 * curve.aupr, "fpr95": 100 * curve.fpr95,
+                            "roc": curve.points(), "inside": spread(score)["quantiles"],
+                            "outside": spread(outside_scores[name])["quantiles"]}
+    return {"examples": len(outside), "positive": positive, "scores": detections}
 
 
 def summary(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of a diagnosis without its distributions: what stands in a run's ``final.json``."""
+    """The numbers of a diagnosis without its distributions, as kept in a run's ``final.json``."""
     energy = {name: value["mean"] if isinstance(value, Mapping) else value
               for name, value in diagnosis["energy"].items() if name != "profiles"}
     margin = {name: diagnosis["margin"][name] for name in ("mean", "median")}
@@ -243,8 +261,8 @@ def summary(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     if "shots" in diagnosis:
         short["shots"] = diagnosis["shots"]
     detections = {name: {score: {key: numbers[key] for key in ("auroc", "aupr", "fpr95")}
-                         for score, numbers in found["scores"].items()}
-                  for name, found in diagnosis.get("ood", {}).items()}
+                         for score, numbers in ood["scores"].items()}
+                  for name, ood in diagnosis.get("ood", {}).items()}
     if len(detections) == 1:
         short["ood"] = next(iter(detections.values()))
     elif detections:

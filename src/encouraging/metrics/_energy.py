@@ -16,7 +16,7 @@ from ._spread import spread
 
 
 def conditional_energy(logits: Tensor) -> Tensor:
-    """The energy of every class: minus its logit."""
+    """The energy of each class: minus its logit."""
     return -logits
 
 
@@ -30,15 +30,15 @@ def free_energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def minimum_energy(logits: Tensor) -> Tensor:
-    """The lowest conditional energy, the paper's sign of an example from the training distribution."""
+    """The lowest conditional energy, by which the paper recognises examples of the training distribution."""
     return -logits.amax(-1)
 
 
 def rival_energy(logits: Tensor, target: Tensor, *, zero_label: bool = False) -> Tensor:
     """The lowest conditional energy among the classes that are not the label.
 
-    ``zero_label`` gives what the paper's tables hold: there the label's logit is set to 0 and not left out, so that a
-    rival never counts as higher than 0.
+    ``zero_label`` gives what the paper's tables hold: the label's logit is set to 0 instead of being left out, so that
+    the result never lies above 0.
 
     >>> logits, target = torch.tensor([[5.0, -1.0, -2.0]]), torch.tensor([0])
     >>> rival_energy(logits, target).item(), rival_energy(logits, target, zero_label=True).item()
@@ -49,7 +49,7 @@ def rival_energy(logits: Tensor, target: Tensor, *, zero_label: bool = False) ->
 
 
 def energy_profile(logits: Tensor, target: Tensor, of: int) -> Tensor:
-    """The mean conditional energy of every class over the examples of one: the paper's picture of the surface."""
+    """The mean conditional energy of each class over the examples of one class: the paper's energy surface."""
     return conditional_energy(logits[target == of]).double().mean(0)
 
 
@@ -57,13 +57,13 @@ def energies(readings: Readings) -> dict[str, Any]:
     """On the label, on its best rival (and in the paper's form), free, and the lowest of all classes."""
     return {"label": spread(-readings.score), "rival": spread(-readings.rival),
             "rival_zeroed": float(-readings.rival.clamp(min=0).double().mean()),
-            "free": spread(-readings.lse), "minimum": spread(-readings.top)}
+            "free": spread(-readings.lse), "minimum": spread(-readings.highest)}
 
 
 def scores(readings: Readings | Unlabelled) -> dict[str, Tensor]:
-    """How much an example looks like the training distribution, by three measures; more is more alike.
+    """Three scores by which out-of-distribution examples are detected; higher means more like the training data.
 
-    The maximum probability goes in as its log-odds. The order is the same, but it does not end where the probability
-    rounds to 1, which is where a model with large margins has most of its examples.
+    The maximum probability is given as its log-odds. The order is the same, but log-odds still differ where the
+    probability rounds to 1, which is where a model with large margins has most of its examples.
     """
-    return {"max_probability": readings.odds, "min_energy": readings.top, "free_energy": readings.lse}
+    return {"max_probability": readings.odds, "min_energy": readings.highest, "free_energy": readings.lse}

@@ -23,6 +23,7 @@ def margin(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def margins(readings: Readings) -> dict[str, Any]:
-    """Their distribution, and the share of examples that have none."""
-    found = spread(readings.margin)
-    return {**found, "median": median(found), "wrong": float((~readings.correct).double().mean())}
+    """The distribution of the margins, and the fraction of examples that are misclassified."""
+    distribution = spread(readings.margin)
+    wrong = float((~readings.correct).double().mean())
+    return {**distribution, "median": median(distribution), "wrong": wrong}

@@ -1,7 +1,7 @@
-"""Out-of-distribution detection: do scores tell examples of the training distribution from others?
+"""Out-of-distribution detection: how well a score separates the training distribution from other examples.
 
-Scores are any numbers, larger for examples that look familiar; only their order matters, so energies of any scale are
-judged rightly and ties cost what a coin toss would.
+Scores are any numbers, higher for examples that look like the training data. Only their order matters, so energies of
+any scale can be used; tied scores count as a random guess.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Detection:
     @property
     def aupr(self) -> float:
         """Average precision: precision at every threshold, weighed by the recall that it adds."""
-        found, false = self.tpr * self.positives, self.fpr * self.negatives
-        called = found + false
-        precision = np.divide(found, called, out=np.ones_like(found), where=called > 0)
+        true, false = self.tpr * self.positives, self.fpr * self.negatives
+        called = true + false
+        precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
         return float((np.diff(self.tpr) * precision[1:]).sum())
 
     def fpr_at(self, tpr: float = 0.95) -> float:
@@ -56,11 +56,16 @@ class Detection:
 
 
 def detection(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray, positive: Positive = "inside") -> Detection:
-    """The trade-off between two sets of scores. The paper takes examples of the training distribution as positive.
+    """The trade-off between two sets of scores.
+
+    Args:
+        inside: Scores of examples of the training distribution.
+        outside: Scores of out-of-distribution examples.
+        positive: Which of them is the positive class; the paper takes the training distribution.
 
     >>> import torch
-    >>> found = detection(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.5]))
-    >>> round(found.auroc, 3), found.fpr95
+    >>> curve = detection(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.5]))
+    >>> round(curve.auroc, 3), curve.fpr95
     (0.833, 0.5)
     """
     if positive not in ("inside", "outside"):
@@ -71,11 +76,11 @@ def detection(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray, positiv
     values = np.concatenate([yes, no])
     order = np.argsort(-values)
     ranked = values[order]
-    # One point a distinct score, however many share it. Compared, never subtracted: an infinite score has its place.
+    # One point per distinct score. Scores are compared, never subtracted, so infinite ones are ranked too.
     ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
-    found = np.cumsum(order < len(yes))[ends]
-    false = ends + 1 - found
-    tpr, fpr = (np.concatenate([[0.0], count / count[-1]]) for count in (found, false))
+    true = np.cumsum(order < len(yes))[ends]
+    false = ends + 1 - true
+    tpr, fpr = (np.concatenate([[0.0], count / count[-1]]) for count in (true, false))
     return Detection(fpr, tpr, len(yes), len(no))
 
 

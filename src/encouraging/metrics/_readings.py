@@ -1,9 +1,9 @@
 """What a classifier said about each example, in a handful of numbers: all that any metric here needs of its logits.
 
-Every metric of this room is a function of four numbers an example: the label's logit, its best rival, how far the
+Every metric of this package is a function of four numbers per example: the label's logit, its best rival, how far the
 rivals together lie above the best of them, and how sure the model is of its own choice. They are read off the logits
 once, block by block; the logits themselves are not kept. A million examples of any number of classes become 24 MB, and
-nothing is binned or rounded on the way, so streamed and whole give the same results.
+nothing is binned or rounded on the way, so streaming gives the same results as reading everything at once.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from torch import Tensor
 
 from ..errors import DtypeError, ShapeError, TargetError
 
-BLOCK = 1 << 18  # logits a core at a time: with their copy in float32 they stay in its cache
+BLOCK = 1 << 18  # logits per core at a time: with their copy in float32 they stay in its cache
 BLOCK_ON_GPU = 1 << 26
 FAINT = 1e-30  # a sum of exponentials below this may have lost terms to underflow
+LARGE = 2.0**126  # twice this, a difference of two such numbers, is still finite in float32
+HUGE = 1e150  # its square, for a standard deviation, is still finite in float64
 
 
 @dataclass(frozen=True)
 class Readings:
     """Labelled examples.
 
-    ``rest`` is the logsumexp of the rivals less the best of them, so that margins and gaps come from differences and
-    stay exact however large the logits are. ``odds`` is the gap of the class that the model chose, whatever the label:
-    the log-odds of its confidence, which tells examples apart where the confidence itself has rounded to 1.
+    ``rival_excess`` is the logsumexp of the rivals minus the best of them, so that margins and gaps come from
+    differences and stay exact however large the logits are. ``odds`` is the gap of the class that the model chose,
+    whatever the label: the log-odds of its confidence, which orders examples whose confidence has rounded to 1.
     """
 
     label: Tensor
     score: Tensor
     rival: Tensor
-    rest: Tensor
+    rival_excess: Tensor
     odds: Tensor
 
     @property
@@ -46,16 +48,16 @@ class Readings:
     @property
     def gap(self) -> Tensor:
         """The label's logit minus the logsumexp of its rivals: the log-odds of the label."""
-        return (self.score - self.rival) - self.rest
+        return (self.score - self.rival) - self.rival_excess
 
     @property
     def others(self) -> Tensor:
         """The logsumexp of the rivals."""
-        return self.rival + self.rest
+        return self.rival + self.rival_excess
 
     @property
     def correct(self) -> Tensor:
-        """A tie is no decision, and counts as wrong."""
+        """As :func:`correct` has it: a tie is wrong."""
         return self.score > self.rival
 
     @property
@@ -63,7 +65,8 @@ class Readings:
         return self.odds.sigmoid()
 
     @property
-    def top(self) -> Tensor:
+    def highest(self) -> Tensor:
+        """The highest logit."""
         return torch.maximum(self.score, self.rival)
 
     @property
@@ -85,15 +88,15 @@ class Readings:
 
 @dataclass(frozen=True)
 class Unlabelled:
-    """Examples without labels, such as those from outside the training distribution."""
+    """Examples without labels, such as out-of-distribution ones: the highest logit, and its log-odds."""
 
-    top: Tensor
+    highest: Tensor
     odds: Tensor
 
     @property
     def others(self) -> Tensor:
         """The logsumexp of all classes but the highest."""
-        return self.top - self.odds
+        return self.highest - self.odds
 
     @property
     def confidence(self) -> Tensor:
@@ -101,10 +104,10 @@ class Unlabelled:
 
     @property
     def lse(self) -> Tensor:
-        return torch.logaddexp(self.top, self.others)
+        return torch.logaddexp(self.highest, self.others)
 
     def __len__(self) -> int:
-        return len(self.top)
+        return len(self.highest)
 
     @classmethod
     def cat(cls, parts: Iterable[Self]) -> Self:
@@ -116,46 +119,67 @@ class Unlabelled:
 def read(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int = 0) -> Readings:
     """Readings of (N, C) logits with their labels, tensors or arrays; errors count rows from ``first``.
 
-    >>> found = read(torch.tensor([[3.0, 1.0, 0.0]]), torch.tensor([0]))
-    >>> found.margin.item(), found.correct.item()
+    >>> readings = read(torch.tensor([[3.0, 1.0, 0.0]]), torch.tensor([0]))
+    >>> readings.margin.item(), readings.correct.item()
     (2.0, True)
     """
     logits, target = as_tensor(logits), as_tensor(target)
     check(logits, target, first=first)
     label = target.to(torch.int64, copy=True)  # readings outlive the block, whose storage may be used again
-    score, rival, mass = _empty(logits, 3)
-    wrong, below = [], []
-    for rows, buffer in _blocks(logits):
+    readings = _read(logits, label, first)
+    overflow = _large(readings.score) | _large(readings.rival) | (readings.odds.isinf() & readings.rival.isfinite())
+    if readings.score.dtype == torch.float32 and bool(overflow.any()):
+        return _read(logits.double(), label, first)
+    return readings
+
+
+def _read(logits: Tensor, label: Tensor, first: int) -> Readings:
+    score, rival, total = _empty(logits, 3)
+    missed, lower = [], []
+    for rows, buffer in blocks(logits):
         column = label[rows, None]
         torch.gather(buffer, 1, column, out=score[rows, None])
-        _mass(buffer.scatter_(1, column, -torch.inf), rival[rows], mass[rows])
-        missed = (score[rows] <= rival[rows]).nonzero()[:, 0]
-        if len(missed):
-            wrong.append(missed + rows.start)
-            below.append(_below(buffer.index_select(0, missed)))
-    _refuse(~score.isfinite() | mass.isnan(), first)
-    margin, rest = score - rival, mass.log().clamp_(min=0)
-    odds = margin - rest
-    if wrong:  # there the model chose another class, and the label is one of the others
-        chosen = torch.cat(wrong)
-        odds[chosen] = _odds(logits, chosen, rival[chosen], mass[chosen], torch.cat(below), margin[chosen].exp_())
-    return Readings(label, score, rival, rest, odds)
+        _exponentiate(buffer.scatter_(1, column, -torch.inf), rival[rows], total[rows])
+        wrong = (score[rows] <= rival[rows]).nonzero()[:, 0]
+        if len(wrong):
+            missed.append(wrong + rows.start)
+            lower.append(_sum_below_one(buffer.index_select(0, wrong)))
+    _refuse(~score.isfinite() | total.isnan(), first)
+    margin, excess = score - rival, total.log().clamp_(min=0)
+    odds = margin - excess
+    if missed:  # there the model chose another class, and the label is one of the others
+        wrong = torch.cat(missed)
+        odds[wrong] = _odds(logits, wrong, rival[wrong], total[wrong], torch.cat(lower), margin[wrong].exp_())
+    _refuse_huge(first, score, rival, odds)
+    return Readings(label, score, rival, excess, odds)
 
 
 def read_unlabelled(logits: Tensor | np.ndarray, *, first: int = 0) -> Unlabelled:
     """Readings of (N, C) logits without labels."""
     logits = as_tensor(logits)
     check(logits)
-    top, mass, below = _empty(logits, 3)
-    for rows, buffer in _blocks(logits):
-        _mass(buffer, top[rows], mass[rows])
-        below[rows] = _below(buffer)
-    _refuse(~top.isfinite() | mass.isnan(), first)
-    return Unlabelled(top, _odds(logits, torch.arange(len(logits), device=logits.device), top, mass, below, 0.0))
+    readings = _read_unlabelled(logits, first)
+    if readings.odds.dtype == torch.float32 and bool((_large(readings.highest) | readings.odds.isinf()).any()):
+        exact = _read_unlabelled(logits.double(), first)
+        if bool((_large(exact.highest) | (exact.odds.isfinite() & readings.odds.isinf())).any()):
+            return exact
+    return readings
+
+
+def _read_unlabelled(logits: Tensor, first: int) -> Unlabelled:
+    highest, total, lower = _empty(logits, 3)
+    for rows, buffer in blocks(logits):
+        _exponentiate(buffer, highest[rows], total[rows])
+        lower[rows] = _sum_below_one(buffer)
+    _refuse(~highest.isfinite() | total.isnan(), first)
+    every = torch.arange(len(logits), device=logits.device)
+    odds = _odds(logits, every, highest, total, lower, 0.0)
+    _refuse_huge(first, highest, odds)
+    return Unlabelled(highest, odds)
 
 
 def as_tensor(values: Tensor | np.ndarray) -> Tensor:
-    """Arrays of any library that numpy can read, without a copy where there need be none."""
+    """Arrays of any library that numpy can read, without a copy where none is needed."""
     if isinstance(values, Tensor):
         return values
     array = np.asarray(values)
@@ -163,7 +187,7 @@ def as_tensor(values: Tensor | np.ndarray) -> Tensor:
 
 
 def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> None:
-    """Whether these can be read at all; labels are looked at."""
+    """Refuse shapes, types and labels that cannot be read."""
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise ShapeError(f"logits: expected the shape (examples, classes) with two classes or more, got "
                          f"{tuple(logits.shape)}.")
@@ -172,7 +196,7 @@ def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> No
     if target is None:
         return
     if target.shape != logits.shape[:1]:
-        raise ShapeError(f"labels: expected one a row of the logits, the shape ({len(logits)},), got "
+        raise ShapeError(f"labels: expected one per row of the logits, the shape ({len(logits)},), got "
                          f"{tuple(target.shape)}.")
     if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
         raise DtypeError(f"labels: expected integers, got {target.dtype}.")
@@ -190,8 +214,8 @@ def _empty(logits: Tensor, several: int) -> list[Tensor]:
     return [torch.empty(len(logits), dtype=dtype, device=logits.device) for _ in range(several)]
 
 
-def _blocks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Pieces of rows, copied in float32 (float64 stays) to where they may be written over."""
+def blocks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Pieces of rows, copied in float32 (float64 stays) into a buffer that may be written over."""
     size = BLOCK * torch.get_num_threads() if logits.device.type == "cpu" else BLOCK_ON_GPU
     step = max(1, min(size // logits.shape[1], len(logits)))
     dtype = torch.promote_types(logits.dtype, torch.float32)
@@ -201,35 +225,52 @@ def _blocks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:
         yield slice(first, first + len(block)), store[: len(block)].copy_(block)
 
 
-def _mass(buffer: Tensor, top: Tensor, mass: Tensor) -> None:
-    """The highest of every row, and the sum of exp(z - highest); these powers are left in the buffer."""
-    torch.amax(buffer, 1, out=top)
-    pivot = top.clamp(min=torch.finfo(buffer.dtype).min)  # all masked out: exp(-inf - (-inf)) would be NaN
-    torch.sum(buffer.sub_(pivot[:, None]).exp_(), 1, out=mass)
+def _exponentiate(buffer: Tensor, highest: Tensor, total: Tensor) -> None:
+    """Put exp(z - highest) into the buffer, and each row's highest logit and sum of these into the two others."""
+    torch.amax(buffer, 1, out=highest)
+    pivot = highest.clamp(min=torch.finfo(buffer.dtype).min)  # all masked out: exp(-inf - (-inf)) would be NaN
+    torch.sum(buffer.sub_(pivot[:, None]).exp_(), 1, out=total)
 
 
-def _below(powers: Tensor) -> Tensor:
-    """The sum of the powers that are less than 1, the highest's. Its place is not looked for: in torch an argmax costs
-    as much as everything else together."""
-    return powers.frac_().sum(1)
+def _sum_below_one(exponentials: Tensor) -> Tensor:
+    """The sum of those below 1, which is the highest's. An argmax would cost as much as everything else together."""
+    return exponentials.frac_().sum(1)
 
 
-def _odds(logits: Tensor, rows: Tensor, top: Tensor, mass: Tensor, below: Tensor, label: Tensor | float) -> Tensor:
+def _odds(logits: Tensor, rows: Tensor, highest: Tensor, total: Tensor, lower: Tensor, label: Tensor | float) -> Tensor:
     """The log-odds of the highest class of these rows against all others; ``label`` is what a label that was left out
-    of the mass adds to them."""
-    ties = (mass - below).round_() - 1
-    others = below + ties + label
+    of the total adds to them."""
+    ties = (total - lower).round_() - 1
+    others = lower + ties + label
     odds = -others.log()
-    far = (others < FAINT).nonzero()[:, 0]  # so far below that exp underflows: measured from their own highest
+    far = (others < FAINT).nonzero()[:, 0]  # exp underflows there: measure from the second highest instead
     for part in torch.split(far, max(1, BLOCK // logits.shape[1])):
-        again = logits[rows[part]].detach().to(top.dtype)
-        second, mass = torch.empty_like(top[part]), torch.empty_like(top[part])
-        _mass(again.masked_fill_(again >= top[part, None], -torch.inf), second, mass)
-        odds[part] = (top[part] - second) - mass.log().clamp_(min=0)
+        values = logits[rows[part]].detach().to(highest.dtype)
+        second, total = torch.empty_like(highest[part]), torch.empty_like(highest[part])
+        _exponentiate(values.masked_fill_(values >= highest[part, None], -torch.inf), second, total)
+        odds[part] = (highest[part] - second) - total.log().clamp_(min=0)
     return odds
+
+
+def as_floats(values: Tensor) -> Tensor:
+    """In float32, or in float64 where a difference of these numbers could overflow."""
+    return values.double() if bool(_large(values).any()) else values.float()
+
+
+def _large(values: Tensor) -> Tensor:
+    size = values.abs()
+    return (size > LARGE) & (size < torch.inf)
 
 
 def _refuse(bad: Tensor, first: int) -> None:
     if bool(bad.any()):
         raise TargetError(f"logits: row {first + int(bad.nonzero()[0])} has NaN or infinite values (-inf is allowed "
                           "for classes that were masked out, except the label's).")
+
+
+def _refuse_huge(first: int, *columns: Tensor) -> None:
+    for values in columns:
+        if values.dtype == torch.float64 and bool((huge := (values.abs() > HUGE) & values.isfinite()).any()):
+            row = int(huge.nonzero()[0])
+            raise TargetError(f"logits: row {first + row} has a number of the size {abs(float(values[row])):g}; "
+                              f"expected at most {HUGE:g}. Mask classes out with -inf, or divide all logits.")

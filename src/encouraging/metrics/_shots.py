@@ -5,30 +5,60 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
 from ._readings import Readings
 
+MANY, FEW = 100, 20
 
-def shot_accuracy(readings: Readings, counts: Tensor, many: int = 100, few: int = 20) -> dict[str, float]:
-    """Percent right among the examples of classes with more than ``many`` training examples, fewer than ``few``, and
-    between; a group without examples is left out.
 
-    >>> from .readings import read
-    >>> found = read(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 1]))
-    >>> shot_accuracy(found, torch.tensor([500, 5]))
+def shot_groups(counts: Tensor, many: int = MANY, few: int = FEW) -> dict[str, Tensor]:
+    """Which classes have more than ``many`` training examples, fewer than ``few``, and a number between.
+
+    Args:
+        counts: (classes,) training examples per class.
+        many: A class with more is in the group ``many``.
+        few: A class with fewer is in the group ``few``; both bounds themselves are ``medium``.
+
+    Returns:
+        A mask over the classes per group; a group may be empty.
+
+    >>> {name: mask.tolist() for name, mask in shot_groups(torch.tensor([500, 100, 5])).items()}
+    {'many': [True, False, False], 'medium': [False, True, False], 'few': [False, False, True]}
+    """
+    if few > many:
+        raise ArgumentError(f"shot groups with many={many} and few={few}: expected few to be at most many.")
+    return {"many": counts > many, "medium": (counts >= few) & (counts <= many), "few": counts < few}
+
+
+def shot_accuracy(readings: Readings, counts: Tensor, many: int = MANY, few: int = FEW) -> dict[str, float]:
+    """Percent right among the examples of each group of classes; a group without examples is left out.
+
+    The arguments are those of :func:`shot_groups`.
+
+    >>> from ._readings import read
+    >>> readings = read(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 1]))
+    >>> shot_accuracy(readings, torch.tensor([500, 5]))
     {'many': 100.0, 'few': 0.0}
     """
     if counts.ndim != 1 or (len(readings) and int(readings.label.max()) >= len(counts)):
-        raise ShapeError(f"class counts: expected one number a class, got the shape {tuple(counts.shape)} for labels "
+        raise ShapeError(f"class counts: expected one number per class, got the shape {tuple(counts.shape)} for labels "
                          f"up to {int(readings.label.max()) if len(readings) else 0}.")
-    seen = counts.to(readings.label.device)[readings.label]
-    groups = {"many": seen > many, "medium": (seen >= few) & (seen <= many), "few": seen < few}
-    return {name: 100 * float(readings.correct[chosen].double().mean())
-            for name, chosen in groups.items() if bool(chosen.any())}
+    groups = shot_groups(counts.to(readings.label.device)[readings.label], many, few)
+    return {name: 100 * float(readings.correct[members].double().mean())
+            for name, members in groups.items() if bool(members.any())}
 
 
 def class_accuracy(readings: Readings, classes: int) -> list[float | None]:
-    """Percent right of every class; None where there is no example of it."""
+    """Percent right per class; None for a class without examples."""
+    return _class_means(readings, 100 * readings.correct.double(), classes)
+
+
+def class_margin(readings: Readings, classes: int) -> list[float | None]:
+    """The mean margin per class; None for a class without examples."""
+    return _class_means(readings, readings.margin.double(), classes)
+
+
+def _class_means(readings: Readings, values: Tensor, classes: int) -> list[float | None]:
     counts = torch.bincount(readings.label, minlength=classes)
-    right = torch.bincount(readings.label, weights=readings.correct.double(), minlength=classes)
-    return [100 * r / n if n else None for r, n in zip(right.tolist(), counts.tolist(), strict=True)]
+    sums = torch.bincount(readings.label, weights=values, minlength=classes)
+    return [total / n if n else None for total, n in zip(sums.tolist(), counts.tolist(), strict=True)]

@@ -16,36 +16,36 @@ LEVELS = (0.0, *_TAIL, *(k / 200 for k in range(1, 200)), *(1 - t for t in rever
 
 
 def spread(values: Tensor) -> dict[str, float | list[float]]:
-    """Mean, deviation and the quantiles at :data:`LEVELS`, of the values that are finite; how many are not is said.
+    """Mean, deviation and the quantiles at :data:`LEVELS` of the finite values, and the number of infinite ones if any.
 
     >>> import torch
-    >>> found = spread(torch.arange(1001.0))
-    >>> found["mean"], found["quantiles"][LEVELS.index(0.5)]
+    >>> distribution = spread(torch.arange(1001.0))
+    >>> distribution["mean"], distribution["quantiles"][LEVELS.index(0.5)]
     (500.0, 500.0)
     """
     array = np.sort(values.detach().double().cpu().numpy())
-    whole, array = len(array), array[np.isfinite(array)]
-    # The rivals of a label are all infinite where every other class was masked out.
-    found: dict[str, float | list[float]] = {"infinite": whole - len(array)} if whole > len(array) else {}
+    total, array = len(array), array[np.isfinite(array)]
+    # Margins are infinite where every class but the label was masked out.
+    infinite: dict[str, float | list[float]] = {"infinite": total - len(array)} if total > len(array) else {}
     if not len(array):
-        return {"mean": float("nan"), "std": float("nan"), "quantiles": [], **found}
-    place = np.asarray(LEVELS) * (len(array) - 1)
-    low = place.astype(int)
+        return {"mean": float("nan"), "std": float("nan"), "quantiles": [], **infinite}
+    position = np.asarray(LEVELS) * (len(array) - 1)
+    low = position.astype(int)
     step = array[np.minimum(low + 1, len(array) - 1)] - array[low]
     return {"mean": float(array.mean()), "std": float(array.std()),
-            "quantiles": [float(f"{q:.6g}") for q in array[low] + step * (place - low)], **found}
+            "quantiles": [float(f"{q:.6g}") for q in array[low] + step * (position - low)], **infinite}
 
 
-def median(found: Mapping[str, float | list[float]]) -> float:
-    quantiles = found["quantiles"]
+def median(distribution: Mapping[str, float | list[float]]) -> float:
+    quantiles = distribution["quantiles"]
     assert isinstance(quantiles, list)
     return quantiles[LEVELS.index(0.5)] if quantiles else float("nan")
 
 
 def shares(quantiles: Sequence[float], edges: Sequence[float] | np.ndarray) -> np.ndarray:
-    """The share of the values in every bin ``(low, high]`` between rising ``edges``, from the quantiles alone.
+    """The fraction of the values in each bin ``(low, high]`` between rising ``edges``, from the quantiles alone.
 
-    A lump of equal values counts whole, and on the very first edge too.
+    Equal values are never divided between bins; on the first edge they count too.
 
     >>> import torch
     >>> shares(spread(torch.arange(1001.0))["quantiles"], [0, 250, 1000]).round(3)
@@ -54,7 +54,7 @@ def shares(quantiles: Sequence[float], edges: Sequence[float] | np.ndarray) -> n
     at, ends = np.asarray(quantiles, float), np.array(edges, float)
     if not len(at):
         return np.zeros(len(ends) - 1)
-    # Interpolation needs rising positions: a lump of equal quantiles becomes a very steep ramp that ends at its value.
+    # Interpolation needs rising positions: equal quantiles become a very steep ramp that ends at their value.
     width = max(float(at[-1] - at[0]), abs(float(at[0])), abs(float(at[-1])), 1e-300) * 1e-12
     rising = at - width * np.arange(len(at))[::-1]
     ends[0] -= width * len(at)
@@ -62,7 +62,6 @@ def shares(quantiles: Sequence[float], edges: Sequence[float] | np.ndarray) -> n
 
 
 def mean_spread(several: Sequence[Mapping[str, float | list[float]]]) -> list[float]:
-    """The mean quantile function of several distributions, such as those of the seeds of an arm. Empty ones have no
-    say."""
-    rows = [found["quantiles"] for found in several if found["quantiles"]]
+    """The mean quantile function of several distributions, such as those of an arm's seeds; empty ones are skipped."""
+    rows = [distribution["quantiles"] for distribution in several if distribution["quantiles"]]
     return [float(value) for value in np.asarray(rows, float).mean(0)] if rows else []

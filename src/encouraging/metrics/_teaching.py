@@ -18,10 +18,10 @@ def usual() -> dict[str, Curve]:
 
 
 def gradient_mass(gap: Tensor, curve: Curve, above: tuple[float, ...] = SURE) -> dict[str, float]:
-    r"""The share of the gradient on the logits that comes from examples whose label has a probability above each level.
+    r"""The fraction of the gradient on the logits that comes from examples whose label's probability is above a level.
 
-    An example's part is the sum of the absolute values of its gradient, which is twice its pull: the label is pulled as
-    hard as all its rivals together are pushed.
+    The gradient of an example is measured by the sum of its absolute values, which is twice the example's pull: the
+    label is pulled as hard as all its rivals together are pushed.
 
     >>> import torch
     >>> gap = torch.tensor([0.0, 5.0])  # p = 0.5 and 0.993
@@ -37,7 +37,7 @@ def gradient_mass(gap: Tensor, curve: Curve, above: tuple[float, ...] = SURE) ->
 
 
 def mean_pulls(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[str, float]:
-    """The mean pull of an example under several losses: how much gradient there is for the shares to be shares of.
+    """The mean pull per example under several losses: the size of the gradient that :func:`gradient_mass` divides.
 
     >>> import torch
     >>> {name: round(pull, 3) for name, pull in mean_pulls(torch.tensor([0.0, 5.0])).items()}["cross-entropy"]
@@ -49,7 +49,7 @@ def mean_pulls(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[s
 
 
 def teaching(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[str, dict[str, float]]:
-    """The gradient mass of several losses, and beside it the share of the examples that are above each level."""
+    """The gradient mass of several losses, and under ``examples`` the fraction of examples above each level."""
     p = gap.double().sigmoid()
     examples = {f"{level:g}": float((p > level).double().mean()) if len(p) else 0.0 for level in SURE}
     return {"examples": examples} | {name: gradient_mass(gap, curve) for name, curve in (curves or usual()).items()}

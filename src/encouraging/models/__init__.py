@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
-from ..errors import RecipeError
+from ..errors import RecipeError, did_you_mean
 from .classifier import Classifier
+from .cosine import CosineLinear
 from .mnist import attack_cnn, digits_mlp, lsoftmax_cnn
 from .resnet import resnet18, resnet20, resnet32
 
@@ -15,19 +15,26 @@ MODELS: dict[str, Callable[..., Classifier]] = {
 }
 
 
-def build_model(name: str, classes: int, channels: int, margin: int | None = None) -> Classifier:
-    """The network of that name, freshly initialised from torch's random state."""
+def build_model(name: str, classes: int, channels: int, margin: int | None = None, cosine: bool = False) -> Classifier:
+    """The network of that name, freshly initialised from torch's random state.
+
+    Args:
+        name: One of :data:`MODELS`.
+        classes: Number of logits.
+        channels: Of the images.
+        margin: For L-Softmax's output layer; None for a plain one.
+        cosine: For LDAM's output layer, whose logits are cosines.
+    """
     check_model(name)
-    return MODELS[name](classes=classes, channels=channels, margin=margin)
+    return MODELS[name](classes=classes, channels=channels, margin=margin, cosine=cosine)
 
 
 def check_model(name: str) -> None:
     """Refuse an unknown name with the nearest right one."""
     if name not in MODELS:
-        near = difflib.get_close_matches(name, MODELS, n=1)
-        raise RecipeError(f"no model is called {name!r}; there are {', '.join(MODELS)}."
-                          + (f" Did you mean {near[0]!r}?" if near else ""))
+        raise RecipeError(f"no model is called {name!r}; expected one of {', '.join(MODELS)}."
+                          + did_you_mean(name, MODELS))
 
 
-__all__ = ["MODELS", "Classifier", "attack_cnn", "build_model", "check_model", "digits_mlp", "lsoftmax_cnn",
-           "resnet18", "resnet20", "resnet32"]
+__all__ = ["MODELS", "Classifier", "CosineLinear", "attack_cnn", "build_model", "check_model", "digits_mlp",
+           "lsoftmax_cnn", "resnet18", "resnet20", "resnet32"]

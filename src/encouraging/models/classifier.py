@@ -1,18 +1,19 @@
-"""The one shape every network here has: a body that makes features and a head that makes logits."""
+"""The one form of every network here: a body that makes features and a head that makes logits."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import RecipeError
 from ..margins import LSoftmaxLinear
+from .cosine import CosineLinear
 
 
 class Classifier(nn.Module):
     """``head(body(x))``. Two-stage training swaps the head; a large-margin head also looks at the target.
 
-    Under autocast the head still runs in float32: the losses look at margins of a hundred, where the eight bits of
-    bfloat16 resolve only halves.
+    Under autocast the head still runs in float32: margins reach a hundred, where bfloat16 has steps of a half.
     """
 
     def __init__(self, body: nn.Module, head: nn.Module) -> None:
@@ -32,6 +33,11 @@ class Classifier(nn.Module):
         return logits
 
 
-def linear_head(width: int, classes: int, margin: int | None, bias: bool = True) -> nn.Module:
-    """A plain output layer, or L-Softmax's where a margin is asked for."""
+def linear_head(width: int, classes: int, margin: int | None, bias: bool = True, cosine: bool = False) -> nn.Module:
+    """A plain output layer, L-Softmax's where there is a margin, or LDAM's cosines."""
+    if cosine and margin is not None:
+        raise RecipeError(f"a cosine head with margin = {margin}: margin belongs to L-Softmax, which has its own head; "
+                          "leave one of the two out.")
+    if cosine:
+        return CosineLinear(width, classes)
     return nn.Linear(width, classes, bias=bias) if margin is None else LSoftmaxLinear(width, classes, margin)

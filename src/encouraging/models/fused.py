@@ -1,7 +1,7 @@
 """A row of layers that runs convolution, PReLU and batch norm as one where it can.
 
-Apart, the three read and write their activations a dozen times a step, and most of a small network's time on a GPU goes
-there and not into the convolutions. Together they need six reads and two writes (see ``prelu_norm.py``).
+Apart, the three read and write their activations a dozen times per step, and most of a small network's time on a GPU
+goes there and not into the convolutions. Together they need six reads and two writes (see ``prelu_norm.py``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Bias, PReLU and batch norm in one, forward and backward, as Triton kernels over channels-last activations.
 
-    forward   1  read y                  -> moments of prelu(y + bias), a part a program
+    forward   1  read y                  -> moments of prelu(y + bias), one part per program
               2                          -> mean, 1/std, running averages
               3  read y, write out
-    backward  1  read y, grad            -> four sums a channel, a part a program
+    backward  1  read y, grad            -> four sums per channel, one part per program
               2                          -> gradients of all parameters, in closed form from the sums
               3  read y, grad, write the input's gradient
 
@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from ..errors import ShapeError
 
-TILE = 2048  # activations a program holds at once
+TILE = 2048  # activations that a program holds at once
 PROGRAMS = 264  # at most, of those that sum: each ends with a costly reduction of its own
-KEPT = 5  # numbers a channel that the backward pass needs: mean, 1/std, and what the PReLU did
+KEPT = 5  # numbers per channel that the backward pass needs: mean, 1/std, and what the PReLU did
 SUMS = 4
 FEW = tl.constexpr(16)
 
@@ -278,7 +278,7 @@ def prelu_norm(y: Tensor, norm: nn.BatchNorm2d, slope: Tensor | None = None, bia
     y = y.contiguous(memory_format=torch.channels_last)
     if norm.training:
         if y.numel() <= y.shape[1]:
-            raise ShapeError(f"batch norm: expected more than one value a channel in training, got the shape "
+            raise ShapeError(f"batch norm: expected more than one value per channel in training, got the shape "
                              f"{tuple(y.shape)}.")
         out: Tensor = _PReLUNorm.apply(y, bias, slope, norm.weight, norm.bias, norm)
         return out

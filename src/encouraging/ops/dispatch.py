@@ -1,4 +1,4 @@
-"""Which implementation computes a loss: picked once a call, in words when a wish cannot be fulfilled."""
+"""Which implementation computes a loss: chosen once per call; an ``impl`` that cannot be had is refused in words."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..curves import Curve
-from ..curves._bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power
-from ..curves._focal import Focal, HaltedFocal
-from ..curves._square import Square
+from ..curves import Curve, by_name, names
 from ..errors import ArgumentError
 
 _HAS_TRITON = importlib.util.find_spec("triton") is not None  # looks, and imports nothing
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# By exact type: a subclass may have changed the formula.
-_CURVES = (Conservative, CrossEntropy, Normal, Aggressive, Power, Poly, Focal, HaltedFocal, Square)
+# The catalogue's, by exact type: a subclass may have changed the formula.
+_CURVES = frozenset(type(by_name(name)) for name in names())
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -45,7 +42,7 @@ def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve) -> str:
 
 
 def kernels() -> ModuleType:
-    """The room of the kernels, imported when it is first needed."""
+    """The package of the kernels, imported when it is first needed."""
     from . import triton
 
     return triton

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,11 @@ from typing import Any
 
 import torch
 
-from ..engine import Order, RunDir, execute
+from ..engine import RunDir, RunSpec, execute
 from ..engine.distributed import World, join
 from ..engine.environment import choose_device
-from ..errors import RecipeError
-from ..tasks import Setting, build_task
+from ..errors import RecipeError, RunError, did_you_mean
+from ..tasks import Task, build_task
 from .schema import Recipe
 
 
@@ -34,28 +33,38 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        return Path(self.out) / self.recipe.name / self.arm / f"seed{self.seed}"
+        return self.folder_of(self.arm)
+
+    def folder_of(self, arm: str) -> Path:
+        """Where the run of another arm with the same seed is."""
+        return Path(self.out) / self.recipe.name / arm / f"seed{self.seed}"
 
     @property
     def name(self) -> str:
         return f"{self.arm} seed {self.seed}"
 
+    @property
+    def rank(self) -> int:
+        """Jobs of a lower rank must have ended before this one starts."""
+        return self.recipe.rank(self.arm)
+
 
 def jobs_of(recipe: Recipe, out: str, *, arms: Sequence[str] = (), **how: Any) -> list[Job]:
-    """The grid, seeds outermost: after a while every arm has been trained with the first seeds."""
+    """The grid, seeds outermost: after a while every arm has been trained with the first seeds. Arms that start from
+    another arm's weights come after it."""
     for arm in arms:
         if arm not in recipe.arms:
-            near = difflib.get_close_matches(arm, recipe.arms, n=1)
             raise RecipeError(f"--arm {arm}: {recipe.name} has the arms {', '.join(recipe.arms)}."
-                              + (f" Did you mean {near[0]!r}?" if near else ""))
-    return [Job(recipe, arm, seed, out, **how) for seed in recipe.seeds for arm in arms or recipe.arms]
+                              + did_you_mean(arm, recipe.arms))
+    jobs = [Job(recipe, arm, seed, out, **how) for seed in recipe.seeds for arm in arms or recipe.arms]
+    return sorted(jobs, key=lambda job: job.rank)
 
 
 def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def work(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def train_job(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Train one job, or continue it, or find it done; its final numbers."""
     device = choose_device(job.device)
     world: World = join(device.type)
@@ -63,11 +72,24 @@ def work(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str, Any]
         device = torch.device("cuda", world.local)
     if job.threads is not None:
         torch.set_num_threads(job.threads)
-    recipe, plan = job.recipe, job.recipe.plan(job.arm)
+    recipe = job.recipe
+    spec = recipe.task_spec(job.arm, job.seed, device, job.data)
 
-    def make_task() -> Any:
-        return build_task(recipe.task, Setting(recipe.data, recipe.model, recipe.objectives(job.arm), plan, job.seed,
-                                               device, job.data, recipe.options))
+    def make_task() -> Task[Any]:
+        return build_task(recipe.task, spec)
 
-    return execute(Order(make_task, plan, RunDir(job.folder), recipe.asked(job.arm, job.seed), job.seed, device, world,
-                         on_epoch=on_epoch, tracker=job.tracker))
+    return execute(RunSpec(make_task, spec.stages, RunDir(job.folder), recipe.config(job.arm, job.seed), job.seed,
+                           device, world, on_epoch=on_epoch, tracker=job.tracker, about=recipe.about_runs(job.arm),
+                           start_from=_start(job)))
+
+
+def _start(job: Job) -> Path | None:
+    """The finished run whose weights this one starts with, where its arm has an ``after``."""
+    after = job.recipe.arms[job.arm].after
+    if after is None:
+        return None
+    folder = job.folder_of(after)
+    if not RunDir(folder).done:
+        raise RunError(f"{job.name} starts from the weights of {after}, and {folder} holds no finished run. Train "
+                       f"--arm {after} first.")
+    return folder

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ..data import dataset
+from ..engine.explain import explain
+from ..engine.records import Record
 from ..engine.settings import Train
-from ..errors import RecipeError
-from ..models import check_model
-from ..tasks import Objective, check_task, option_names
+from ..errors import RecipeError, did_you_mean
+from ..tasks import ObjectiveConfig, Sampling, find_task
 from .schema import Arm, Claim, Recipe, Stage
 
 
@@ -47,22 +46,34 @@ def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
     where: tuple[Any, ...] = ()
     try:
         recipe = Recipe(**{"name": name, **tree})
-        where = ("options",)
-        check_task(recipe.task, recipe.options)
+        recipe._folder = str(Path(source).resolve().parent) if source.endswith(".toml") and "/" in source else None
+        where = ("task",)
+        find_task(recipe.task, recipe._folder)
         for arm in recipe.arms:
             where = ("arms", arm, "train")
-            recipe.plan(arm)
-        where = ("data",)
-        dataset(recipe.data)
-        where = ("model",)
-        check_model(recipe.model)
+            recipe.stages_of(arm)
+            where = ()
+            recipe.needs(arm)
     except ValidationError as error:
         raise RecipeError(f"{source}: {_explain(error, where)}") from error
     except ValueError as error:
-        raise RecipeError(f"{source}: {'.'.join(where)}: {error}") from error
+        key = getattr(error, "key", "") or ".".join(where)
+        raise RecipeError(f"{source}: {f'{key}: ' if key else ''}{error}", key) from error
     except TypeError as error:
         raise RecipeError(f"{source}: {error}") from error
     return recipe
+
+
+def kept_recipes(records: Iterable[Record]) -> dict[str, Recipe]:
+    """The recipes that runs have kept, by name: those of one's own, whose files may be gone."""
+    recipes: dict[str, Recipe] = {}
+    for record in records:
+        if record.recipe_tree and record.recipe not in recipes:
+            try:
+                recipes[record.recipe] = Recipe(**record.recipe_tree)
+            except (ValidationError, TypeError) as error:
+                raise RecipeError(f"the recipe that a run of {record.recipe} kept cannot be read: {error}") from error
+    return recipes
 
 
 def apply_override(tree: dict[str, Any], override: str) -> dict[str, Any]:
@@ -93,40 +104,30 @@ def _find(name: str | Path) -> tuple[str, str]:
     path = Path(name)
     if path.suffix == ".toml":
         try:
-            return str(path), path.read_text()
-        except OSError as error:
+            return str(path.absolute() if path.parent == Path() else path), path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
             raise RecipeError(f"{path}: cannot be read ({error}).") from error
     if str(name) not in names():
-        near = difflib.get_close_matches(str(name), names(), n=1)
         raise RecipeError(f"no recipe is called {str(name)!r}; there are {', '.join(names())}, or give the path of a "
-                          ".toml file." + (f" Did you mean {near[0]!r}?" if near else ""))
+                          f".toml file.{did_you_mean(name, names())}")
     return f"{name}.toml", (resources.files(__package__) / f"{name}.toml").read_text()
 
 
 def _explain(error: ValidationError, where: tuple[Any, ...]) -> str:
-    """The first fault as one sentence: its key, what came, what was expected, and the nearest right word."""
+    """The first fault as one sentence; a word that is right one table further down is found too."""
+    words = explain(error, where, _words)
     fault = error.errors()[0]
-    place = (*where, *fault["loc"])
-    key = ".".join(str(part) for part in place)
-    if fault["type"] == "extra_forbidden":
-        word, known = str(place[-1]), _known(place[:-1])
-        near = difflib.get_close_matches(word, known, n=1)
-        if len(place) == 1 and not near:  # a word that is right one table further down
-            near = [f"train.{deeper}" for deeper in difflib.get_close_matches(word, list(Train.model_fields), n=1)]
-        return f"{key}: unknown key." + (f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(known)}.")
-    if fault["type"] == "missing":
-        return f"{key}: this key is needed and absent."
-    message = fault["msg"].removeprefix("Value error, ")
-    if fault["type"] == "value_error":
-        return f"{key}: {message}." if key else f"{message}."
-    return f"{key} = {fault['input']!r}: {message[0].lower()}{message[1:]}."
+    path = (*where, *fault["loc"])
+    if fault["type"] == "extra_forbidden" and len(path) == 1 and "Did you mean" not in words:
+        deeper = did_you_mean(path[0], Train.model_fields)
+        if deeper:
+            return f"{path[0]}: unknown key." + deeper.replace("'", "'train.", 1)
+    return words
 
 
-def _known(parents: tuple[Any, ...]) -> list[str]:
+def _words(parents: tuple[Any, ...]) -> list[str]:
     """The keys that a table may have."""
-    if parents == ("options",):
-        return option_names()
-    tables: dict[Any, type[BaseModel]] = {"train": Train, "arms": Arm, "claims": Claim, "stage2": Stage,
-                                          "objective": Objective}
+    tables: dict[Any, type[BaseModel]] = {"train": Train, "arms": Arm, "claims": Claim, "stages": Stage,
+                                          "objective": ObjectiveConfig, "sampling": Sampling}
     model = next((tables[part] for part in reversed(parents) if part in tables), Recipe)
     return list(model.model_fields)

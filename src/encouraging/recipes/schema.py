@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+import torch
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
+from ..engine import Needs
 from ..engine.settings import Frozen, Train
-from ..tasks import Objective
+from ..tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, check_task
+
+NAME = r"^\w[\w.-]{0,99}$"  # a name becomes a folder's
 
 
-class Arm(Objective):
-    """One side of a comparison: what it teaches, and where its training differs from the recipe's."""
+class Stage(Frozen):
+    """One stage of a training in several; what it leaves out is the recipe's and the arm's own.
+
+    ``reset`` names parts of the model that start anew ("head"), ``freeze`` those that do not learn ("body").
+    """
+
+    train: Train | None = None
+    objective: ObjectiveConfig | None = None
+    sampling: Sampling = Sampling()
+    reset: tuple[str, ...] = ()
+    freeze: tuple[str, ...] = ()
+
+    @field_validator("sampling", mode="before")
+    @classmethod
+    def _by_name(cls, given: object) -> object:
+        return {"kind": given} if isinstance(given, str) else given
+
+
+class Arm(ObjectiveConfig):
+    """One side of a comparison: what it teaches, and where it differs from the recipe.
+
+    ``after`` names another arm: this one starts from its finished weights of the same seed.
+    """
 
     train: dict[str, Any] = Field(default_factory=dict)
+    model_options: dict[str, Any] = Field(default_factory=dict)
+    stages: tuple[Stage, ...] = ()
+    after: str | None = None
     about: str = ""
 
 
@@ -27,37 +56,42 @@ class Claim(Frozen):
     paper: dict[str, float] = Field(default_factory=dict)
 
 
-class Stage(Frozen):
-    """A second stage: a new output layer on fixed features."""
-
-    train: Train
-    objective: Objective = Field(default_factory=Objective)
-
-
 class Recipe(Frozen):
     """A comparison: task, data, model, training, arms, seeds and claims."""
 
-    name: str = Field(pattern=r"^\w[\w.-]*$")  # it becomes a folder's name
+    name: str = Field(pattern=NAME)
     paper: str = ""
     about: str = ""
     departs: str = ""  # from the paper, and why; shown wherever the results are
     task: str
-    data: str
-    model: str
+    data: str = ""
+    model: str = ""
+    model_options: dict[str, Any] = Field(default_factory=dict)
     options: dict[str, Any] = Field(default_factory=dict)
     seeds: tuple[int, ...] = Field(min_length=1)
     train: Train
-    stage2: Stage | None = None
+    stages: tuple[Stage, ...] = ()
     arms: dict[str, Arm] = Field(min_length=1)
     claims: tuple[Claim, ...] = ()
     overlap: float | None = Field(default=None, gt=0)
     threads: int | None = Field(default=None, gt=0)
+
+    _folder: str | None = PrivateAttr(default=None)  # of its file, where modules of one's own are looked for
 
     @field_validator("seeds", mode="before")
     @classmethod
     def _count_seeds(cls, given: object) -> object:
         """A number n means the seeds 0 to n - 1."""
         return tuple(range(given)) if isinstance(given, int) and not isinstance(given, bool) else given
+
+    @field_validator("arms")
+    @classmethod
+    def _arm_names(cls, given: dict[str, Arm]) -> dict[str, Arm]:
+        for name in given:
+            if not re.fullmatch(NAME, name):
+                raise ValueError(f"the arm {name!r}: a name becomes a folder's, so it is made of letters, digits, '_', "
+                                 "'-' and '.', starts with a letter or digit, and has 100 characters at most")
+        return given
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -68,22 +102,79 @@ class Recipe(Frozen):
                 if name not in self.arms:
                     raise ValueError(f"a claim on {claim.metric} names the arm {name!r}; there are "
                                      f"{', '.join(self.arms)}")
+        for name, arm in self.arms.items():
+            if arm.after is not None and arm.after not in self.arms:
+                raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}")
+            self.rank(name)
         return self
 
-    def plan(self, arm: str) -> tuple[Train, ...]:
-        """The stages of an arm's training."""
-        first = Train(**{**self.train.model_dump(exclude_unset=True), **self.arms[arm].train})
-        return (first,) if self.stage2 is None else (first, self.stage2.train)
+    def rank(self, arm: str) -> int:
+        """How many arms must have finished before this one can start."""
+        chain = [arm]
+        while (before := self.arms[chain[-1]].after) is not None:
+            if before in chain:
+                raise ValueError(f"the arms {', '.join(chain)} start after each other: none could be the first")
+            chain.append(before)
+        return len(chain) - 1
 
-    def objectives(self, arm: str) -> tuple[Objective, ...]:
-        """What each stage teaches."""
-        return (self.arms[arm],) if self.stage2 is None else (self.arms[arm], self.stage2.objective)
+    def stages_of(self, arm: str) -> tuple[StageSpec, ...]:
+        """An arm's training, stage by stage."""
+        own = self.arms[arm]
+        base = Train(**{**self.train.model_dump(exclude_unset=True), **own.train})
+        return tuple(StageSpec(stage.train or base, stage.reset, stage.freeze, stage.objective or own, stage.sampling)
+                     for stage in own.stages or self.stages or (Stage(),))
 
-    def asked(self, arm: str, seed: int) -> dict[str, Any]:
-        """All that a run's numbers may depend on, as JSON holds it; words about it and what is claimed do not count."""
-        return {
+    def task_spec(self, arm: str, seed: int = 0, device: torch.device | None = None,
+                  root: str | None = None) -> TaskSpec:
+        """What the task of this arm and seed is made from."""
+        return TaskSpec(self.data, self.model, self.stages_of(arm), seed, device or torch.device("cpu"), root,
+                        self.options, {**self.model_options, **self.arms[arm].model_options}, self._folder)
+
+    def needs(self, arm: str | None = None) -> Needs:
+        """What the task needs and measures; the first arm speaks for all unless one is named."""
+        return check_task(self.task, self.task_spec(arm or next(iter(self.arms))))
+
+    def config(self, arm: str, seed: int) -> dict[str, Any]:
+        """All that a run's numbers may depend on, as JSON holds it; words about it and what is claimed do not count.
+
+        Keys that came later than the first records stand in it only where they are used: see :meth:`_later`.
+        """
+        stages, primary = self.stages_of(arm), self.needs(arm).primary
+        config: dict[str, Any] = {
             "recipe": self.name, "arm": arm, "seed": seed,
             "task": self.task, "data": self.data, "model": self.model, "options": self.options,
-            "objectives": [o.model_dump(mode="json", exclude={"about", "train"}) for o in self.objectives(arm)],
-            "train": [t.model_dump(mode="json", exclude=set(Train.INCIDENTAL)) for t in self.plan(arm)],
+            "objectives": [_objective(stage.objective) for stage in stages],
+            "train": [stage.train.config() for stage in stages],
         }
+        for train in config["train"]:
+            if train["monitor"] is None and primary is not None:
+                train["monitor"], train["better"] = primary.path, primary.better
+        return config | self._later(arm, stages)
+
+    def _later(self, arm: str, stages: tuple[StageSpec, ...]) -> dict[str, Any]:
+        """Options of the model, and what stages do beside training."""
+        options = {**self.model_options, **self.arms[arm].model_options}
+        more: dict[str, Any] = {"model_options": options} if options else {}
+        if self.arms[arm].after is not None:
+            more["after"] = self.arms[arm].after
+        doing = [{"sampling": stage.sampling.model_dump(), "reset": list(stage.reset), "freeze": list(stage.freeze)}
+                 for stage in stages]
+        if any(stage != {"sampling": Sampling().model_dump(), "reset": [], "freeze": []} for stage in doing):
+            more["stages"] = doing
+        return more
+
+    def about_runs(self, arm: str) -> dict[str, Any]:
+        """What a run directory keeps for reports beside its config: the metrics, and the recipe with its claims."""
+        metrics = [metric._asdict() for metric in self.needs(arm).metrics]
+        for metric in metrics:
+            metric["low"], metric["high"] = (None if abs(end) == float("inf") else end
+                                             for end in (metric["low"], metric["high"]))
+        return {"metrics": metrics, "recipe": self.model_dump(mode="json", exclude_unset=True) | {"name": self.name}}
+
+
+LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": []}
+
+
+def _objective(objective: ObjectiveConfig) -> dict[str, Any]:
+    whole = objective.model_dump(mode="json", exclude={"about", "train", "model_options", "stages", "after"})
+    return {key: value for key, value in whole.items() if key not in LATER_KEYS or value != LATER_KEYS[key]}

@@ -1,47 +1,55 @@
-"""Tasks by name: data, model, loss and metric behind the protocol that the engine trains."""
+"""Tasks by name: data, model, loss and metrics behind the protocol that the engine trains."""
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import importlib
-from typing import Any
+import inspect
+from typing import Any, Protocol, cast
 
-from ..errors import RecipeError
-from .objective import Lesson, Objective
-from .setting import Conclusion, Setting
+from ..engine import Conclusion, Loss, Metric, Needs, ParameterGroup, Task
+from ..errors import RecipeError, did_you_mean
+from ..plugins import is_reference, load_object
+from .base import BaseTask
+from .objective import Objective, ObjectiveConfig
+from .spec import Sampling, StageSpec, TaskSpec
 
 # Module and class, imported only when a recipe names them: some need libraries that are optional.
 TASKS = {"image": ("image", "ImageTask")}
 
 
-def build_task(kind: str, setting: Setting) -> Any:
-    """The task of that kind, with its data read."""
-    return _module(kind)[1](setting)
+class TaskType(Protocol):
+    """A class of tasks: made from a spec, which it can check beforehand."""
+
+    def __call__(self, spec: TaskSpec) -> Task[Any]: ...
+
+    def check(self, spec: TaskSpec) -> Needs: ...
 
 
-def check_task(kind: str, options: dict[str, Any]) -> None:
-    """Refuse an unknown task or option before anything is read."""
-    _module(kind)[0].Options(**options)
-
-
-def option_names() -> list[str]:
-    """Every option of every task that could be imported, for the nearest right word."""
-    found: set[str] = set()
-    for kind in TASKS:
-        with contextlib.suppress(ImportError):
-            found |= set(_module(kind)[0].Options.model_fields)
-    return sorted(found)
-
-
-def _module(kind: str) -> tuple[Any, Any]:
+def find_task(kind: str, folder: str | None = None) -> TaskType:
+    """The class of tasks that a recipe names: one of :data:`TASKS`, or ``module:Class``."""
+    if is_reference(kind):
+        found = load_object(kind, folder)
+        if not inspect.isclass(found) or not hasattr(found, "check"):
+            raise RecipeError(f"{kind!r} is no class of tasks: expected a subclass of encouraging.tasks.BaseTask.")
+        return cast(TaskType, found)
     if kind not in TASKS:
-        near = difflib.get_close_matches(kind, TASKS, n=1)
-        raise RecipeError(f"no task is called {kind!r}; there are {', '.join(TASKS)}."
-                          + (f" Did you mean {near[0]!r}?" if near else ""))
-    name, cls = TASKS[kind]
-    module = importlib.import_module(f".{name}", __name__)
-    return module, getattr(module, cls)
+        raise RecipeError(f"no task is called {kind!r}; there are {', '.join(TASKS)}, or module:Class for your own."
+                          + did_you_mean(kind, TASKS))
+    module, name = TASKS[kind]
+    return cast(TaskType, getattr(importlib.import_module(f".{module}", __name__), name))
 
 
-__all__ = ["TASKS", "Conclusion", "Lesson", "Objective", "Setting", "build_task", "check_task", "option_names"]
+def build_task(kind: str, spec: TaskSpec) -> Task[Any]:
+    """The task of that kind, with its data read."""
+    return find_task(kind, spec.folder)(spec)
+
+
+def check_task(kind: str, spec: TaskSpec) -> Needs:
+    """Refuse what the task cannot do before anything is read, and say what it needs."""
+    return find_task(kind, spec.folder).check(spec)
+
+
+__all__ = [
+    "TASKS", "BaseTask", "Conclusion", "Loss", "Metric", "Needs", "Objective", "ObjectiveConfig", "ParameterGroup",
+    "Sampling", "StageSpec", "Task", "TaskSpec", "TaskType", "build_task", "check_task", "find_task",
+]

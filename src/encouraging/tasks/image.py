@@ -2,159 +2,249 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .. import curves
 from ..curves import Curve
-from ..data import dataset, load
+from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, dataset, generator
+from ..data.images import read_images
+from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
+from ..engine.explain import explain
+from ..engine.settings import Frozen
+from ..errors import RecipeError
 from ..imbalance import effective_weights
-from ..metrics import Reader, accuracy, excess_risk, read, summary
+from ..metrics import Reader, accuracy, correct, excess_risk, read, summary
 from ..metrics._calibration import nll
 from ..metrics._teaching import usual
-from ..models import Classifier, build_model
-from .draw import generator
-from .objective import Lesson
-from .setting import Conclusion, Setting
+from ..models import Classifier
+from ..models.named import build_named, check_named, extras_of
+from ..plugins import is_reference
+from .base import BaseTask
+from .objective import Objective
+from .spec import TaskSpec
 
 Batch = tuple[Tensor, ...]
 PAD = 4
+PIECE = 2000  # images that are evaluated at once
+PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 
 
-class Options(BaseModel):
+class Options(Frozen):
     """The ``options`` table of an image recipe."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     augment: Literal["none", "crop_flip"] = "none"
     ood: tuple[str, ...] = ()
     validation: int = Field(default=0, ge=0)
     normalise: bool = True
+    size: int | None = Field(default=None, gt=0)
 
 
-class ImageTask:
+def metrics_of(options: Options) -> list[Metric]:
+    """What an image recipe measures."""
+    hidden: dict[str, Any] = {"shown": False}
+    metrics = [
+        Metric("accuracy", "accuracy", **PERCENT, primary=True, about="Accuracy is that of the last epoch."),
+        Metric("best_accuracy", "best accuracy", **PERCENT, about="Best accuracy is that of the best test epoch."),
+        Metric("test_loss", "test cross-entropy", "nats", 3, better="lower", log=True, **hidden),
+        Metric("excess_risk", "excess risk", "%", better="lower",
+               about="Excess risk is training minus test accuracy."),
+        Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1,
+               about="Margins, energies and calibration are those of the last epoch’s model."),
+        Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0, **hidden),
+        Metric("margin.median", "median margin"),
+        Metric("margin.mean", "mean margin", **hidden),
+        Metric("energy.label", "energy on the data", better="lower"),
+        Metric("energy.rival", "lowest rival energy"),
+        Metric("energy.rival_zeroed", "lowest rival energy, zeroed", **hidden),
+        Metric("energy.free", "free energy", better="lower", **hidden),
+        Metric("train_accuracy", "training accuracy", **PERCENT, **hidden),
+        Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **hidden),
+    ]
+    if options.validation:
+        metrics.insert(1, Metric("val_accuracy", "validation accuracy", **PERCENT))
+    for name in options.ood:
+        path, words = ("ood", "out-of-distribution data") if len(options.ood) == 1 else (f"ood.{name}", name)
+        metrics += [Metric(f"{path}.min_energy.auroc", f"AUROC, {words}", **PERCENT),
+                    Metric(f"{path}.min_energy.fpr95", f"FPR95, {words}", **PERCENT, better="lower")]
+    return metrics
+
+
+class ImageTask(BaseTask[Batch]):
     """A dataset, a network and a loss; accuracy in percent on the whole test set."""
 
-    def __init__(self, setting: Setting) -> None:
-        self.setting = setting
-        self.options = Options(**setting.options)
-        self.known = dataset(setting.data)
-        self.device = setting.device
-        images, labels = load(setting.data, "train", setting.root)
+    sums = ("correct", "examples")
+
+    def __init__(self, spec: TaskSpec) -> None:
+        super().__init__(spec)
+        self.options = Options(**spec.options)
+        self.metrics = metrics_of(self.options)
+        data = read_images(spec.data, spec.root, size=self.options.size, folder=spec.folder)
+        self.data, self.classes = data, data.classes
+        images, labels = data.splits["train"]
         held = self.options.validation
         if held:  # the same examples for every seed, so that seeds are compared on equal terms
             order = torch.randperm(len(images), generator=generator(0))
             self.validation = self._place(images[order[:held]], labels[order[:held]])
             images, labels = images[order[held:]], labels[order[held:]]
         self.train = self._place(images, labels)
-        self.test = self._place(*load(setting.data, "test", setting.root))
+        self.test = self._place(*data.splits["test"])
         # Read now, although used last: what is missing must be said before hours of training and not after.
-        self.outside = {name: load(name, "test", setting.root)[0] for name in self.options.ood}
+        self.ood = {name: read_images(name, spec.root, splits=("test",), size=self.options.size,
+                                      folder=spec.folder).splits["test"][0] for name in self.options.ood}
+        self.side = images.shape[2:]
         padded = (PAD,) * 4 if self.options.augment == "crop_flip" else (0,) * 4
-        self.source = F.pad(self.train[0], padded)
-        self.weight = None
-        if any(objective.reweight_from_epoch for objective in setting.objectives):
-            counts = torch.bincount(labels, minlength=self.known.classes)
-            self.weight = effective_weights(counts, setting.objectives[0].reweight_beta).to(self.device)
+        self.pixels = F.pad(self.train[0], padded)
+        self.counts = torch.bincount(labels, minlength=self.classes)
+        self.weights = [self._class_weights(stage.objective.reweight_beta)
+                        if stage.objective.reweight_from_epoch else None for stage in spec.stages]
         mean, std = (torch.tensor(numbers, device=self.device)[:, None, None] if self.options.normalise else default
-                     for numbers, default in ((self.known.mean, 0.0), (self.known.std, 1.0)))
-        self.scale, self.shift = 1 / (self.known.highest * std), -mean / std
+                     for numbers, default in ((data.mean, 0.0), (data.std, 1.0)))
+        self.scale, self.shift = 1 / (data.highest * std), -mean / std
+        self.channels_last = self.device.type == "cuda" and spec.stages[0].train.channels_last
+
+    @classmethod
+    def check(cls, spec: TaskSpec) -> Needs:
+        try:
+            options = Options(**spec.options)
+        except ValidationError as error:
+            raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
+        margins = {stage.objective.margin for stage in spec.stages}
+        check_named(spec.model, spec.model_options, next((m for m in margins if m is not None), None))
+        named = [name for name in (spec.data, *options.ood) if not is_reference(name) and ":" not in name]
+        for name in named:
+            dataset(name)
+        datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
+        return Needs(datasets, extras_of(spec.model), metrics_of(options))
 
     def build(self) -> nn.Module:
-        margin = self.setting.objectives[0].margin
-        return build_model(self.setting.model, self.known.classes, self.known.shape[0], margin).to(self.device)
+        model = build_named(self.spec.model, self.classes, self.data.channels, self.spec.stages[0].objective.margin,
+                            self.spec.model_options, self.spec.folder)
+        return model.to(self.device)
 
-    def lesson(self, stage: int, epoch: int) -> Lesson:
-        return self.setting.objectives[stage - 1].lesson(epoch)
+    def parts(self, model: nn.Module) -> Mapping[str, nn.Module]:
+        assert isinstance(model, Classifier)
+        return {"head": model.head, "body": model.body}
 
-    def length(self, stage: int, epoch: int) -> int:
-        return -(-len(self.source) // self.setting.trains[stage - 1].batch_size)
+    def source(self, stage: int) -> ResidentSource:
+        here, count = self.spec.stages[stage - 1], len(self.pixels)
+        sampling, size = here.sampling, here.train.batch_size
+        sampler: Sampler
+        if sampling.kind == "class_balanced":
+            sampler = ClassBalanced(self.train[1], size, sampling.per_class)
+        else:
+            sampler = Shuffled(count, size, here.train.shuffle and sampling.kind == "shuffled")
+        return ResidentSource(sampler, self.spec.seed, self.device,
+                              self._moves if self.options.augment == "crop_flip" else None)
 
-    def batches(self, stage: int, epoch: int, start: int, rank: int, world: int) -> Iterator[Batch]:
-        train, count = self.setting.trains[stage - 1], len(self.source)
-        draw = generator(self.setting.seed, stage, epoch)
-        order = torch.randperm(count, generator=draw) if train.shuffle else torch.arange(count)
-        columns = [order]
-        if self.options.augment == "crop_flip":
-            columns += [torch.randint(high, (count,), generator=draw) for high in (2 * PAD + 1, 2 * PAD + 1, 2)]
-        columns = [column.to(self.device) for column in columns]
-        for first in range(start * train.batch_size, count, train.batch_size):
-            last = min(first + train.batch_size, count)
-            yield tuple(column[first + rank : last : world] for column in columns)
+    @staticmethod
+    def _moves(count: int, draw: torch.Generator) -> list[Tensor]:
+        """Where each image of an epoch is cut, and whether it is flipped."""
+        return [torch.randint(high, (count,), generator=draw) for high in (2 * PAD + 1, 2 * PAD + 1, 2)]
 
-    def loss(self, model: nn.Module, batch: Batch, lesson: Lesson) -> tuple[Tensor, int]:
-        index = batch[0]
-        target = self.train[1][index]
+    def objective(self, clock: Clock) -> tuple[int, Objective]:
+        return clock.stage, self.spec.stages[clock.stage - 1].objective.at(clock)
+
+    def probes(self, clock: Clock) -> dict[str, tuple[int, Objective]]:
+        return {"ce": (clock.stage, Objective(curves.cross_entropy()))}
+
+    def loss(self, model: nn.Module, batch: Batch, objective: tuple[int, Objective]) -> Loss:
+        stage, taught = objective
+        target = self.train[1][batch[0]]
         logits = model(self._floats(self._cut(batch)), target)
-        return lesson.loss(logits, target, self.weight), len(index)
+        mean, count = taught.loss(logits, target, self.weights[stage - 1])
+        right = correct(logits.detach(), target).sum()
+        return Loss(mean, count, {"correct": right, "examples": len(target)})
+
+    def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return {"batch_accuracy": 100 * sums["correct"] / max(sums["examples"], 1)}
 
     def _cut(self, batch: Batch) -> Tensor:
         """The images of a batch; with augmentation, crop and flip are one gather."""
         index, *moves = batch
         if not moves:
-            return self.source[index]
-        top, left, flip = moves
-        side = torch.arange(self.known.shape[1], device=self.device)
-        rows = top[:, None] + side
-        columns = left[:, None] + torch.where(flip[:, None] == 1, side.flip(0), side)
-        cut = self.source.permute(0, 2, 3, 1)[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+            return self.pixels[index]
+        upper, left, flip = moves
+        down, across = (torch.arange(length, device=self.device) for length in self.side)
+        rows = upper[:, None] + down
+        columns = left[:, None] + torch.where(flip[:, None] == 1, across.flip(0), across)
+        cut = self.pixels.permute(0, 2, 3, 1)[index[:, None, None], rows[:, :, None], columns[:, None, :]]
         return cut.permute(0, 3, 1, 2)
 
     def _floats(self, images: Tensor) -> Tensor:
         out = images.float() * self.scale + self.shift
-        return out.contiguous(memory_format=torch.channels_last) if self.device.type == "cuda" else out.contiguous()
+        return out.contiguous(memory_format=torch.channels_last) if self.channels_last else out.contiguous()
 
     def _place(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return images.to(self.device), labels.to(self.device)
 
-    def logits(self, model: nn.Module, images: Tensor) -> Tensor:
-        """What the model says about bytes, in pieces that fit."""
-        return torch.cat([model(self._floats(piece)) for piece in torch.split(images, 2000)])
-
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        numbers = self._judge(model, self.test, "accuracy", "test_loss")
+    def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
+        """Logits of the test set and, where they are asked for, of the others, in pieces that fit."""
+        sets = {"test": self.test[0]}
         if self.options.validation:
-            numbers |= self._judge(model, self.validation, "val_accuracy", "val_loss")
+            sets["validation"] = self.validation[0]
+        if final:
+            sets |= {"train": self.train[0], **{f"ood.{name}": images for name, images in self.ood.items()}}
+        for name, images in sets.items():
+            pieces = torch.split(images, PIECE)
+            for number in range(rank, len(pieces), world):
+                logits = model(self._floats(pieces[number].to(self.device)))
+                yield {"set": name, "number": number, "logits": logits}
+
+    def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
+        logits = _joined(predictions)
+        numbers = self._measure(logits["test"], self.test[1], "accuracy", "test_loss")
+        if self.options.validation:
+            numbers |= self._measure(logits["validation"], self.validation[1], "val_accuracy", "val_loss")
         return numbers
 
-    def _judge(self, model: nn.Module, part: tuple[Tensor, Tensor], accuracy: str, loss: str) -> dict[str, float]:
-        logits, labels = self.logits(model, part[0]), part[1]
-        right = (logits.argmax(1) == labels).sum().double()
+    def _measure(self, logits: Tensor, labels: Tensor, accuracy: str, loss: str) -> dict[str, float]:
+        labels = labels.to(logits.device)
+        right = correct(logits, labels).sum().double()
         right, cost = torch.stack([right, F.cross_entropy(logits, labels).double()]).tolist()
         return {accuracy: 100 * right / len(labels), loss: cost}
 
-    def conclude(self, model: nn.Module) -> Conclusion:
-        model.eval()
-        images, labels = self.test
-        kept = {"logits": self.logits(model, images), "labels": labels}
-        reader = Reader(self.known.classes)
+    def conclude(self, predictions: Sequence[Predictions]) -> Conclusion:
+        logits = _joined(predictions)
+        labels = self.test[1].to(logits["test"].device)
+        kept = {"logits": logits["test"], "labels": labels}
+        reader = Reader(self.classes)
         reader.update(kept["logits"], labels)
-        for number, (name, outside) in enumerate(self.outside.items()):
-            logits = self.logits(model, outside.to(self.device))
-            kept["ood_logits" if number == 0 else f"ood_logits.{name}"] = logits
-            reader.update_outside(logits, name)
-        taught = read(self.logits(model, self.train[0]), self.train[1])
-        found = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught)
-        numbers: dict[str, Any] = summary(found)
+        for number, name in enumerate(self.ood):
+            kept["ood_logits" if number == 0 else f"ood_logits.{name}"] = logits[f"ood.{name}"]
+            reader.update_outside(logits[f"ood.{name}"], name)
+        taught = read(logits["train"], self.train[1].to(labels.device))
+        diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught)
+        numbers: dict[str, Any] = summary(diagnosis)
         numbers["train_accuracy"] = accuracy(taught)
         numbers["train_ce"] = nll(taught)
         numbers["excess_risk"] = excess_risk(taught, reader.readings)
-        return Conclusion(numbers, kept, found)
+        return Conclusion(numbers, kept, diagnosis)
+
+    def _class_weights(self, beta: float) -> Tensor:
+        return effective_weights(self.counts, beta).to(self.device)
 
     def _rare_counts(self) -> Tensor | None:
-        """Accuracy by shots is asked for where some classes are rarer than others."""
-        counts = torch.bincount(self.train[1], minlength=self.known.classes).cpu()
-        return counts if int(counts.min()) * 2 < int(counts.max()) else None
+        """Accuracy by class frequency is shown where some classes are rarer than others."""
+        return self.counts.cpu() if int(self.counts.min()) * 2 < int(self.counts.max()) else None
 
     def _taught_curves(self) -> dict[str, Curve]:
         """The arm's own loss beside the usual ones."""
-        own = self.lesson(1, 1_000_000).curve
+        own = self.spec.stages[0].objective.at(Clock(1, 1_000_000, 1_000_000_000)).curve
         return usual() | ({repr(own): own} if own is not None and own not in usual().values() else {})
 
-    def head(self, model: nn.Module) -> nn.Module:
-        assert isinstance(model, Classifier)
-        return model.head
+
+def _joined(predictions: Sequence[Predictions]) -> dict[str, Tensor]:
+    """The logits of every set, its pieces in order, whichever ranks made them."""
+    sets: dict[str, dict[int, Tensor]] = {}
+    for piece in predictions:
+        sets.setdefault(piece["set"], {})[piece["number"]] = piece["logits"]
+    return {name: torch.cat([pieces[number] for number in sorted(pieces)]) for name, pieces in sets.items()}
+
+
+_: type[Task[Batch]] = ImageTask  # mypy: an image task is a task

@@ -1,24 +1,28 @@
-"""What an arm teaches, and from which epoch on."""
+"""What an arm teaches, and from when on."""
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+import torch
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from torch import Tensor
 
 from .. import curves
 from ..curves import Curve
-from ..errors import CurveError
-from ..losses import curve_loss, mirror_mse_loss
+from ..data import Clock
+from ..engine.settings import Frozen
+from ..errors import CurveError, did_you_mean
+from ..losses import curve_loss, mirror_mse_loss, sigmoid_curve_loss
+
+Divisor = Literal["weights", "examples", "positives"]
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """A loss that is in force for an epoch; hashable, so that the engine knows when it changes."""
+class Objective:
+    """A loss that is in force now; hashable, so that the engine knows when it changes."""
 
     curve: Curve | None
     label_smoothing: float = 0.0
@@ -26,19 +30,73 @@ class Lesson:
     weighted: bool = False
     link: str = "softmax"
     bonus: bool = False
+    ignore_index: int | None = None
+    divisor: str | float = "weights"
 
-    def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> tuple[Tensor, int | Tensor]:
+        """The mean loss of a batch and what it is the mean over.
+
+        ``weight`` holds one number per class and counts where the objective is ``weighted``. Where every target is
+        ignored the mean is 0, and so is the count: such a part of a batch adds nothing to the whole.
+        """
+        weight = weight if self.weighted else None
         if self.curve is None:
-            return mirror_mse_loss(logits, target, bonus=self.bonus, link=self.link)
-        return curve_loss(logits, target, self.curve, weight if self.weighted else None,
-                          label_smoothing=self.label_smoothing, match_norm=self.match_norm)
+            return mirror_mse_loss(logits, target, bonus=self.bonus, link=self.link), target.shape[0]
+        plain = self.link == "softmax" and self.divisor == "weights" and self.ignore_index is None
+        if plain:
+            count: int | Tensor = target.numel() if weight is None else weight[target].sum()
+            return self._total(logits, target, weight, "mean"), count
+        divisor = self._count(target, weight)
+        total = self._total(logits, target, weight, "sum")
+        if not isinstance(divisor, Tensor):
+            divisor = torch.full_like(total, divisor)
+        return total / divisor.clamp(min=torch.finfo(total.dtype).tiny), divisor
+
+    def _total(self, logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+        assert self.curve is not None
+        if self.link == "sigmoid":
+            return sigmoid_curve_loss(logits, target, self.curve, weight, reduction)
+        return curve_loss(logits, target, self.curve, weight, -100 if self.ignore_index is None else self.ignore_index,
+                          reduction, self.label_smoothing, match_norm=self.match_norm)
+
+    def _count(self, target: Tensor, weight: Tensor | None) -> float | Tensor:
+        if not isinstance(self.divisor, str):
+            return float(self.divisor)
+        if self.divisor == "positives":
+            return (target > 0).sum().clamp(min=1)
+        if self.link == "sigmoid":
+            return target.shape[0] if self.divisor == "examples" else target.numel()
+        kept = target != (-100 if self.ignore_index is None else self.ignore_index)
+        if self.divisor == "weights" and weight is not None:
+            return (weight[target.masked_fill(~kept, 0)] * kept).sum()
+        return kept.sum()
 
 
-class Objective(BaseModel):
+class Change(Frozen):
+    """From an epoch or an update on, other parameters of the curve, or another smoothing; momentum is kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    from_epoch: int | None = Field(default=None, ge=1)
+    from_update: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        if (self.from_epoch is None) == (self.from_update is None):
+            raise ValueError("a change needs either from_epoch (counted from 1) or from_update (counted from 0)")
+        return self
+
+    def reached(self, clock: Clock) -> bool:
+        if self.from_epoch is not None:
+            return clock.epoch >= self.from_epoch
+        return clock.update >= (self.from_update or 0)
+
+
+class ObjectiveConfig(BaseModel):
     """The part of an arm that is about the loss. Keys it does not know are parameters of its curve.
 
-    >>> Objective(curve="focal", gamma=1.0).lesson(1)
-    Lesson(curve=focal(gamma=1.0), label_smoothing=0.0, match_norm=False, weighted=False, link='softmax', bonus=False)
+    >>> ObjectiveConfig(curve="focal", gamma=1.0).at(Clock()).curve
+    focal(gamma=1.0)
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -53,6 +111,12 @@ class Objective(BaseModel):
     reweight_from_epoch: int | None = Field(default=None, ge=1)
     reweight_beta: float = Field(default=0.9999, ge=0, lt=1)
     margin: int | None = Field(default=None, ge=1, le=4)
+    # Newer keys: a run's config names them only where they are used, so that older runs keep their fingerprints.
+    ignore_index: int | None = None
+    divisor: Divisor | float = Field(default="weights")
+    changes: tuple[Change, ...] = ()
+
+    _cache: dict[tuple[bool, ...], Objective] = PrivateAttr(default_factory=dict)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -61,38 +125,68 @@ class Objective(BaseModel):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.loss == "mse":
-            curve_only = self.model_fields_set & {"curve", "label_smoothing", "match_norm", "reweight_from_epoch"}
+            curve_only = self.model_fields_set & {"curve", "label_smoothing", "match_norm", "reweight_from_epoch",
+                                                  "ignore_index", "divisor", "changes"}
             if curve_only or self.params:
                 raise ValueError(f"loss = 'mse' with {', '.join(sorted({*curve_only, *self.params}))}: that belongs to "
                                  "loss = 'curve'; mse takes link and bonus")
-        else:
-            if self.model_fields_set & {"link", "bonus"}:
-                raise ValueError("link and bonus belong to loss = 'mse'; a curve's bonus is part of the curve")
-            self._check_words()
-            self._curve()
+            return self
+        if "bonus" in self.model_fields_set:
+            raise ValueError("bonus belongs to loss = 'mse'; a curve's bonus is part of the curve")
+        if self.link == "sigmoid" and (self.label_smoothing or self.match_norm or self.margin):
+            raise ValueError("link = 'sigmoid', where each class is on its own, takes no label_smoothing, match_norm "
+                             "or margin")
+        if isinstance(self.divisor, float) and not self.divisor > 0:
+            raise ValueError(f"divisor = {self.divisor}: expected a positive number, or 'weights', 'examples', "
+                             "'positives'")
+        self._check_words(self.params)
+        self._curve(self.params)
+        for change in self.changes:
+            self._changed((change,))
         return self
 
-    def _check_words(self) -> None:
+    def _check_words(self, params: dict[str, Any]) -> None:
         """An unknown key may be a misspelt key of the arm as well as of the curve."""
-        known = {"encouraging": ["log_end", "eps"]}.get(self.curve) or (
-            list(inspect.signature(getattr(curves, self.curve)).parameters) if self.curve in curves.names() else [])
-        for word in self.params:
-            if word not in known and self.curve in curves.names():
-                near = difflib.get_close_matches(word, [*known, *type(self).model_fields], n=1)
-                raise ValueError(f"unknown key {word!r}; the curve {self.curve!r} takes {', '.join(known) or 'none'}."
-                                 + (f" Did you mean {near[0]!r}?" if near else ""))
+        if self.curve not in curves.names():
+            return
+        takes = list(inspect.signature(getattr(curves, self.curve)).parameters)
+        for word in params:
+            if word not in takes:
+                raise ValueError(f"unknown key {word!r}; the curve {self.curve!r} takes {', '.join(takes) or 'none'}."
+                                 + did_you_mean(word, [*takes, *type(self).model_fields]))
 
-    def _curve(self) -> Curve:
+    def _curve(self, params: dict[str, Any]) -> Curve:
         try:
-            return curves.by_name(self.curve, **self.params)
+            return curves.by_name(self.curve, **params)
         except CurveError as error:
             raise ValueError(str(error)) from error
 
-    def lesson(self, epoch: int) -> Lesson:
-        """What is taught in this epoch, counted from 1: cross-entropy until the bonus begins."""
-        started = epoch >= self.bonus_from_epoch
+    def _changed(self, reached: tuple[Change, ...]) -> tuple[Curve, float]:
+        """Curve and smoothing after these changes."""
+        params, smoothing = self.params, self.label_smoothing
+        for change in reached:
+            new = dict(change.model_extra or {})
+            smoothing = float(new.pop("label_smoothing", smoothing))
+            self._check_words(new)
+            params |= new
+        if not 0 <= smoothing <= 1:
+            raise ValueError(f"label_smoothing = {smoothing} in a change: expected a number from 0 to 1")
+        return self._curve(params), smoothing
+
+    def at(self, clock: Clock) -> Objective:
+        """What is taught now: cross-entropy until the bonus begins, then the curve with the changes reached so far."""
+        reached = tuple(change.reached(clock) for change in self.changes)
+        started = clock.epoch >= self.bonus_from_epoch
+        weighted = self.reweight_from_epoch is not None and clock.epoch >= self.reweight_from_epoch
+        key = (started, weighted, *reached)
+        if key not in self._cache:
+            self._cache[key] = self._objective(started, weighted, reached)
+        return self._cache[key]
+
+    def _objective(self, started: bool, weighted: bool, reached: tuple[bool, ...]) -> Objective:
         if self.loss == "mse":
-            return Lesson(None, link=self.link, bonus=self.bonus and started)
-        weighted = self.reweight_from_epoch is not None and epoch >= self.reweight_from_epoch
-        curve = self._curve() if started else curves.cross_entropy()
-        return Lesson(curve, self.label_smoothing, self.match_norm and started, weighted)
+            return Objective(None, link=self.link, bonus=self.bonus and started)
+        changes = tuple(change for change, is_on in zip(self.changes, reached, strict=True) if is_on)
+        curve, smoothing = self._changed(changes)
+        return Objective(curve if started else curves.cross_entropy(), smoothing, self.match_norm and started, weighted,
+                         self.link, False, self.ignore_index, self.divisor)

@@ -89,29 +89,29 @@ def constants(curve: Curve) -> Constants:
 
 
 @triton.jit
-def chances(z, top, mass):
+def chances(z, top, rival_sum):
     """What one class is against its rivals, of which the largest has the logit ``top`` and the sum of exp(z - top) is
-    ``mass``: the gap, p, 1 - p, -log p, log(1 - p), and the largest rival's probability with its logarithm.
+    ``rival_sum``: the gap, p, 1 - p, -log p, log(1 - p), and the largest rival's probability with its logarithm.
 
     All to full relative precision at any gap: none is made from the rounded gap, and each logarithm is the larger
     logit's distance plus one small logarithm. An infinite logit has no probability, as in torch.
     """
-    ahead, rest = difference(tl.where(z == INF, float("nan"), z), top)
+    ahead, lost = difference(tl.where(z == INF, float("nan"), z), top)
     leads = ahead >= 0
-    gap = ahead + (rest - log(mass))
+    gap = ahead + (lost - log(rival_sum))
     x = exp_of_minus(tl.abs(ahead))
-    x *= tl.where(leads, 1.0 - rest, 1.0 + rest)
+    x *= tl.where(leads, 1.0 - lost, 1.0 + lost)
     own = tl.where(leads, 1.0, x)
-    others = tl.where(leads, mass * x, mass)
+    others = tl.where(leads, rival_sum * x, rival_sum)
     over = 1.0 / (own + others)
     p, q = own * over, others * over
-    excess = log1p_of_any(tl.where(leads, others, (mass - 1.0) + x))
-    surprise = tl.where(leads, excess, (excess - rest) - ahead)
-    log_share = tl.where(mass == 0.0, -INF, -tl.where(leads, (excess + rest) + ahead, excess))
-    share = tl.where(mass == 0.0, 0.0, tl.where(leads, x, 1.0) * over)
+    excess = log1p_of_any(tl.where(leads, others, (rival_sum - 1.0) + x))
+    surprise = tl.where(leads, excess, (excess - lost) - ahead)
+    log_top_p = tl.where(rival_sum == 0.0, -INF, -tl.where(leads, (excess + lost) + ahead, excess))
+    top_p = tl.where(rival_sum == 0.0, 0.0, tl.where(leads, x, 1.0) * over)
     ratio = tl.where(own < others, own / others, others / own)
     log_q = -log1p(ratio) - tl.where(gap > 0, gap, 0.0)
-    return gap, p, q, surprise, log_q, share, log_share
+    return gap, p, q, surprise, log_q, top_p, log_top_p
 
 
 @triton.jit
@@ -153,11 +153,11 @@ def curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND: tl.constexpr):
 
 
 @triton.jit
-def curve_of_rival(t, share, log_share, k0, k1, k2, k3, KIND: tl.constexpr):
-    """Value and pull / (1 - p) of classes with p <= 1/2: p = share * 2**t, where 1 - p loses nothing."""
-    p = tl.exp2(t) * share
+def curve_of_rival(t, top_p, log_top_p, k0, k1, k2, k3, KIND: tl.constexpr):
+    """Value and pull / (1 - p) of classes with p <= 1/2: p = top_p * 2**t, where 1 - p loses nothing."""
+    p = tl.exp2(t) * top_p
     q = 1.0 - p
-    surprise = -(t * LN2 + log_share)
+    surprise = -(t * LN2 + log_top_p)
     log_q = tl.log(q)
     value, pull = curve_at(-(surprise + log_q), p, q, surprise, log_q, k0, k1, k2, k3, KIND)
     return value, pull / q

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .around import denominator_kernel, later_kernel, scale_kernel, total_kernel
+from .cached_launch import launch
 from .curves import LIKE_ITSELF, Constants
-from .fast import launch
-from .plan import Plan, later_plan, plan, processors, streamed
-from .small import denominator_kernel, later_kernel, scale_kernel, total_kernel
-from .stream import stream_kernel
-from .whole import whole_kernel
+from .resident import resident_kernel
+from .resident_smooth import resident_smooth_kernel
+from .streamed import streamed_kernel
+from .streamed_smooth import streamed_smooth_kernel
+from .tiling import Tiling, as_streamed, gradient_tile, processors, tiling_for
 
-_NOWHERE = nullcontext()
+_CURRENT_DEVICE = nullcontext()
 # From here on the power series of the streamed kernel leave out less than rounding does, if every class has little.
 _MANY_CLASSES = 16384
 _LITTLE_WEIGHT = 1.6e-5
@@ -56,11 +58,11 @@ def _on(tensor: Tensor) -> AbstractContextManager[object]:
     """Triton launches on the current device, which need not be the tensor's."""
     if tensor.is_cuda and tensor.get_device() != torch._C._cuda_getDevice():
         return torch.cuda.device(tensor.device)
-    return _NOWHERE
+    return _CURRENT_DEVICE
 
 
-def _cut(n: int, size: int) -> int:
-    """Pieces of a size that cover n; Triton's own ``cdiv`` takes microseconds."""
+def _pieces(n: int, size: int) -> int:
+    """How many pieces of a size cover n; Triton's own ``cdiv`` takes microseconds."""
     return -(-n // size)
 
 
@@ -72,86 +74,92 @@ def denominator(problem: Problem) -> Tensor:
     """The mean's denominator, the sum of the labels' weights, as a few partial sums."""
     rows, classes = layout(problem.logits)[:2]
     block = min(8192, max(16, _power_of_two(rows)))
-    programs = min(256, _power_of_two(_cut(rows, block)))
-    shares = torch.empty(programs, dtype=torch.float32, device=problem.logits.device)
-    with _on(shares):
-        launch(denominator_kernel, programs, (problem.target, problem.weight, shares),
+    programs = min(256, _power_of_two(_pieces(rows, block)))
+    partial_weights = torch.empty(programs, dtype=torch.float32, device=problem.logits.device)
+    with _on(partial_weights):
+        launch(denominator_kernel, programs, (problem.target, problem.weight, partial_weights),
                (rows, classes, problem.ignore_index), BLOCK=block, WEIGHTED=problem.weight is not None, num_warps=8)
-    return shares
+    return partial_weights
 
 
-def total(sums: Tensor, shares: Tensor | None) -> Tensor:
+def total(sums: Tensor, partial_weights: Tensor | None) -> Tensor:
     """The sum of the programs' losses, over the denominator."""
     out = torch.empty((), dtype=torch.float32, device=sums.device)
     block = min(8192, max(16, _power_of_two(sums.numel())))
     with _on(sums):
-        launch(total_kernel, 1, (sums, shares, out), (sums.numel(),), N_SHARES=0 if shares is None else shares.numel(),
-               BLOCK=block, num_warps=8 if block >= 2048 else 4)
+        launch(total_kernel, 1, (sums, partial_weights, out), (sums.numel(),),
+               N_PARTIAL=0 if partial_weights is None else partial_weights.numel(), BLOCK=block,
+               num_warps=8 if block >= 2048 else 4)
     return out
 
 
-def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, shares: Tensor | None = None,
+def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, partial_weights: Tensor | None = None,
            upstream: Tensor | None = None, state: Tensor | None = None,
            stats: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
     """The loss of every row (with ``sums`` of every program), and whatever there is a buffer for.
 
     ``grad`` (which may be the logits) receives the gradient of the rows' losses, each times its ``upstream``, over the
-    sum of ``shares``; ``state`` what :func:`gradient_later` needs; ``stats`` the by-products.
+    sum of ``partial_weights``; ``state`` what :func:`gradient_later` needs; ``stats`` the by-products.
     """
     logits = problem.logits
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
     weighted, smooth = problem.weight is not None, problem.smoothing > 0
-    cut = plan(rows, classes, logits.dtype, smooth, planes=inner_stride == 1 != class_stride)
+    tiling = tiling_for(classes, smooth, planes=inner_stride == 1 != class_stride)
     if smooth and problem.curve.unbounded:
-        cut = streamed(cut)
-    cheap = not weighted and problem.curve.tail != LIKE_ITSELF.value  # smoothing by closed sums, in few registers
-    tiles = rows if cut.streamed else _cut(rows, cut.rows)
-    programs = tiles
-    if cut.per_processor:
-        programs = min(tiles, cut.per_processor * processors(logits.device))
+        tiling = as_streamed(tiling)
+    if tiling.streamed:
+        programs = min(rows, tiling.per_processor * processors(logits.device))
+    else:
+        programs = _pieces(rows, tiling.rows)
     out = torch.empty(programs if sums else rows, dtype=torch.float32, device=logits.device)
     if not rows:
         return out
     to = layout(logits if grad is None else grad)
     unit = math.gcd(16, classes, outer, to.outer_stride)
     p, lse, argmax = stats or (None, None, None)
-    tensors = (logits, problem.target, problem.weight, shares, upstream, out, grad, state, p, lse, argmax)
-    numbers = (
+    tensors = (logits, problem.target, problem.weight, partial_weights, upstream, out, grad, state, p, lse, argmax)
+    numbers: tuple[int | float, ...] = (
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
-        to.outer_stride // unit, to.inner_stride, to.class_stride,
-        problem.ignore_index, float(problem.smoothing), 1.0 - problem.smoothing, *problem.curve[2:],
-    )
-    shared = {
-        "KIND": problem.curve.kind, "TAIL": problem.curve.tail, "UNIT": unit, "BLOCK": cut.block,
-        "STAGES": cut.stages, "N_SHARES": 0 if shares is None else shares.numel(), "WEIGHTED": weighted,
-        "SMOOTH": smooth, "HALF": logits.dtype.itemsize == 2, "GRAD": grad is not None, "STATE": state is not None,
-        "SUMS": sums, "STATS": stats is not None, "UPSTREAM": upstream is not None,
-        "INPLACE": grad is not None and grad.data_ptr() == logits.data_ptr(), "num_warps": cut.warps,
-        "maxnreg": (cut.registers or None) if cheap else None,
+        to.outer_stride // unit, to.inner_stride, to.class_stride, problem.ignore_index)
+    constants: dict[str, Any] = {
+        "KIND": problem.curve.kind, "UNIT": unit, "BLOCK": tiling.block,
+        "N_PARTIAL": 0 if partial_weights is None else partial_weights.numel(), "WEIGHTED": weighted,
+        "GRAD": grad is not None, "STATE": state is not None, "SUMS": sums, "STATS": stats is not None,
+        "UPSTREAM": upstream is not None, "INPLACE": grad is not None and grad.data_ptr() == logits.data_ptr(),
+        "num_warps": tiling.warps,
         "enable_fp_fusion": True,  # multiply and add in one instruction and one rounding
     }
-    with _on(logits):
-        if cut.streamed:
-            moments = (smooth and cheap and classes >= _MANY_CLASSES
-                       and problem.smoothing <= _LITTLE_WEIGHT * classes)
-            launch(stream_kernel, programs, tensors, numbers, VECTOR=16 // logits.dtype.itemsize, REVERSE=cut.reverse,
-                   MOMENTS=moments, **shared)
+    if tiling.streamed:
+        constants |= {"VECTOR": 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
+        kernel = streamed_smooth_kernel if smooth else streamed_kernel
+    else:
+        constants |= {"ROWS": tiling.rows, "PIECE": _piece(tiling, logits, unit, class_stride),
+                      "SKIP": tiling.skip and stats is None}
+        kernel = resident_smooth_kernel if smooth else resident_kernel
+    if smooth:
+        closed = not weighted and problem.curve.tail != LIKE_ITSELF.value  # sums with closed forms, in few registers
+        numbers += float(problem.smoothing), 1.0 - problem.smoothing
+        constants |= {"TAIL": problem.curve.tail, "maxnreg": (tiling.registers or None) if closed else None}
+        if tiling.streamed:
+            constants["MOMENTS"] = (closed and classes >= _MANY_CLASSES
+                                    and problem.smoothing <= _LITTLE_WEIGHT * classes)
         else:
-            launch(whole_kernel, programs, tensors, numbers, ROWS=cut.rows, PERSISTENT=programs < tiles,
-                   PIECE=_piece(cut, logits, unit, class_stride), TOGETHER=cut.warps > 1 and logits.is_cuda,
-                   SKIP=cut.skip and stats is None, **shared)
+            constants |= {"SIXTEEN_BIT": logits.dtype.itemsize == 2,
+                          "TOGETHER": tiling.warps > 1 and logits.is_cuda}
+    with _on(logits):
+        launch(kernel, programs, tensors, (*numbers, *problem.curve[2:]), **constants)
     return out
 
 
-def _piece(cut: Plan, logits: Tensor, unit: int, class_stride: int) -> int:
+def _piece(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> int:
     """Columns that are loaded at a time: the whole tile, or, where it has many rows, so few that a warp takes them all
-    with a vector of at most 16 bytes a thread."""
-    if cut.rows == 1 or cut.stages > 1:
-        return cut.block
+    with a vector of at most 16 bytes per thread."""
+    if tiling.rows == 1:
+        return tiling.block
     if class_stride != 1:
-        return cut.warps
+        return tiling.warps
     vector = min(unit, 16 // logits.dtype.itemsize)
-    return min(cut.block, max(1, vector * 32 * cut.warps // cut.rows))
+    return min(tiling.block, max(1, vector * 32 * tiling.warps // tiling.rows))
 
 
 def empty_state(problem: Problem) -> Tensor:
@@ -168,7 +176,7 @@ def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tens
         return
     to = layout(grad)
     unit = math.gcd(16, classes, outer, to.outer_stride)
-    tile_rows, block = later_plan(rows, classes)
+    tile_rows, block = gradient_tile(classes)
     with _on(logits):
         tensors = (logits, problem.target, problem.weight, state, upstream, grad)
         numbers = (
@@ -177,9 +185,9 @@ def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tens
             float(problem.smoothing), *problem.curve[2:],
         )
         launch(
-            later_kernel, _cut(rows, tile_rows) * _cut(classes, block), tensors, numbers,
+            later_kernel, _pieces(rows, tile_rows) * _pieces(classes, block), tensors, numbers,
             KIND=problem.curve.kind, TAIL=problem.curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block,
-            WEIGHTED=problem.weight is not None, SMOOTH=problem.smoothing > 0, HALF=logits.dtype.itemsize == 2,
+            WEIGHTED=problem.weight is not None, SMOOTH=problem.smoothing > 0, SIXTEEN_BIT=logits.dtype.itemsize == 2,
             num_warps=4)
 
 
@@ -191,7 +199,7 @@ def scale(source: Tensor, upstream: Tensor, out: Tensor) -> None:
         return
     block = 4096
     dense = elements == 1 + sum((size - 1) * stride for size, stride in zip(source.shape, source.stride(), strict=True))
-    programs = min(_cut(elements, block), 8 * processors(source.device))
+    programs = min(_pieces(elements, block), 8 * processors(source.device))
     with _on(source):
         launch(scale_kernel, programs,
                (source, out, upstream), (elements, classes, inner, outer, inner_stride, class_stride),

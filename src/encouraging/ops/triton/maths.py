@@ -1,7 +1,7 @@
 """Scalar mathematics for the kernels, in float32.
 
 The fast intrinsics are right for the elements of a row, whose errors average out in a sum. What a row has only one of
-(its gap, its probability, its loss) is computed here to about an ulp, at any confidence, for a few instructions a row.
+(its gap, its probability, its loss) is computed here to about an ulp, at any confidence, for a few instructions.
 """
 
 import math
@@ -22,8 +22,8 @@ def exp_of_minus(x):
     """exp(-x) for x >= 0. The rounding error of x * log2(e) is put back; past 200 the result is 0 anyway."""
     x = tl.where(x > 200.0, 200.0, x)
     t = x * LOG2E
-    rest = tl.fma(x, LOG2E, -t) + x * LOG2E_REST
-    return tl.exp2(-t) * (1.0 - rest * LN2)
+    lost = tl.fma(x, LOG2E, -t) + x * LOG2E_REST
+    return tl.exp2(-t) * (1.0 - lost * LN2)
 
 
 @triton.jit
@@ -48,12 +48,12 @@ def log1p_of_any(x):
 
 
 @triton.jit
-def _log_with(x, rest, near):
-    """log(x), where ``near`` from the digits of ``rest`` = x - 1, which x itself has lost."""
+def _log_with(x, excess, near):
+    """log(x), where ``near`` from the digits of ``excess`` = x - 1, which x itself has lost."""
     bits = x.to(tl.int32, bitcast=True)
     exponent = tl.where(near, 0, (bits >> 23) - 127)
     fraction = ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
-    finite = exponent.to(tl.float32) * LN2 + log1p(tl.where(near, rest, fraction - 1.0))
+    finite = exponent.to(tl.float32) * LN2 + log1p(tl.where(near, excess, fraction - 1.0))
     return tl.where(x == 0.0, -INF, tl.where(x < INF, finite, x))
 
 
@@ -62,8 +62,8 @@ def difference(a, b):
     """a - b, and what rounding took from it (0 where a - b is infinite)."""
     rounded = a - b
     back = rounded - a
-    rest = (a - (rounded - back)) - (b + back)
-    return rounded, tl.where(rest == rest, rest, 0.0)
+    lost = (a - (rounded - back)) - (b + back)
+    return rounded, tl.where(lost == lost, lost, 0.0)
 
 
 @triton.jit
@@ -76,13 +76,13 @@ def inverse_of(x):
 
 
 @triton.jit
-def shifted(z, top, HALF: tl.constexpr):
+def shifted(z, top, SIXTEEN_BIT: tl.constexpr):
     """(z - top) in units of log 2, the argument of exp2.
 
     For 16-bit logits one fused multiply-add is accurate enough; for float32 the difference, exact near the maximum,
     comes first.
     """
-    if HALF:
+    if SIXTEEN_BIT:
         t = z * LOG2E - top * LOG2E
     else:
         t = (z - top) * LOG2E

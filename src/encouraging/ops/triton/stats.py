@@ -12,7 +12,7 @@ from .launch import Problem
 
 
 class ByProducts(NamedTuple):
-    """Buffers of the kernels, flat, one number a row."""
+    """Buffers of the kernels, flat, one number per row."""
 
     p: Tensor
     lse: Tensor

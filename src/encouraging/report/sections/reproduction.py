@@ -33,7 +33,7 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
     if exact:
         words += [word for override in overrides for word in ("--set", override)]
     else:
-        departures = {difference(shipped.asked(record.arm, record.seed), record.config) for record in group.records
+        departures = {difference(shipped.config(record.arm, record.seed), record.config) for record in group.records
                       if record.arm in shipped.arms}
         notes += [f"These runs depart from the recipe of that name (there) in their settings (here): {text}."
                   for text in sorted(departures)[:4]] or [
@@ -60,7 +60,7 @@ def _shipped(name: str) -> tuple[int, ...] | None:
 
 
 def _same(recipe: Recipe, records: Sequence[Record]) -> bool:
-    return all(record.arm in recipe.arms and recipe.asked(record.arm, record.seed) == record.config
+    return all(record.arm in recipe.arms and recipe.config(record.arm, record.seed) == record.config
                for record in records)
 
 
@@ -70,7 +70,7 @@ def _overrides(recipe: Recipe, records: Sequence[Record]) -> list[str]:
     for record in records:
         if record.arm not in recipe.arms:
             continue
-        ours, theirs = record.config, recipe.asked(record.arm, record.seed)
+        ours, theirs = record.config, recipe.config(record.arm, record.seed)
         for key in ("data", "model", "task"):
             if ours.get(key) != theirs[key]:
                 changes.setdefault(key, set()).add(json.dumps(ours.get(key)))

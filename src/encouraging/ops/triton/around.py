@@ -7,33 +7,33 @@ from .maths import INF, row_start
 from .rows import gradient, read_label
 
 
-# Weights of the labels that count, a sum a program of a fixed grid. The kernels that divide by the mean's denominator
-# add the sums up themselves: no atomics, so the result is the same every time, and no second launch.
+# Weights of the labels that count, one sum per program of a fixed grid. The kernels that divide by the mean's
+# denominator add the sums up themselves: no atomics, so the result is the same every time, and no second launch.
 @triton.jit(do_not_specialize=["n_rows", "ignore_index"])
-def denominator_kernel(target, weight, shares, n_rows, n_classes, ignore_index, BLOCK: tl.constexpr,
+def denominator_kernel(target, weight, partial_weights, n_rows, n_classes, ignore_index, BLOCK: tl.constexpr,
                        WEIGHTED: tl.constexpr):
     b_sum = tl.zeros([BLOCK], tl.float32)
     for start in tl.range(tl.program_id(0) * BLOCK, n_rows, tl.num_programs(0) * BLOCK):
         o_r = start + tl.arange(0, BLOCK)
         y, taught, w, fill = read_label(target, weight, o_r, o_r < n_rows, n_classes, ignore_index, WEIGHTED)
         b_sum += w
-    tl.store(shares + tl.program_id(0), tl.sum(b_sum, axis=0))
+    tl.store(partial_weights + tl.program_id(0), tl.sum(b_sum, axis=0))
 
 
 # One program: the sum of the programs' losses, over the denominator. 0 / 0 is the NaN that torch gives for no labels.
 @triton.jit(do_not_specialize=["n_sums"])
-def total_kernel(sums, shares, out, n_sums, N_SHARES: tl.constexpr, BLOCK: tl.constexpr):
+def total_kernel(sums, partial_weights, out, n_sums, N_PARTIAL: tl.constexpr, BLOCK: tl.constexpr):
     b_total = tl.zeros([BLOCK], tl.float32)
     for start in tl.range(0, n_sums, BLOCK):
         o = start + tl.arange(0, BLOCK)
         b_total += tl.load(sums + o, mask=o < n_sums, other=0.0)
     total = tl.sum(b_total, axis=0)
-    if N_SHARES:
-        total /= tl.sum(tl.load(shares + tl.arange(0, N_SHARES)), axis=0)
+    if N_PARTIAL:
+        total /= tl.sum(tl.load(partial_weights + tl.arange(0, N_PARTIAL)), axis=0)
     tl.store(out, total)
 
 
-# out = source * upstream. Where that is 1 and nothing is to be copied, all programs leave at once: a few microseconds
+# out = source * upstream. Where that is 1 and nothing is to be copied, all programs exit at once: a few microseconds
 # for the whole grid, which is persistent so that it stays small. DENSE buffers are walked in memory order.
 @triton.jit
 def scale_kernel(source, out, upstream, n_elements, n_classes, inner, stride_outer, stride_inner, stride_class,
@@ -60,7 +60,7 @@ def later_kernel(
     grad_outer_units, grad_stride_inner, grad_stride_class, stride_upstream,
     smoothing, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, HALF: tl.constexpr,
+    WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SIXTEEN_BIT: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     n_blocks = tl.cdiv(n_classes, BLOCK)
@@ -75,17 +75,17 @@ def later_kernel(
     g = tl.load(upstream + o_r.to(tl.int64) * stride_upstream, mask=m_r, other=0.0).to(tl.float32)
     # An ignored row has gradient 0 under any upstream gradient, also the infinite one of a mean over no labels.
     g = tl.where(taught | (factor != 0.0), g, 0.0)[:, None]
-    share, log_share, base = top, top, top
+    top_p, log_top_p, base = top, top, top
     if SMOOTH:
-        share = tl.load(state + 4 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
-        log_share = tl.load(state + 6 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
+        top_p = tl.load(state + 4 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
+        log_top_p = tl.load(state + 6 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
         base = tl.where(taught, smoothing / n_classes, 0.0)[:, None]
         if WEIGHTED:
             base = base * tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
     start = row_start(o_r, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)[:, None]
     z = tl.load(logits + start + o_c.to(tl.int64) * stride_class, mask=taught[:, None] & (o_c < n_classes),
                 other=-INF).to(tl.float32)
-    slope = gradient(z, top, factor[:, None], share, log_share, base, k0, k1, k2, k3, KIND, TAIL, SMOOTH, HALF)
+    slope = gradient(z, top, factor[:, None], top_p, log_top_p, base, k0, k1, k2, k3, KIND, TAIL, SMOOTH, SIXTEEN_BIT)
     if SMOOTH:
         y = tl.load(target + o_r, mask=taught, other=-1).to(tl.int32)
         at_label = tl.load(state + 5 * n_rows + o_r, mask=taught, other=0.0)

@@ -2,9 +2,9 @@
 
 Two forms. *Ahead*: the forward pass writes the gradient of a mean or a sum, and the backward pass only multiplies by
 the upstream gradient, on the device, where it is not 1. One read and one write of the logits' size in all. *Later*: the
-forward pass keeps a few numbers a row and the backward pass makes the gradient from them and the logits: for reduction
-``none``; for float16, whose small gradients would be lost before a gradient scaler could lift them; and for
-``torch.compile``, which cannot hand a buffer from one pass to the other without a copy.
+forward pass keeps a few numbers per row and the backward pass makes the gradient from them and the logits. That serves
+reduction ``none``; float16, whose small gradients would be lost before a gradient scaler could lift them; and
+``torch.compile``, which cannot pass a buffer from one pass to the other without a copy.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ...curves import Curve
 from ...errors import ArgumentError, DerivativeError
 from ...targets import Rows
 from .. import reference
-from . import compiled
+from . import operators
 from .curves import constants
 from .launch import Problem, denominator, empty_state, gradient_later, losses, scale, total
-from .plan import MOST_PLANES
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
+from .tiling import MOST_PLANES
 
 _keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
@@ -46,7 +46,7 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
     (``start``, ``halt``), else one half.
     """
     if torch.compiler.is_compiling():
-        rows = compiled.rows(logits, target.reshape(-1), weight, curve, ignore_index, label_smoothing)
+        rows = operators.rows(logits, target.reshape(-1), weight, curve, ignore_index, label_smoothing)
         loss = _reduce(rows, target, weight, ignore_index, reduction)
         by_products = by_products_of(logits, target, ignore_index) if stats is not False else None
     else:
@@ -65,8 +65,8 @@ def _eager(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str
     if not (logits.requires_grad and torch.is_grad_enabled()):
         if reduction == "none":
             return losses(problem, stats=by_products)
-        shares = denominator(problem) if reduction == "mean" else None
-        return total(losses(problem, sums=True, stats=by_products), shares)
+        partial_weights = denominator(problem) if reduction == "mean" else None
+        return total(losses(problem, sums=True, stats=by_products), partial_weights)
     if inplace:
         _check_inplace(logits)
     if reduction == "none" or logits.dtype == torch.float16:
@@ -83,13 +83,14 @@ def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
                        upstream: Tensor | None = None) -> Tensor:
     """Overwrite ``logits`` by the gradient of ``sum(rows * upstream) / denominator`` and return the rows' losses.
 
-    For code that makes logits only to use them up, without autograd. ``upstream`` has one number a row.
+    For code that makes logits only to use them up, without autograd. ``upstream`` has one number per row.
     """
     _check_no_overlap(logits)
     problem = Problem(logits, target.reshape(-1).contiguous(), _plain(weight), constants(curve), ignore_index,
                       label_smoothing)
-    shares = None if denominator is None else denominator.reshape(1).float()
-    return losses(problem, grad=logits, shares=shares, upstream=None if upstream is None else upstream.contiguous())
+    partial_weights = None if denominator is None else denominator.reshape(1).float()
+    upstream = None if upstream is None else upstream.contiguous()
+    return losses(problem, grad=logits, partial_weights=partial_weights, upstream=upstream)
 
 
 class _Ahead(torch.autograd.Function):
@@ -98,8 +99,9 @@ class _Ahead(torch.autograd.Function):
                 by_products: ByProducts | None) -> Tensor:
         # .data: the buffer is ours from here on, and its version is not that of the logits.
         grad = logits.data if inplace else torch.empty_like(logits)
-        shares = denominator(problem) if reduction == "mean" else None
-        loss = total(losses(problem, sums=True, grad=grad, shares=shares, stats=by_products), shares)
+        partial_weights = denominator(problem) if reduction == "mean" else None
+        sums = losses(problem, sums=True, grad=grad, partial_weights=partial_weights, stats=by_products)
+        loss = total(sums, partial_weights)
         ctx.save_for_backward(None if inplace else logits, problem.target, problem.weight, grad)
         ctx.arguments = curve, problem.ignore_index, problem.smoothing, reduction
         return loss
@@ -112,7 +114,7 @@ class _Ahead(torch.autograd.Function):
         elif _is_batch(upstream):
             result = (grad.float() * upstream).to(grad.dtype)
         else:
-            # A graph that is kept needs the buffer as it is, and so does whoever was handed it by an earlier pass.
+            # A graph that is kept needs the buffer as it is, and so does whoever was given it by an earlier pass.
             result = torch.empty_like(grad) if _keep_graph() else grad
             scale(grad, upstream, result)
         return result, None, None, None, None, None

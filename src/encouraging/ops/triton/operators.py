@@ -1,7 +1,7 @@
 """The kernels as operators that a compiler sees as one node each, with exact shapes, types and strides.
 
-``encouraging::curve_rows`` returns a loss a row and the rows' states; ``encouraging::curve_rows_gradient`` makes the
-gradient from them. Both take the curve as its name and its parameters.
+``encouraging::curve_rows`` returns one loss per row and the rows' states; ``encouraging::curve_rows_gradient`` makes
+the gradient from them. Both take the curve as its name and its parameters.
 """
 
 from typing import Any, List, Optional, Tuple  # noqa: UP035 - the operators' schemas are read from the annotations

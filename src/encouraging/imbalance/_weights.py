@@ -13,11 +13,18 @@ def effective_weights(counts: Tensor, beta: float = 0.9999) -> Tensor:
 
     .. math:: w_c \propto \frac{1-\beta}{1-\beta^{n_c}}, \qquad \sum_c w_c = C
 
+    Args:
+        counts: (classes,) training examples per class, all at least 1.
+        beta: 0 gives equal weights, values towards 1 the inverse of the counts.
+
+    Returns:
+        (classes,) weights in float32, for the ``weight`` argument of a loss.
+
     >>> effective_weights(torch.tensor([5, 5]))
     tensor([1., 1.])
     """
     if not 0 <= beta < 1 or bool((counts <= 0).any()):
-        raise ArgumentError(f"effective_weights(counts={counts.tolist()}, beta={beta}): expected 0 <= beta < 1 and at "
-                            "least one example a class.")
+        raise ArgumentError(f"effective_weights(beta={beta}) for counts from {counts.min().item():g}: expected "
+                            "0 <= beta < 1 and at least one example per class.")
     raw = (1 - beta) / -torch.expm1(counts.double() * torch.log(torch.tensor(beta, dtype=torch.float64)))
     return (raw * len(raw) / raw.sum()).float()

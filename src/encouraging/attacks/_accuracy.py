@@ -1,0 +1,205 @@
+"""How many examples stay classified correctly, over attacks and epsilons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError, DtypeError
+from ..metrics import margin
+from ._attack import Attack
+from ._autoattack import STANDARD
+from ._check import check_batch, check_eps, check_settings
+from ._files import digest, read_json, write_json
+from ._model import Model, checked, evaluating, plain
+
+# The paper's epsilons for images in [0, 1].
+LINF_EPSILONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
+L2_EPSILONS = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a measurement stands: the attack's name, its epsilon, how much of this pair is done (0 to 1), and the
+    accuracy once it is."""
+
+    attack: str
+    eps: float
+    fraction: float
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class RobustAccuracy:
+    """Which examples stayed classified correctly: one tensor of truth values per attack and epsilon, on the CPU."""
+
+    attacks: Mapping[str, Attack]
+    survived: Mapping[str, Mapping[float, Tensor]]
+
+    def accuracy(self, attack: str, eps: float) -> float:
+        """Percent of examples that are classified correctly before and after this attack."""
+        return percent(self.survived[attack][eps])
+
+    def table(self) -> dict[str, dict[str, float]]:
+        """All accuracies in percent, ready for JSON: ``{"pgd": {"0.1": 76.5}}``."""
+        return {name: {f"{eps:g}": percent(mask) for eps, mask in row.items()} for name, row in self.survived.items()}
+
+
+def percent(survived: Tensor) -> float:
+    return 100 * survived.double().mean().item()
+
+
+def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Attack] | Mapping[str, Attack],
+                      epsilons: Sequence[float] | Mapping[str, Sequence[float]], *, seed: int = 0,
+                      batch_size: int = 1000, state_path: str | Path | None = None,
+                      progress: Callable[[Progress], None] | None = None) -> RobustAccuracy:
+    """Accuracy under every attack at every epsilon.
+
+    An example counts where it is classified correctly both before and after the attack; so examples that the model
+    gets wrong anyway are not attacked. A tie between the label and a rival counts as wrong.
+
+    Args:
+        model: any function from inputs to logits (N, C); a module is put into evaluation mode meanwhile.
+        x: inputs in [0, 1], the shape (N, ...).
+        y: labels, the shape (N,).
+        attacks: a list, whose names are those of :attr:`Attack.name`, or a mapping from names.
+        epsilons: one grid for all attacks, or a mapping from their names.
+        seed: random starts follow from it and from the place of an example in x.
+        batch_size: the largest number of examples that are attacked at a time; AutoAttack draws by batch.
+        state_path: a file that is written after every attack and epsilon (AutoAttack: after every part, beside it). A
+            call that was stopped goes on from there; the state of another model, data or seed is refused.
+        progress: called after every batch, and with the accuracy at the end of every attack and epsilon.
+
+    Returns:
+        The examples that survived, with accuracies in percent.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError, TargetError: an argument cannot be used; the message says why.
+
+    >>> model = torch.nn.Linear(2, 2, bias=False)
+    >>> _ = torch.nn.init.eye_(model.weight)
+    >>> x, y = torch.tensor([[0.75, 0.25], [0.875, 0.0]]), torch.tensor([0, 0])
+    >>> accuracy_over_eps(model, x, y, [Attack("fgsm")], [0, 0.25, 0.5]).table()
+    {'fgsm': {'0': 100.0, '0.25': 50.0, '0.5': 0.0}}
+    """
+    named, grids = _plan(attacks, epsilons)
+    check_settings(seed=seed, batch_size=batch_size)
+    unclipped = [name for name, attack in named.items() if attack.setting("clip") is False]
+    highest = check_batch(x, y, box=len(unclipped) < len(named))
+    if not len(x):
+        raise ArgumentError("accuracy_over_eps: x has no examples; expected at least one.")
+    report = progress or (lambda _: None)
+    with evaluating(model) as model, torch.autocast(x.device.type, enabled=False):
+        x, y = plain(x), plain(y).long()
+        correct = _correct(checked(model, highest), x, y, batch_size)
+        right = correct.nonzero()[:, 0]
+        state = _State(Path(state_path) if state_path is not None else None, model, x, y, seed)
+        survived: dict[str, dict[float, Tensor]] = {name: {} for name in named}
+        for name, attack in named.items():
+            for eps in grids[name]:
+                mask = state.get(name, attack, eps, len(x))
+                if mask is None:
+                    mask = correct.clone()
+                    if eps > 0 and len(right):
+                        mask[right] = _attacked(model, x[right], y[right], right, name, attack, eps, seed=seed,
+                                                batch_size=batch_size, state=state, report=report)
+                    mask = mask.cpu()
+                    state.put(name, attack, eps, mask)
+                survived[name][eps] = mask
+                report(Progress(name, eps, 1.0, percent(mask)))
+    return RobustAccuracy(named, survived)
+
+
+def _attacked(model: Model, x: Tensor, y: Tensor, index: Tensor, name: str, attack: Attack, eps: float, *, seed: int,
+              batch_size: int, state: _State, report: Callable[[Progress], None]) -> Tensor:
+    """Which of these examples are still classified correctly."""
+    if attack.method == "autoattack":
+        parts = len(attack.setting("parts") or STANDARD)
+        done: list[str] = []
+
+        def after(part: str, _: float) -> None:
+            done.append(part)
+            report(Progress(name, eps, min(1.0, len(done) / parts)))
+
+        found = attack(model, x, y, eps, seed=seed, batch_size=batch_size, progress=after,
+                       state_path=state.beside(name, eps))
+        return _correct(model, found, y, batch_size)
+    kept = []
+    call = {"seed": seed} if attack.method != "fgsm" else {}
+    for first in range(0, len(x), batch_size):
+        rows = slice(first, first + batch_size)
+        if call:
+            call["index"] = index[rows]  # type: ignore[assignment]
+        kept.append(_correct(model, attack(model, x[rows], y[rows], eps, **call), y[rows], batch_size))
+        report(Progress(name, eps, min(1.0, (first + batch_size) / len(x))))
+    return torch.cat(kept)
+
+
+@torch.no_grad()
+def _correct(model: Model, x: Tensor, y: Tensor, batch_size: int) -> Tensor:
+    return torch.cat([margin(model(part), label) > 0
+                      for part, label in zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True)])
+
+
+def _plan(attacks: Sequence[Attack] | Mapping[str, Attack],
+          epsilons: Sequence[float] | Mapping[str, Sequence[float]]
+          ) -> tuple[dict[str, Attack], dict[str, list[float]]]:
+    pairs: Iterable[tuple[str, Attack]]
+    pairs = list(attacks.items()) if isinstance(attacks, Mapping) else [(_named(a).name, a) for a in attacks]
+    named = {name: _named(attack) for name, attack in pairs}
+    if len(named) < len(list(pairs)):
+        raise ArgumentError(f"attacks: two of them have the same name ({', '.join(name for name, _ in pairs)}). Pass a "
+                            "mapping from names of your own.")
+    if not named:
+        raise ArgumentError("attacks: expected at least one.")
+    missing = [name for name in named if isinstance(epsilons, Mapping) and name not in epsilons]
+    if missing:
+        raise ArgumentError(f"epsilons: no grid for {', '.join(map(repr, missing))}.")
+    grids = {name: [check_eps(eps) for eps in (epsilons[name] if isinstance(epsilons, Mapping) else epsilons)]
+             for name in named}
+    return named, grids
+
+
+def _named(attack: object) -> Attack:
+    if not isinstance(attack, Attack):
+        raise DtypeError(f"attacks: expected values like Attack('pgd', loss='margin'), got {type(attack).__name__}.")
+    return attack
+
+
+class _State:
+    """What an earlier call has measured, in a file that may be absent."""
+
+    def __init__(self, path: Path | None, model: Model, x: Tensor, y: Tensor, seed: int) -> None:
+        self.path = path
+        self.key = digest(model, x, y, seed) if path is not None else ""
+        self.cells: dict[str, str] = {}
+        if path is not None and path.exists():
+            self.cells = read_json(path, self.key)["cells"]
+
+    def get(self, name: str, attack: Attack, eps: float, length: int) -> Tensor | None:
+        bits = self.cells.get(self._cell(name, attack, eps))
+        if bits is None:
+            return None
+        return torch.tensor([bit == "1" for bit in f"{int(bits, 16):0{length}b}"])
+
+    def put(self, name: str, attack: Attack, eps: float, survived: Tensor) -> None:
+        if self.path is None:
+            return
+        number = int("".join("1" if bit else "0" for bit in survived.tolist()), 2)
+        self.cells[self._cell(name, attack, eps)] = f"{number:x}"
+        write_json(self.path, {"key": self.key, "cells": self.cells})
+        beside = self.beside(name, eps)
+        if beside is not None:
+            beside.unlink(missing_ok=True)
+
+    def beside(self, name: str, eps: float) -> Path | None:
+        """Where AutoAttack keeps its own state meanwhile."""
+        return self.path.with_name(f"{self.path.name}.{name}.{eps:g}") if self.path is not None else None
+
+    @staticmethod
+    def _cell(name: str, attack: Attack, eps: float) -> str:
+        return f"{name} {attack!r} {eps!r}"

@@ -1,0 +1,85 @@
+"""An attack with its settings as one value: what a list of attacks holds, and a recipe can say."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from ..errors import ArgumentError, did_you_mean
+from ._autoattack import autoattack
+from ._check import check_settings
+from ._fgsm import fgsm
+from ._model import Model
+from ._pgd import pgd, pgd_l2
+
+METHODS: dict[str, Callable[..., Tensor]] = {"fgsm": fgsm, "pgd": pgd, "pgd_l2": pgd_l2, "autoattack": autoattack}
+# What belongs to a call and not to the attack.
+CALL = {"model", "x", "y", "eps", "seed", "index", "batch_size", "state_path", "progress"}
+
+
+class Attack:
+    """One of ``fgsm``, ``pgd``, ``pgd_l2`` and ``autoattack`` by name, with any of its settings.
+
+    Args:
+        method: the name of the function.
+        settings: its keyword arguments, without those of a single call (seed, index, batch_size, state_path, progress).
+
+    >>> Attack("pgd", loss="margin", steps=100)
+    Attack('pgd', loss='margin', steps=100)
+    >>> Attack("pgd", loss="margin").name, Attack("autoattack", norm="l2").name
+    ('pgd_margin', 'autoattack_l2')
+    """
+
+    __slots__ = ("method", "settings")
+
+    def __init__(self, method: str, **settings: Any) -> None:
+        if method not in METHODS:
+            raise ArgumentError(f"Attack({method!r}): expected one of {', '.join(map(repr, METHODS))}."
+                                f"{did_you_mean(method, METHODS)}")
+        known = sorted(set(inspect.signature(METHODS[method]).parameters) - CALL)
+        for name in settings:
+            if name not in known:
+                raise ArgumentError(f"Attack({method!r}): {name!r} is no setting of {method}; expected some of "
+                                    f"{', '.join(known)}.{did_you_mean(name, known)}")
+        check_settings(**settings)
+        self.method = method
+        self.settings = dict(sorted(settings.items()))
+
+    def __call__(self, model: Model, x: Tensor, y: Tensor, eps: float, **call: Any) -> Tensor:
+        """Perturbed inputs; ``call`` may hold seed, index, batch_size and what else the function takes."""
+        return METHODS[self.method](model, x, y, eps, **self.settings, **call)
+
+    def setting(self, name: str) -> Any:
+        """A setting's value, given or default; ``None`` where the method has no such setting."""
+        parameter = inspect.signature(METHODS[self.method]).parameters.get(name)
+        return self.settings.get(name, parameter.default if parameter is not None else None)
+
+    @property
+    def loss(self) -> str | None:
+        """What drives the attack; AutoAttack chooses for itself."""
+        loss: str | None = self.setting("loss")
+        return loss
+
+    @property
+    def norm(self) -> str:
+        """``"linf"`` or ``"l2"``."""
+        return "l2" if self.method == "pgd_l2" else self.setting("norm") or "linf"
+
+    @property
+    def name(self) -> str:
+        """The method, the loss unless it is the paper's, and AutoAttack's norm unless it is L-infinity."""
+        if self.method == "autoattack":
+            return "autoattack_l2" if self.norm == "l2" else "autoattack"
+        return self.method if self.loss == "ce" else f"{self.method}_{self.loss}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Attack) and (self.method, self.settings) == (other.method, other.settings)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        return f"Attack({', '.join([repr(self.method), *(f'{k}={v!r}' for k, v in self.settings.items())])})"

@@ -1,0 +1,95 @@
+"""Arguments of attacks, refused in words."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError, DtypeError, ShapeError, TargetError
+from ._objective import objective
+
+
+def check_batch(x: Tensor, y: Tensor, *, box: bool = True) -> int:
+    """Inputs and labels of one batch; returns the highest label (-1 without examples). ``box``: x must be in [0, 1]."""
+    check_types(x, y)
+    if not len(x):
+        return -1
+    low, high = (bound.item() for bound in torch.aminmax(x))
+    if math.isnan(low) or math.isinf(low) or math.isinf(high):
+        raise ArgumentError("x has NaN or infinite values; expected finite numbers.")
+    if box and not (low >= 0 and high <= 1):
+        raise ArgumentError(f"x lies between {low:g} and {high:g}, expected 0 to 1. Attacks work on images in [0, 1]: "
+                            "move the normalisation into the model, for example nn.Sequential(normalise, model).")
+    lowest, highest = (int(bound) for bound in torch.aminmax(y.to(torch.int64)))
+    if lowest < 0:
+        raise TargetError(f"y has the label {lowest}, expected 0 or more; leave out examples without a label.")
+    return highest
+
+
+def check_types(x: Tensor, y: Tensor) -> None:
+    """What can be seen without looking at values."""
+    for name, tensor in (("x", x), ("y", y)):
+        if not isinstance(tensor, Tensor):
+            raise DtypeError(f"{name}: expected a tensor, got {type(tensor).__name__}.")
+    if x.dtype not in (torch.float32, torch.float64):
+        raise DtypeError(f"x: expected float32 or float64, got {x.dtype}. Images of bytes become x.float() / 255.")
+    if x.ndim < 2:
+        raise ShapeError(f"x: expected a batch, the shape (examples, ...), got {tuple(x.shape)}.")
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise DtypeError(f"y: expected integer labels, got {y.dtype}.")
+    if y.shape != x.shape[:1]:
+        raise ShapeError(f"y: expected one label per example, the shape ({len(x)},), got {tuple(y.shape)}.")
+    if y.device != x.device:
+        raise ArgumentError(f"x is on {x.device} and y on {y.device}; expected one device.")
+
+
+def check_eps(eps: float) -> float:
+    """The radius of the ball as a float."""
+    if not _is_number(eps) or eps < 0:
+        raise ArgumentError(f"eps={eps!r}: expected the radius of the ball, a finite number, 0 or more.")
+    return float(eps)
+
+
+def check_settings(**settings: object) -> None:
+    """Whichever of loss, steps, step_size, restarts, random_start, clip, batch_size and seed are given."""
+    for name, value in settings.items():
+        if name == "loss":
+            objective(str(value))
+        elif name == "step_size":
+            if not _is_number(value) or value <= 0:
+                raise ArgumentError(f"step_size={value!r}: expected a finite number above 0.")
+        elif name in ("random_start", "clip"):
+            if not isinstance(value, bool):
+                raise ArgumentError(f"{name}={value!r}: expected True or False.")
+        elif name == "batch_size":
+            if value is not None:
+                _whole(name, value, 1)
+        elif name in ("steps", "restarts"):
+            _whole(name, value, 1)
+        elif name == "seed":
+            _whole(name, value, 0)
+    if settings.get("restarts", 1) != 1 and not settings.get("random_start", True):
+        raise ArgumentError(f"restarts={settings['restarts']} with random_start=False: every restart would repeat the "
+                            "first. Use random_start=True or restarts=1.")
+
+
+def check_index(index: Tensor | None, x: Tensor) -> Tensor:
+    """The examples' own numbers, from which their random starts follow; without any, their places in the batch."""
+    if index is None:
+        return torch.arange(len(x), device=x.device)
+    if not isinstance(index, Tensor) or index.is_floating_point() or index.shape != x.shape[:1]:
+        kind = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
+        raise ShapeError(f"index: expected one integer per example, the shape ({len(x)},), got {kind}.")
+    return index.to(x.device)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 63:
+        raise ArgumentError(f"{name}={value!r}: expected a whole number, {least} or more.")

@@ -1,0 +1,79 @@
+"""State of an attack that was stopped: files that appear whole or not at all, and belong to one model and data set."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ArgumentError
+
+
+def digest(model: object, x: Tensor, y: Tensor, *settings: object) -> str:
+    """A number that changes with the weights of a module, the data or the settings."""
+    found = hashlib.sha256(repr(settings).encode())
+    weights = model.state_dict() if isinstance(model, nn.Module) else {}
+    for name, value in {**weights, "x": x, "y": y}.items():
+        found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode() if isinstance(value, Tensor)
+                     else f"{name} {value!r}".encode())
+        if isinstance(value, Tensor) and value.numel():
+            found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:32]
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    _write(path, (json.dumps(value, indent=1) + "\n").encode())
+
+
+def read_json(path: Path, key: str) -> dict[str, Any]:
+    """A state that :func:`write_json` wrote with this ``key`` among its values."""
+    try:
+        value = json.loads(path.read_bytes())
+        written = value["key"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(path, error) from error
+    _same(path, key, written)
+    return dict(value)
+
+
+def write_tensors(path: Path, key: str, tensors: dict[str, Tensor]) -> None:
+    buffer = io.BytesIO()
+    torch.save({"key": key, **{name: tensor.cpu() for name, tensor in tensors.items()}}, buffer)
+    _write(path, buffer.getvalue())
+
+
+def read_tensors(path: Path, key: str) -> dict[str, Tensor]:
+    """Tensors that :func:`write_tensors` wrote with this key."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        written = state.pop("key")
+    except Exception as error:  # torch.load has no class of its own for a file that is not its
+        raise _unreadable(path, error) from error
+    _same(path, key, written)
+    return state
+
+
+def _write(path: Path, content: bytes) -> None:
+    part = path.with_name(path.name + ".part")
+    with open(part, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+def _same(path: Path, key: str, written: object) -> None:
+    if written != key:
+        raise ArgumentError(f"{path} is the state of another model, other data or other settings. Give another path, "
+                            "or delete the file to begin anew.")
+
+
+def _unreadable(path: Path, error: Exception) -> ArgumentError:
+    return ArgumentError(f"{path} is not the state of an attack ({error}). Give another path, or delete the file to "
+                         "begin anew.")

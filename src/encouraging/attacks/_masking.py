@@ -1,0 +1,96 @@
+"""Are the numbers of cross-entropy-driven attacks to be believed?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError
+from ._accuracy import RobustAccuracy, percent
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One cross-entropy-driven attack at one epsilon, beside attacks that do not depend on the scale of the logits.
+
+    ``robust`` is the accuracy, in percent, under all of ``compared_with`` together: it does not contain the
+    cross-entropy-driven attack, so it is the same for a model whose logits are only multiplied by a number.
+    """
+
+    attack: str
+    eps: float
+    accuracy: float
+    robust: float
+    compared_with: tuple[str, ...]
+    flattered: bool
+    words: str
+
+
+def masked_gradients(result: RobustAccuracy, *, tolerance: float = 1.0) -> list[Verdict]:
+    """Compare every attack driven by ``"ce"`` with the same method driven by other losses, and with AutoAttack.
+
+    The gradient of cross-entropy vanishes where a model is confident. An attack that follows it then finds nothing,
+    although there is something to find, and the model looks robust. FGSM is compared with FGSM alone, because it is
+    weaker than AutoAttack whatever drives it.
+
+    Args:
+        result: what :func:`accuracy_over_eps` returned, for at least one attack driven by ``"ce"`` and one that it can
+            be compared with at the same epsilon.
+        tolerance: how many points of accuracy count as the same.
+
+    Returns:
+        A verdict per attack and epsilon (above 0), with ``flattered`` and a sentence for people.
+
+    Raises:
+        ArgumentError: there is nothing to compare.
+
+    >>> from encouraging.attacks import Attack, accuracy_over_eps
+    >>> model = torch.nn.Linear(2, 2, bias=False)
+    >>> _ = torch.nn.init.eye_(model.weight).data.mul_(1000)  # the gradient of cross-entropy underflows
+    >>> x, y = torch.tensor([[0.75, 0.25]]), torch.tensor([0])
+    >>> both = [Attack("fgsm"), Attack("fgsm", loss="margin")]
+    >>> verdict, = masked_gradients(accuracy_over_eps(model, x, y, both, [0.5]))
+    >>> verdict.accuracy, verdict.robust, verdict.flattered
+    (100.0, 0.0, True)
+    """
+    verdicts = list(_verdicts(result, tolerance))
+    if not verdicts:
+        raise ArgumentError("masked_gradients: nothing to compare. Expected an attack with loss='ce' and, at the same "
+                            "epsilon above 0, the same attack with loss='margin' or 'dlr', or autoattack in its norm.")
+    return verdicts
+
+
+def _verdicts(result: RobustAccuracy, tolerance: float) -> Iterator[Verdict]:
+    for name, attack in result.attacks.items():
+        if attack.loss != "ce":
+            continue
+        same = [other for other, its in result.attacks.items() if its.method == attack.method and its.loss != "ce"]
+        judges = [other for other, its in result.attacks.items() if its.method == "autoattack"
+                  and its.norm == attack.norm and attack.method != "fgsm"]
+        for eps, survived in result.survived[name].items():
+            others = {other: result.survived[other][eps] for other in (*same, *judges) if eps in result.survived[other]}
+            if eps > 0 and others:
+                yield _verdict(name, eps, survived, others, [other for other in same if other in others], tolerance)
+
+
+def _verdict(name: str, eps: float, survived: Tensor, others: dict[str, Tensor], same: list[str],
+             tolerance: float) -> Verdict:
+    accuracy = percent(survived)
+    robust = percent(torch.stack(list(others.values())).all(0))
+    flattered = accuracy - robust > tolerance
+    by_loss = [other for other in same if accuracy - percent(others[other]) > tolerance]
+    each = ", ".join(f"{percent(mask):.1f}% under {other}" for other, mask in others.items())
+    words = (f"At epsilon {eps:g}, {accuracy:.1f}% of the examples stay classified correctly under {name}, which "
+             f"follows the gradient of cross-entropy; {each}")
+    if not flattered:
+        words += ". No sign of masked gradients."
+    else:
+        together = f" and {robust:.1f}% under all of these together" if len(others) > 1 else ""
+        cause = ("the same attack finds more once another loss drives it, so the gradient of cross-entropy is "
+                 "masked by the confidence of the model" if by_loss else "AutoAttack finds more")
+        words += (f"{together}. {name} makes the model look more robust than it is: {cause}. "
+                  f"Report {robust:.1f}%, not {accuracy:.1f}%.")
+    return Verdict(name, eps, accuracy, robust, tuple(others), flattered, words)

@@ -1,0 +1,73 @@
+"""The model as an attack sees it: a function from inputs to logits that is left as it was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ..errors import ArgumentError, DtypeError, ShapeError, TargetError
+from ._objective import Objective
+
+Model = Callable[[Tensor], Tensor]
+
+
+@contextmanager
+def evaluating(model: Model) -> Iterator[Model]:
+    """The model in evaluation mode with gradients enabled; the mode of every submodule is restored afterwards."""
+    if isinstance(model, DistributedDataParallel):
+        model = model.module  # the wrapper would wait for gradients of its parameters that never come
+    modules = {module: module.training for module in model.modules()} if isinstance(model, nn.Module) else {}
+    with ExitStack() as stack:
+        if any(modules.values()) and isinstance(model, nn.Module):
+            stack.callback(_restore, modules)
+            model.eval()
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        yield model
+
+
+def _restore(modules: dict[nn.Module, bool]) -> None:
+    for module, training in modules.items():
+        module.training = training
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The same values without a graph; tensors made in inference mode are copied, since autograd refuses them."""
+    return tensor.clone() if tensor.is_inference() else tensor.detach()
+
+
+def checked(model: Model, highest: int = -1) -> Model:
+    """The same model, which refuses to go on with an output that is no logits, or has no class ``highest``.
+
+    Only shapes are looked at, so nothing waits for the device.
+    """
+    def logits_of(x: Tensor) -> Tensor:
+        logits = model(x)
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(x) or logits.shape[1] < 2:
+            kind = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise ShapeError(f"model(x): expected logits of the shape ({len(x)}, classes) with two classes or more, "
+                             f"got {kind}. If the model returns more than logits, pass a function that picks them.")
+        if not logits.is_floating_point():
+            raise DtypeError(f"model(x): expected floating-point logits, got {logits.dtype}.")
+        if highest >= logits.shape[1]:
+            raise TargetError(f"y has the label {highest}, but the model has the classes 0 to {logits.shape[1] - 1}.")
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    return logits_of
+
+
+def input_gradient(model: Model, x: Tensor, label: Tensor, loss: Objective) -> Tensor:
+    """The gradient of every example's own loss. Losses are summed, never averaged, so that an example's gradient does
+    not depend on the batch around it; gradients of parameters are neither computed nor accumulated."""
+    x = x.detach().requires_grad_()
+    with torch.enable_grad():
+        logits = model(x)
+        if not logits.requires_grad:
+            raise ArgumentError("model(x): the logits have no gradient with respect to x. Expected a model made of "
+                                "differentiable operations, without torch.no_grad() or detach() inside.")
+        (gradient,) = torch.autograd.grad(loss(logits, label).sum(), x)
+    return gradient.nan_to_num(0.0)  # a NaN would leave the ball and the box with every later step

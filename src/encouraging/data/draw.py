@@ -1,0 +1,36 @@
+"""Random numbers that follow from a few integers, whatever was drawn before."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def generator(*words: int) -> torch.Generator:
+    """A generator for these words (seed, stage, epoch): a resumed run draws what an unbroken one would have drawn."""
+    first, second = np.random.SeedSequence(words).generate_state(2, np.uint32).tolist()
+    return torch.Generator().manual_seed(first << 31 | second >> 1)
+
+
+@contextmanager
+def seeded(draw: torch.Generator) -> Iterator[None]:
+    """The global random states of torch, numpy and Python follow from ``draw`` inside, and are put back afterwards.
+
+    For transforms that know no generator: what they draw for an example then depends on that example alone, and not on
+    the process that loads it.
+    """
+    seed = int(torch.randint(2**31, (), generator=draw))
+    python, arrays = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(arrays)

@@ -1,0 +1,78 @@
+"""Images in folders, one per class: ``PATH/train/CLASS/*.png`` and ``PATH/test/CLASS/*.png``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+def class_folders(path: Path) -> list[str]:
+    """The names of the classes, in alphabetical order: those of the training part."""
+    folder = _split(path, "train")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if len(names) < 2:
+        raise DataError(f"{folder}: expected a folder per class, two or more; found {len(names)}.")
+    return names
+
+
+def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor, Tensor]:
+    """All images of a split as bytes (N, C, H, W), and their labels.
+
+    Grey images stay grey where all are; else everything becomes RGB. With ``size`` the shorter side is resized to it
+    and the middle is cut out; without, all images must have one size.
+    """
+    names, folder = class_folders(path), _split(path, split)
+    images, labels = [], []
+    for label, name in enumerate(names):
+        for file in sorted((folder / name).glob("*")) if (folder / name).is_dir() else ():
+            if file.suffix.lower() in ENDINGS:
+                images.append(_read(file, size))
+                labels.append(label)
+    unknown = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name not in names)
+    if unknown:
+        raise DataError(f"{folder} has the class {unknown[0]!r}, which the training part has not.")
+    if not images:
+        raise DataError(f"{folder}: no images; expected files ending in {', '.join(ENDINGS)} in a folder per class.")
+    colour = any(image.ndim == 3 for image in images)
+    images = [np.stack([image] * 3, -1) if colour and image.ndim == 2 else image for image in images]
+    sizes = {image.shape[:2] for image in images}
+    if len(sizes) > 1:
+        shown = ", ".join(f"{width} x {height}" for height, width in sorted(sizes)[:3])
+        raise DataError(f"{folder}: images of {len(sizes)} sizes ({shown}, ...). Set options.size, to which they are "
+                        "resized and cut, for example --set options.size=64.")
+    stacked = torch.from_numpy(np.stack(images))
+    stacked = stacked.permute(0, 3, 1, 2).contiguous() if colour else stacked[:, None]
+    return stacked, torch.tensor(labels)
+
+
+def _split(path: Path, split: str) -> Path:
+    choices = [split] if split == "train" else [split, "val", "valid", "validation"]
+    found = next((path / name for name in choices if (path / name).is_dir()), None)
+    if found is None:
+        raise DataError(f"{path}: expected a folder {' or '.join(choices[:2])} in it, with a folder of images per "
+                        "class.")
+    return found
+
+
+def _read(file: Path, size: int | None) -> np.ndarray:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(file) as picture:
+            image = picture.convert("L" if picture.mode in ("1", "L", "I", "I;16", "F", "LA") else "RGB")
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise DataError(f"{file}: not an image that can be read ({error}). Mend or remove it.") from error
+    if size is not None:
+        scale = size / min(image.size)
+        width, height = (max(size, round(side * scale)) for side in image.size)
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+        left, upper = (width - size) // 2, (height - size) // 2
+        image = image.crop((left, upper, left + size, upper + size))
+    return np.asarray(image)

@@ -1,0 +1,99 @@
+"""Which examples make up the batches of an epoch. Everything random comes from the generator that is passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError
+
+
+class Sampler(Protocol):
+    """The batches of one epoch, as indices of examples."""
+
+    def batches(self, draw: torch.Generator) -> Sequence[Tensor]: ...
+
+
+class Shuffled:
+    """Every example once per epoch, in random order; or in the order of the data with ``shuffle=False``.
+
+    >>> [batch.tolist() for batch in Shuffled(5, 2, shuffle=False).batches(torch.Generator())]
+    [[0, 1], [2, 3], [4]]
+    """
+
+    def __init__(self, count: int, batch_size: int, shuffle: bool = True) -> None:
+        self.count, self.batch_size, self.shuffle = count, batch_size, shuffle
+
+    def batches(self, draw: torch.Generator) -> Sequence[Tensor]:
+        order = torch.randperm(self.count, generator=draw) if self.shuffle else torch.arange(self.count)
+        return torch.split(order, self.batch_size)
+
+
+class ClassBalanced:
+    """As many examples per epoch as the data has, every class as often as any other.
+
+    With ``per_class`` a batch holds that many examples of each of its classes, and the classes take turns; without, the
+    class of every example is drawn on its own. The examples of a class are shown in random order, again and again.
+    """
+
+    def __init__(self, labels: Tensor, batch_size: int, per_class: int | None = None) -> None:
+        if per_class is not None and not 1 <= per_class <= batch_size:
+            raise ArgumentError(f"per_class={per_class}: expected 1 to {batch_size}, the examples of a batch.")
+        labels = labels.cpu()
+        self.members = [(labels == label).nonzero()[:, 0] for label in torch.unique(labels).tolist()]
+        self.count, self.batch_size, self.per_class = len(labels), batch_size, per_class
+
+    def batches(self, draw: torch.Generator) -> Sequence[Tensor]:
+        classes = self._classes(draw)
+        order = torch.empty(self.count, dtype=torch.long)
+        for label, members in enumerate(self.members):
+            mine = (classes == label).nonzero()[:, 0]
+            rounds = -(-len(mine) // len(members))
+            shown = [members[torch.randperm(len(members), generator=draw)] for _ in range(rounds)]
+            if shown:
+                order[mine] = torch.cat(shown)[: len(mine)]
+        return torch.split(order, self.batch_size)
+
+    def _classes(self, draw: torch.Generator) -> Tensor:
+        """The class of every example of the epoch."""
+        if self.per_class is None:
+            return torch.randint(len(self.members), (self.count,), generator=draw)
+        turns = -(-self.count // self.per_class)
+        rounds = -(-turns // len(self.members))
+        order = torch.cat([torch.randperm(len(self.members), generator=draw) for _ in range(rounds)])[:turns]
+        return order.repeat_interleave(self.per_class)[: self.count]
+
+
+class ByTokens:
+    """Batches of examples of similar length that hold at most ``budget`` tokens, padding counted.
+
+    Lengths are sorted with random ties and cut into batches, and the batches are shuffled. ``multiple`` makes the
+    number of examples of a batch a multiple of it where it can, so that there are few different shapes.
+    """
+
+    def __init__(self, lengths: Tensor, budget: int, *, multiple: int = 1, shuffle: bool = True) -> None:
+        longest = int(lengths.max()) if len(lengths) else 0
+        if longest > budget:
+            raise ArgumentError(f"budget={budget} tokens per batch: the longest example has {longest}. Raise it, or "
+                                "leave longer examples out.")
+        self.lengths, self.budget, self.multiple, self.shuffle = lengths, budget, multiple, shuffle
+
+    def batches(self, draw: torch.Generator) -> Sequence[Tensor]:
+        order = torch.randperm(len(self.lengths), generator=draw) if self.shuffle else torch.arange(len(self.lengths))
+        order = order[torch.sort(self.lengths[order], stable=True).indices]
+        sizes = self.lengths[order].tolist()
+        batches, first = [], 0
+        while first < len(sizes):
+            last = first + 1
+            while last < len(sizes) and sizes[last] * (last + 1 - first) <= self.budget:
+                last += 1
+            if last < len(sizes):
+                last = max(first + 1, first + (last - first) // self.multiple * self.multiple)
+            batches.append(order[first:last])
+            first = last
+        if not self.shuffle:
+            return batches
+        return [batches[number] for number in torch.randperm(len(batches), generator=draw).tolist()]

@@ -1,0 +1,46 @@
+"""The average of the last epochs' weights, as translation uses it: one file per epoch, the last few kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from ..errors import CheckpointError
+from .files import write_whole
+
+_NAME = re.compile(r"epoch-(\d+)\.safetensors")
+
+
+def keep_weights(folder: Path, epoch: int, weights: Mapping[str, Tensor], number: int) -> None:
+    """Write an epoch's weights, and remove those of epochs that no average needs any more."""
+    plain = {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+             for name, tensor in weights.items()}
+    write_whole(folder / f"epoch-{epoch:06d}.safetensors", safetensors.torch.save(plain))
+    for at, path in _kept(folder).items():
+        if not epoch - number < at <= epoch:
+            path.unlink(missing_ok=True)
+
+
+def average_weights(folder: Path, number: int) -> dict[str, Tensor]:
+    """The mean of the last epochs' weights; counters (batch norm's) are the last one's."""
+    paths = [path for _, path in sorted(_kept(folder).items())][-number:]
+    if not paths:
+        raise CheckpointError(f"{folder} has no weights of single epochs (epoch-*.safetensors) to average.")
+    last = safetensors.torch.load_file(paths[-1])
+    sums = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in last.items()
+            if tensor.is_floating_point()}
+    for path in paths:
+        for name, tensor in safetensors.torch.load_file(path).items():
+            if name in sums:
+                sums[name] += tensor
+    return {name: (sums[name] / len(paths)).to(tensor.dtype) if name in sums else tensor
+            for name, tensor in last.items()}
+
+
+def _kept(folder: Path) -> dict[int, Path]:
+    return {int(match[1]): path for path in folder.glob("epoch-*.safetensors") if (match := _NAME.fullmatch(path.name))}

@@ -1,0 +1,26 @@
+"""What is wrong with a table of settings, as one sentence: its key, what came, what was expected, the nearest word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..errors import did_you_mean
+
+
+def explain(error: ValidationError, where: Sequence[Any], words: Callable[[tuple[Any, ...]], Sequence[str]]) -> str:
+    """The first fault of a validation; ``words`` has the keys that the table at a path may have."""
+    fault = error.errors()[0]
+    path = (*where, *fault["loc"])
+    key = ".".join(str(part) for part in path)
+    if fault["type"] == "extra_forbidden":
+        allowed = words(path[:-1])
+        return f"{key}: unknown key." + (did_you_mean(path[-1], allowed) or f" There are {', '.join(allowed)}.")
+    if fault["type"] == "missing":
+        return f"{key}: this key is needed and absent."
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "value_error":
+        return f"{key}: {message}." if key else f"{message}."
+    return f"{key} = {fault['input']!r}: {message[0].lower()}{message[1:]}."

@@ -1,0 +1,65 @@
+"""A long tail cut from a balanced set: how many examples each class keeps, and which."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError
+
+
+def exponential_counts(largest: int, classes: int, imbalance: float) -> Tensor:
+    r"""Examples per class that fall exponentially from the first class to the last.
+
+    .. math:: n_c = \lfloor n_0 \, r^{-c / (C - 1)} \rfloor
+
+    This is the profile of CIFAR-10-LT and CIFAR-100-LT in the literature.
+
+    Args:
+        largest: Examples of the first class, :math:`n_0`.
+        classes: Number of classes :math:`C`, two or more.
+        imbalance: The largest count divided by the smallest, :math:`r`, 1 or more.
+
+    Returns:
+        (classes,) integers.
+
+    >>> int(exponential_counts(500, 100, 100).sum()), int(exponential_counts(5000, 10, 100).sum())
+    (10847, 12406)
+    """
+    if classes < 2 or not 1 <= imbalance < math.inf or largest < imbalance:
+        raise ArgumentError(f"exponential_counts(largest={largest}, classes={classes}, imbalance={imbalance}): "
+                            "expected two classes or more, an imbalance of 1 or more, and at least as many examples in "
+                            "the largest class, so that the smallest keeps one.")
+    # The literature's own expression: in other orders a count such as 5.0 may round to 4.
+    return torch.tensor([max(1, int(largest * (1 / imbalance) ** (c / (classes - 1)))) for c in range(classes)])
+
+
+def long_tail_indices(labels: Tensor, imbalance: float, seed: int = 0) -> Tensor:
+    """Which examples of a balanced set an exponential long tail keeps.
+
+    They are drawn at random by ``seed`` alone. The same seed orders each class in the same way for every imbalance, so
+    the examples at imbalance 100 are among those at 50.
+
+    Args:
+        labels: (N,) labels of the balanced set, each class 0 to the highest with equally many examples.
+        imbalance: As for :func:`exponential_counts`.
+        seed: Of the draw.
+
+    Returns:
+        Positions in ``labels``, rising.
+
+    >>> labels = torch.arange(1000) % 10
+    >>> torch.bincount(labels[long_tail_indices(labels, 10)]).tolist()
+    [100, 77, 59, 46, 35, 27, 21, 16, 12, 10]
+    """
+    available = torch.bincount(labels)
+    if labels.ndim != 1 or not len(labels) or int(available.min()) != int(available.max()):
+        raise ArgumentError("long_tail_indices: expected the labels of a balanced set, each class with equally many "
+                            f"examples; got {available.tolist() if len(available) <= 10 else 'unequal'} counts.")
+    counts = exponential_counts(int(available[0]), len(available), imbalance).to(labels.device)
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
+    by_class = shuffled[labels[shuffled].argsort(stable=True)].view(len(available), -1)
+    kept = torch.arange(by_class.shape[1], device=labels.device) < counts[:, None]
+    return by_class[kept].sort().values

@@ -1,0 +1,137 @@
+"""A network by name: one of this package, ``timm/NAME``, ``torchvision/NAME``, or a function of one's own.
+
+Whatever it is becomes a :class:`Classifier`, a body that makes features and a head that makes logits, so that stages
+can reset or freeze them and the logits stay in float32 under autocast.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from torch import nn
+
+from ..errors import RecipeError
+from ..plugins import is_reference, load_object
+from . import MODELS, build_model, check_model
+from .classifier import Classifier
+
+LIBRARIES = ("timm", "torchvision")
+HEAD = ("head_init", "head_scale")  # options of every model: how the output layer starts
+
+
+def extras_of(name: str) -> tuple[str, ...]:
+    """The extras of this package that a model needs."""
+    return ("vision",) if name.partition("/")[0] in LIBRARIES else ()
+
+
+def check_named(name: str, options: Mapping[str, Any], margin: int | None = None) -> None:
+    """Refuse an unknown model, or options that it does not take, before anything is built."""
+    own, library = is_reference(name), name.partition("/")[0]
+    if not own and library not in LIBRARIES:
+        check_model(name)
+        for key in options:
+            if key not in HEAD:
+                raise RecipeError(f"{key}: the model {name} takes no options but {' and '.join(HEAD)}.",
+                                  "model_options")
+    elif margin is not None:
+        raise RecipeError(f"margin = {margin} needs a network of this package ({', '.join(MODELS)}), not {name}.",
+                          "model")
+    if options.get("head_init", "default") not in ("default", "kaiming_normal"):
+        raise RecipeError(f"head_init = {options['head_init']!r}: expected 'default' or 'kaiming_normal'.",
+                          "model_options")
+    scale = options.get("head_scale", 1.0)
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:
+        raise RecipeError(f"head_scale = {scale!r}: expected a positive number.", "model_options")
+
+
+def build_named(name: str, classes: int, channels: int, margin: int | None = None,
+                options: Mapping[str, Any] | None = None, folder: str | None = None) -> Classifier:
+    """The network, freshly initialised from torch's random state."""
+    options = dict(options or {})
+    init, scale = options.pop("head_init", "default"), options.pop("head_scale", None)
+    library, _, rest = name.partition("/")
+    if is_reference(name):
+        model = _split(_own(name, classes, channels, options, folder), classes, name)
+    elif library == "timm":
+        model = _timm(rest, classes, channels, options)
+    elif library == "torchvision":
+        model = _torchvision(rest, classes, channels, options)
+    else:
+        model = build_model(name, classes, channels, margin)
+    start_head(model.head, init, scale)
+    return model
+
+
+def start_head(head: nn.Module, init: Literal["default", "kaiming_normal"], scale: float | None) -> None:
+    """Draw the output layer anew: by Kaiming's normal, as the paper's code does (standard deviation sqrt(2 / fan_in)),
+    or from a normal of ``scale`` times the standard deviation of torch's default, 1 / sqrt(3 fan_in)."""
+    if init == "default" and scale is None:
+        return
+    weight = getattr(head, "weight", None)
+    if not isinstance(weight, nn.Parameter):
+        raise RecipeError(f"head_init, head_scale: the output layer is a {type(head).__name__} without a weight.",
+                          "model_options")
+    if init == "kaiming_normal":
+        nn.init.kaiming_normal_(weight)
+        if scale is not None:
+            weight.data.mul_(scale)
+    elif scale is not None:
+        nn.init.normal_(weight, std=scale / math.sqrt(3 * weight.shape[1]))
+
+
+def _own(name: str, classes: int, channels: int, options: Mapping[str, Any], folder: str | None) -> nn.Module:
+    build = load_object(name, folder)
+    given = {"classes": classes, "channels": channels}
+    try:
+        takes: Mapping[str, inspect.Parameter] = inspect.signature(build).parameters
+    except (TypeError, ValueError):
+        takes = {}
+    if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in takes.values()):
+        given = {key: value for key, value in given.items() if key in takes}
+    model = build(**given, **options)
+    if not isinstance(model, nn.Module):
+        raise RecipeError(f"{name} returned a {type(model).__name__}: expected an nn.Module.", "model")
+    return model
+
+
+def _timm(name: str, classes: int, channels: int, options: Mapping[str, Any]) -> Classifier:
+    try:
+        import timm
+    except ImportError as error:
+        raise RecipeError(f"timm/{name} needs the package timm.", "model") from error
+    if not timm.is_model(name):
+        near = timm.list_models(f"*{name}*")[:3]
+        raise RecipeError(f"timm has no model {name!r}." + (f" Near: {', '.join(near)}." if near else ""), "model")
+    model = timm.create_model(name, pretrained=False, num_classes=classes, in_chans=channels, **options)
+    return _split(model, classes, f"timm/{name}")
+
+
+def _torchvision(name: str, classes: int, channels: int, options: Mapping[str, Any]) -> Classifier:
+    try:
+        from torchvision import models
+    except ImportError as error:
+        raise RecipeError(f"torchvision/{name} needs the package torchvision.", "model") from error
+    if name not in models.list_models():
+        raise RecipeError(f"torchvision has no model {name!r}.", "model")
+    if channels != 3:
+        raise RecipeError(f"torchvision/{name} takes images of 3 channels, and these have {channels}. timm's models "
+                          "take any number.", "model")
+    return _split(models.get_model(name, weights=None, num_classes=classes, **options), classes, f"torchvision/{name}")
+
+
+def _split(model: nn.Module, classes: int, name: str) -> Classifier:
+    """Take the output layer out of a network: its last linear layer, which must have as many outputs as classes."""
+    if isinstance(model, Classifier):
+        return model
+    linear = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if not linear or linear[-1][1].out_features != classes or not linear[-1][0]:
+        raise RecipeError(f"{name}: its last linear layer was expected to be the output layer, with {classes} outputs; "
+                          f"found {f'{linear[-1][1].out_features} outputs' if linear else 'none'}. Return an "
+                          "encouraging.models.Classifier(body, head) instead.", "model")
+    path, head = linear[-1]
+    parent, _, last = path.rpartition(".")
+    setattr(model.get_submodule(parent), last, nn.Identity())
+    return Classifier(model, head)

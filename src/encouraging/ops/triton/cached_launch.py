@@ -1,0 +1,45 @@
+"""Launch a kernel that was launched before.
+
+Triton's own launch binds some forty arguments anew each time, looks at each for what the compiler may assume of it, and
+makes a string of the result to find the compiled kernel: 0.1 ms and more on the host, as long as the whole loss takes a
+GPU for a hundred thousand rows. Here the kernel that Triton returned for the same numbers, types and alignments is
+launched directly. How that is done is private to Triton and changes between versions: where the version is not one that
+was tested on a GPU, every launch takes Triton's own way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+TESTED_VERSIONS = ("3.6",)
+_MOST_REMEMBERED = 4096  # sizes; a program that meets more of them starts over
+
+_is_tested = ".".join(triton.__version__.split(".")[:2]) in TESTED_VERSIONS
+_compiled: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
+
+
+def launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], numbers: tuple[int | float, ...],
+           **constants: Any) -> None:
+    """``kernel[(programs,)](*tensors, *numbers, **constants)`` on the current device, which is that of the tensors."""
+    device = tensors[0].get_device() if tensors[0] is not None else -1
+    if device < 0 or not _is_tested:  # the interpreter compiles nothing
+        kernel[(programs,)](*tensors, *numbers, **constants)
+        return
+    layouts = [None if tensor is None else (tensor.dtype, tensor.data_ptr() % 16) for tensor in tensors]
+    key = (kernel.__name__, device, *layouts, numbers, *constants.values())
+    remembered = _compiled.get(key)
+    if remembered is None:
+        compiled = kernel[(programs,)](*tensors, *numbers, **constants)
+        if len(_compiled) >= _MOST_REMEMBERED:
+            _compiled.clear()
+        names = kernel.arg_names[len(tensors) + len(numbers):]
+        _compiled[key] = compiled, (*numbers, *(constants[name] for name in names))
+        return
+    compiled, fixed = remembered
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    compiled.run(programs, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, *tensors,
+                 *fixed)

@@ -1,0 +1,92 @@
+"""How the work is divided among the programs: one small function, and a way to try other divisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+# The tilings below are those that were fastest on an H200 (docs/kernel-notes.md). A row that stays in registers between
+# its sums and its gradient is read once; a longer one twice, the second time from the level-2 cache as far as it holds.
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """One way to divide the work.
+
+    ``streamed``: rows are read in blocks of ``block`` classes, twice; else whole, ``rows`` at a time.
+    ``per_processor``: programs on each multiprocessor for streamed rows, which take row after row.
+    ``skip``: whole rows without a label are not read; the logits of the others then wait for the labels.
+    ``registers``: the most that a thread may have (0 for what the compiler likes), so that more programs fit.
+    """
+
+    rows: int
+    block: int
+    warps: int
+    streamed: bool = False
+    per_processor: int = 1
+    skip: bool = True
+    registers: int = 0
+
+
+MOST_PLANES = 1024  # up to so many classes that lie apart, one plane each, are read as they lie
+
+_override: Tiling | None = None
+
+
+def tiling_for(classes: int, smooth: bool = False, planes: bool = False) -> Tiling:
+    """The tiling for so many classes, or the one that :func:`use_tiling` asks for."""
+    return _override or _tiling(classes, smooth, planes)
+
+
+@lru_cache(maxsize=1024)
+def _tiling(classes: int, smooth: bool, planes: bool) -> Tiling:
+    block = max(16, 1 << (classes - 1).bit_length())
+    # Where neighbouring rows are neighbours in memory, a warp takes a line of 32.
+    if planes and classes <= MOST_PLANES:
+        return Tiling(rows=32, block=block, warps=max(1, block // 64))
+    # Smoothing needs more registers per element: its rows stay on chip up to 8192 classes, the plain ones up to 16384.
+    if block > (8192 if smooth else 16384):
+        if classes > 65536:
+            return Tiling(1, 8192, 16, streamed=True, per_processor=2, registers=64 if smooth else 0)
+        return Tiling(1, 4096 if smooth else 8192, 8, streamed=True, per_processor=4, registers=64 if smooth else 0)
+    if block >= 2048:
+        return Tiling(1, block, warps=8 if block > 8192 else 4, registers=128 if smooth else 0)
+    if block == 1024:
+        return Tiling(1, block, warps=1 if smooth else 2, skip=smooth, registers=64 if smooth else 0)
+    return Tiling(rows=32 if block == 16 else 1024 // block, block=block, warps=1, skip=False)
+
+
+def as_streamed(tiling: Tiling) -> Tiling:
+    """The same rows in blocks."""
+    if tiling.streamed:
+        return tiling
+    return Tiling(1, min(tiling.block, 2048), min(tiling.warps, 4), streamed=True, per_processor=8)
+
+
+def gradient_tile(classes: int) -> tuple[int, int]:
+    """Rows and classes of a tile for the gradient that is made later: about 4096 elements, no sums."""
+    block = min(4096, max(16, 1 << (classes - 1).bit_length()))
+    return 4096 // block, block
+
+
+@contextmanager
+def use_tiling(tiling: Tiling | None) -> Iterator[None]:
+    """Divide the work this way inside the block, whatever the sizes; for measurements and tests."""
+    global _override
+    before, _override = _override, tiling
+    try:
+        yield
+    finally:
+        _override = before
+
+
+@lru_cache(maxsize=64)
+def processors(device: torch.device) -> int:
+    """Multiprocessors of the device; the interpreter, which runs one program after the other, is given a few."""
+    if device.type != "cuda":
+        return 3
+    return torch.cuda.get_device_properties(device).multi_processor_count

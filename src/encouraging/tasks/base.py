@@ -1,0 +1,68 @@
+"""The answers that most tasks share. A task of one's own fills in the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from torch import nn
+
+from ..data import Clock, Source
+from ..engine import Conclusion, Loss, Metric, Needs, ParameterGroup, Predictions
+from .spec import TaskSpec
+
+Batch = TypeVar("Batch")
+
+
+class BaseTask(Generic[Batch]):
+    """A task with nothing special: one parameter group, no parts, no probes, no training sums, nothing at the end.
+
+    A subclass declares ``metrics``, one of them primary, and defines :meth:`build`, :meth:`source`, :meth:`loss`,
+    :meth:`predict` and :meth:`evaluate`.
+    """
+
+    metrics: Sequence[Metric] = ()
+    sums: Sequence[str] = ()
+    predicts_with_gradients: bool = False
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self.spec = spec
+        self.device = spec.device
+
+    @classmethod
+    def check(cls, spec: TaskSpec) -> Needs:
+        """Refuse what this task cannot do, and say what it needs; called before any data is read."""
+        return Needs(metrics=cls.metrics)
+
+    def build(self) -> nn.Module:
+        raise NotImplementedError(f"{type(self).__name__} has no build(): it returns the model.")
+
+    def parts(self, model: nn.Module) -> Mapping[str, nn.Module]:
+        return {}
+
+    def groups(self, model: nn.Module) -> Sequence[ParameterGroup]:
+        return [ParameterGroup(list(model.parameters()))]
+
+    def source(self, stage: int) -> Source[Batch]:
+        raise NotImplementedError(f"{type(self).__name__} has no source(stage): it returns the batches to train on.")
+
+    def objective(self, clock: Clock) -> Hashable:
+        return self.spec.stages[clock.stage - 1].objective.at(clock)
+
+    def loss(self, model: nn.Module, batch: Batch, objective: Any) -> Loss:
+        raise NotImplementedError(f"{type(self).__name__} has no loss(model, batch, objective).")
+
+    def probes(self, clock: Clock) -> Mapping[str, Hashable]:
+        return {}
+
+    def training_numbers(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        return {}
+
+    def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
+        raise NotImplementedError(f"{type(self).__name__} has no predict(model, final, rank, world).")
+
+    def evaluate(self, predictions: Sequence[Predictions]) -> Mapping[str, float]:
+        raise NotImplementedError(f"{type(self).__name__} has no evaluate(predictions).")
+
+    def conclude(self, predictions: Sequence[Predictions]) -> Conclusion:
+        return Conclusion({})

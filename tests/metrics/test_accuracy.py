@@ -1,0 +1,55 @@
+"""One definition of accuracy: the label's logit is higher than every other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encouraging.metrics import _readings as readings
+from encouraging.metrics import accuracy, correct, margin, read
+from strategies import SEEDS, generator
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_logits_that_are_all_equal_are_never_right(dtype: torch.dtype, classes: int) -> None:
+    logits, target = torch.full((classes, classes), 0.3, dtype=dtype), torch.arange(classes)
+    assert not correct(logits, target).any()
+    assert accuracy(read(logits, target)) == 0.0
+
+
+@given(seed=SEEDS, shape=st.sampled_from([(), (0,), (7,), (3, 4), (2, 3, 2)]), classes=st.integers(2, 30),
+       dtype=st.sampled_from(FLOATS))
+def test_without_ties_it_is_argmax(seed: int, shape: tuple[int, ...], classes: int, dtype: torch.dtype) -> None:
+    g = generator(seed)
+    logits = torch.rand(*shape, classes, generator=g).argsort(-1).to(dtype)  # a permutation: no two are equal
+    target = torch.randint(classes, shape, generator=g)
+    assert torch.equal(correct(logits, target), logits.argmax(-1) == target)
+
+
+@given(seed=SEEDS)
+def test_a_prediction_is_right_exactly_where_its_margin_is_positive(seed: int) -> None:
+    g = generator(seed)
+    logits, target = torch.randint(3, (50, 4), generator=g).double(), torch.randint(4, (50,), generator=g)
+    assert torch.equal(correct(logits, target), margin(logits, target) > 0)
+
+
+def test_a_row_with_nan_is_wrong_wherever_the_nan_stands() -> None:
+    nan, inf = torch.nan, torch.inf
+    logits = torch.tensor([[nan, 1, 0], [1, nan, 0], [1, 0, nan], [nan, nan, nan], [inf, 0, nan],
+                           [inf, inf, 0], [-inf, -inf, -inf], [inf, 0, 0], [0, -inf, -inf]])
+    assert correct(logits, torch.zeros(9, dtype=torch.int64)).tolist() == [False] * 7 + [True] * 2
+
+
+@pytest.mark.parametrize("block", [1, 7, 1 << 20])
+def test_blocks_do_not_change_it_and_the_logits_stay_as_they_were(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(readings, "BLOCK", block)
+    g = generator(0)
+    logits, target = torch.randint(4, (40, 5), generator=g).float(), torch.randint(5, (40,), generator=g)
+    before = logits.clone()
+    assert torch.equal(correct(logits.requires_grad_(), target.to(torch.uint8)), margin(before, target) > 0)
+    assert torch.equal(logits, before)
