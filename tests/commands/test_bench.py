@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from encouraging.commands.bench_contenders import EL, published
 from typer.testing import CliRunner
 
 from encouraging import curve_loss
 from encouraging.cli import app
 from encouraging.commands import bench
+from encouraging.commands.bench_contenders import EL, published
 from encouraging.errors import ArgumentError
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-
 from rich.console import Console
 
-from .. import curves
+from ..curves import catalogue
 from ..models import MODELS
 from ..recipes import names, read_recipe
 from .inventory import dataset_table, new_table
@@ -22,8 +20,9 @@ def print_list(data: str | None = None, console: Console | None = None) -> None:
                         str(len(recipe.seeds)))
     console.print(recipes)
     losses = new_table("losses", "curve", "parameters")
-    for name in curves.names():
-        losses.add_row(name, _parameters(name))
+    for entry in sorted(catalogue().values()):
+        defaults = (f"{parameter.name} = {parameter.default}" for parameter in entry.parameters)
+        losses.add_row(entry.name, ", ".join(defaults) or "-")
     losses.add_row("mse (loss = \"mse\")", "link, bonus")
     console.print(losses)
     console.print(dataset_table(data)[0])
@@ -31,9 +30,3 @@ def print_list(data: str | None = None, console: Console | None = None) -> None:
     for name, build in MODELS.items():
         models.add_row(name, (build.__doc__ or "").splitlines()[0])
     console.print(models)
-
-
-def _parameters(name: str) -> str:
-    signature = inspect.signature(getattr(curves, name))
-    return ", ".join(str(parameter).replace(": 'float'", "").replace(": 'bool'", "")
-                     for parameter in signature.parameters.values()) or "-"

@@ -14,7 +14,7 @@ import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .entries import Entry, catalogue
+from ...curves import Entry, catalogue
 
 GROUPS = {"bonus": "With a bonus", "no bonus": "Without a bonus"}
 FIRST, LAST, STEP = -10.0, 16.0, 0.1  # the gaps of samples; the pictures show -9 to 14
