@@ -243,7 +243,7 @@ def test_a_temperature_from_two_examples_is_fitted_on_one_and_evaluated_on_the_o
 
 def test_nothing_is_written_over_what_is_read(mine: Path, page: list[Any]) -> None:
     before = mine.read_bytes()
-    assert "these are the logits themselves" in " ".join(run(mine, "-o", mine).output.split())
+    assert "this file is read by the command itself" in " ".join(run(mine, "-o", mine).output.split())
     assert "cannot be one file" in " ".join(run(mine, "-o", "a.html", "--json", "a.html").output.split())
     assert "there is no such file" in " ".join(run("none.npz", "-o", mine).output.split())
     assert mine.read_bytes() == before

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from ..data.logits import Logits, open_logits
-from ..engine.files import write_whole
+from ..engine.outputs import check_output, write_output
 from ..errors import ArgumentError, DataError, TargetError
 from ..metrics import Reader
 from .diagnosis_table import overview
@@ -27,12 +27,7 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
     """Read the file once, print a summary, and write the page and the numbers; the paths of what was written."""
     console = console or Console()
     for target in filter(None, (out, json_out)):  # before minutes of reading, not after
-        if not target.parent.is_dir():
-            raise ArgumentError(f"{target}: there is no folder {target.parent}.")
-        if target.is_dir():
-            raise ArgumentError(f"{target}: expected the name of a file to write, and this is a folder.")
-        if target.exists() and path.exists() and target.samefile(path):
-            raise ArgumentError(f"{target}: these are the logits themselves; choose another name.")
+        check_output(target, [path, *([names] if names else [])])
     if out is not None and json_out is not None and out.resolve() == json_out.resolve():
         raise ArgumentError(f"{out}: the page and the numbers cannot be one file.")
     source = open_logits(path)
@@ -48,12 +43,12 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
         console.print(escape(note), highlight=False)
     written = []
     if json_out is not None:
-        write_whole(json_out, (json.dumps(_plain(diagnosis), indent=1, allow_nan=False) + "\n").encode())
+        write_output(json_out, (json.dumps(_plain(diagnosis), indent=1, allow_nan=False) + "\n").encode())
         written.append(json_out)
     if out is not None:
         from ..report.diagnosis_page import diagnosis_page
 
-        write_whole(out, diagnosis_page(diagnosis, title, notes).encode())
+        write_output(out, diagnosis_page(diagnosis, title, notes).encode())
         written.append(out)
     return written
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import RunError
 from . import RunDir
-from .files import read_json, write_whole
+from .files import read_json
+from .outputs import make_folder, write_output
 
 SCHEMA = 1
 OTHER_FILES = ("config.json", "timing.json", "diagnosis.json")  # of a run directory, beside final.json
@@ -119,13 +120,23 @@ def collect(runs: str | Path, out: str | Path) -> list[Path]:
         if not path.resolve().is_relative_to(Path(out).resolve()) or "/" in record.arm or "/" in record.recipe:
             raise RunError(f"the recipe {record.recipe!r} with the arm {record.arm!r} would be written outside of "
                            f"{out}.")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_other_content(path, record)
+        make_folder(path.parent)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}
         parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree)) if part}
-        write_whole(path, _in_lines(parts).encode())
+        write_output(path, _in_lines(parts).encode())
         written.append(path)
     return written
+
+
+def _refuse_other_content(path: Path, record: Record) -> None:
+    """A record may be replaced by a newer one of the same run, and nothing else."""
+    if path.is_file():
+        content = read_json(path).get("asked")
+        if not isinstance(content, dict) or tuple(map(content.get, ("recipe", "arm", "seed"))) != record.key:
+            raise RunError(f"{path}: is not a record of {record.recipe}, {record.arm}, seed {record.seed}, and is left "
+                           "as it is. Choose another --out.")
 
 
 def _in_lines(parts: dict[str, Any]) -> str:
