@@ -132,7 +132,7 @@ def test_a_claim_without_an_interval_still_counts_among_the_many():
 
 @pytest.mark.hardening(9)
 @given(st.lists(st.lists(st.floats(-1, 3).map(lambda x: round(x, 2)), min_size=5, max_size=5), min_size=1, max_size=6))
-@example([[5.0, 5.1, 4.9, 5.0, 5.05], [0.3, 1.6, 0.5, 1.9, 0.9], [0.2, 1.7, 0.5, 1.9, 0.9], [1.0, 2.5, -0.2, 0.9, 1.6]])
+@example([[0.3, 1.6, 0.5, 1.9, 0.9]] * 3)  # decided at 95%, but not at the level at which the procedure stops
 @settings(max_examples=60, deadline=None)
 def test_an_undecided_claim_never_has_an_interval_that_excludes_0(claims):
     zeros = [0.0] * 5

@@ -11,8 +11,8 @@ from ..data import DATASETS, data_dir, missing
 
 def new_table(title: str, *heads: str) -> Table:
     table = Table(title=title, title_justify="left")
-    for head in heads:
-        table.add_column(head, overflow="fold")
+    for number, head in enumerate(heads):
+        table.add_column(head, overflow="fold", no_wrap=number == 0)  # the first column has names, which stay whole
     return table
 
 
