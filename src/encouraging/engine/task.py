@@ -147,6 +147,6 @@ class Task(Protocol[Batch]):
         """The numbers of an epoch, from the pieces of all ranks: rank 0's first, each in the order it was made."""
         ...
 
-    def conclude(self, predictions: Sequence[Predictions]) -> Conclusion:
-        """What is measured once, from the pieces of a final :meth:`predict`."""
+    def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
+        """What is measured once, from the pieces of a final :meth:`predict` and the line of the last epoch."""
         ...

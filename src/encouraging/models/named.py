@@ -19,7 +19,7 @@ from . import MODELS, build_model, check_model
 from .classifier import Classifier
 
 LIBRARIES = ("timm", "torchvision")
-HEAD = ("head_init", "head_scale")  # options of every model: how the output layer starts
+HEAD = ("head_init", "head_scale", "cosine")  # options of the networks of this package: the output layer
 
 
 def extras_of(name: str) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def check_named(name: str, options: Mapping[str, Any], margin: int | None = None
         check_model(name)
         for key in options:
             if key not in HEAD:
-                raise RecipeError(f"{key}: the model {name} takes no options but {' and '.join(HEAD)}.",
+                raise RecipeError(f"{key}: the model {name} takes no options but {', '.join(HEAD)}.",
                                   "model_options")
     elif margin is not None:
         raise RecipeError(f"margin = {margin} needs a network of this package ({', '.join(MODELS)}), not {name}.",
@@ -52,6 +52,7 @@ def build_named(name: str, classes: int, channels: int, margin: int | None = Non
     """The network, freshly initialised from torch's random state."""
     options = dict(options or {})
     init, scale = options.pop("head_init", "default"), options.pop("head_scale", None)
+    cosine = bool(options.pop("cosine", False)) if not is_reference(name) else False
     library, _, rest = name.partition("/")
     if is_reference(name):
         model = _split(_own(name, classes, channels, options, folder), classes, name)
@@ -60,7 +61,7 @@ def build_named(name: str, classes: int, channels: int, margin: int | None = Non
     elif library == "torchvision":
         model = _torchvision(rest, classes, channels, options)
     else:
-        model = build_model(name, classes, channels, margin)
+        model = build_model(name, classes, channels, margin, cosine)
     start_head(model.head, init, scale)
     return model
 
