@@ -1,8 +1,13 @@
-"""Tables and words of the committed records are those of version 0.1.0, but for a committed list of changed words."""
+"""Tables and words of the committed records are those of version 0.1.0, but for a committed list of changed words.
+
+One kind of number changed on purpose and is left out: the intervals of undecided claims, which now have the level at
+which Holm's procedure stopped. Warnings about skewed differences are new.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -13,6 +18,7 @@ from encouraging.engine.records import read_records
 from encouraging.report.drawing import panels
 from encouraging.report.page import build_report
 from encouraging.report.results import results_page
+from encouraging.report.sections.claims import VERDICTS
 from page_text import PageText, markdown_cells
 
 REPOSITORY = Path(__file__).parents[2]
@@ -20,6 +26,27 @@ RECORDS = REPOSITORY / "results"
 BEFORE = REPOSITORY / "tests" / "version_0_1_0"
 PAGES = json.loads((BEFORE / "pages.json").read_text())
 CHANGES = tomllib.loads((BEFORE / "changed_words.toml").read_text())
+
+
+def without_undecided_intervals(words: list[str]) -> list[str]:
+    """The words of a report less those intervals (a fact and its value, and a part of the figure's description)."""
+    kept: list[str] = []
+    verdict = ""
+    skip = False
+    for text in words:
+        if text in VERDICTS:
+            verdict = text
+        if skip:
+            skip = False
+        elif (text.startswith("interval at ") and verdict == "undecided") or text == "warning":
+            skip = True
+        else:
+            kept.append(re.sub(r"(: undecided\. .*?), interval .*?, (?=\d+ seeds)", r"\1, ", text))
+    return kept
+
+
+def without_undecided_interval(row: list[str]) -> list[str]:
+    return [*row[:3], *row[4:]] if row[-1] == "**undecided**" else row
 
 
 def changed(text: str, page: str) -> str:
@@ -41,14 +68,16 @@ def test_the_cells_of_the_report_are_those_of_the_version_before(report: PageTex
 
 
 def test_the_words_of_the_report_differ_only_where_the_list_says_so(report: PageText) -> None:
-    assert report.words == [changed(words, "report") for words in PAGES["report"]["words"]]
+    before = [changed(words, "report") for words in PAGES["report"]["words"]]
+    assert without_undecided_intervals(report.words) == without_undecided_intervals(before)
 
 
 def test_the_page_of_results_is_that_of_the_version_before() -> None:
     page = results_page(RECORDS)
-    assert markdown_cells(page) == [[changed(cell, "results") for cell in row] for row in PAGES["results"]["cells"]]
-    assert [line for line in page.splitlines() if line and line[0] != "|"] == [
-        changed(line, "results") for line in PAGES["results"]["words"]]
+    before = [[changed(cell, "results") for cell in row] for row in PAGES["results"]["cells"]]
+    assert list(map(without_undecided_interval, markdown_cells(page))) == list(map(without_undecided_interval, before))
+    words = [line for line in page.splitlines() if line and line[0] != "|" and not line.startswith("Warning for ")]
+    assert words == [changed(line, "results") for line in PAGES["results"]["words"]]
 
 
 def test_the_committed_page_of_results_is_made_from_the_committed_records() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import RunError
 from . import RunDir
-from .files import read_json, write_whole
+from .files import read_json
+from .outputs import make_folder, write_output
 from .run_dir import fingerprint
 
 SCHEMA = 1
@@ -125,15 +126,26 @@ def collect(runs: str | Path, out: str | Path) -> list[Path]:
         if not path.resolve().is_relative_to(Path(out).resolve()) or "/" in record.arm or "/" in record.recipe:
             raise RunError(f"the recipe {record.recipe!r} with the arm {record.arm!r} would be written outside of "
                            f"{out}.")
-        if path.is_file() and read_json(path).get("asked") != record.config:
-            path = path.with_stem(f"{path.stem}-{fingerprint(record.config)[:8]}")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = _place(path, record)
+        make_folder(path.parent)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}
         parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree)) if part}
-        write_whole(path, _in_lines(parts).encode())
+        write_output(path, _in_lines(parts).encode())
         written.append(path)
     return written
+
+
+def _place(path: Path, record: Record) -> Path:
+    """Where a record goes: a newer one of the same settings is replaced, one of other settings is left alone, and what
+    is no record of this arm and seed is refused."""
+    if not path.is_file():
+        return path
+    content = read_json(path).get("asked")
+    if not isinstance(content, dict) or tuple(map(content.get, ("recipe", "arm", "seed"))) != record.key:
+        raise RunError(f"{path}: is not a record of {record.recipe}, {record.arm}, seed {record.seed}, and is left as "
+                       "it is. Choose another --out.")
+    return path if content == record.config else path.with_stem(f"{path.stem}-{fingerprint(record.config)[:8]}")
 
 
 def _in_lines(parts: dict[str, Any]) -> str:

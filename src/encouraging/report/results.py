@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..engine.records import Record
 from ..engine.run_dir import difference
 from ..errors import RunError
-from ..judge.claims import arm_rows, claim_rows, finals_of, metrics_of
+from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of
 from ..judge.metric_book import book_of
 from ..recipes import Recipe, names, read_recipe, read_runs
-from .numbers import PLAIN, interval, plus_minus, show, signed
+from .numbers import PLAIN, interval, listed, plus_minus, show, signed
+from .sections.claims import SKEWED
 
 HEAD = """# Results
 
@@ -55,7 +57,8 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
                            *(_mean(r.final.get(path) for r in runs) for path in extra.values()),
                            _mean((r.timing.get("seconds") for r in runs), 0)]))
     lines += ["", *_table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
-    for claim_row in claim_rows(recipe, finals, book):
+    rows = claim_rows(recipe, finals, book)
+    for claim_row in rows:
         claim, comparison = claim_row.claim, claim_row.comparison
         theirs = f"{claim.paper[claim.beats]:g} -> {claim.paper[claim.arm]:g}" if len(claim.paper) > 1 else ""
         digits, lower = claim_row.metric.digits, ", lower is better" if claim.better == "lower" else ""
@@ -63,7 +66,16 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
                            signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
                            show(comparison.p_permutation, 3, style=PLAIN), str(comparison.n),
                            f"**{claim_row.verdict}**"]))
-    return "\n".join([*lines, "", _cost(mine), *_departures(recipe, mine), ""])
+    return "\n".join([*lines, "", *_skewed(rows), _cost(mine), *_departures(recipe, mine), ""])
+
+
+def _skewed(rows: Sequence[ClaimRow]) -> list[str]:
+    """A warning about claims whose differences look skewed."""
+    claims = [f"{row.claim.arm} against {row.claim.beats} on `{row.claim.metric}`" for row in rows
+              if row.comparison.skewed]
+    if not claims:
+        return []
+    return [f"Warning for {listed(claims)}: {SKEWED} ([how often](report.md#skewed-differences)).", ""]
 
 
 def _cost(records: list[Record]) -> str:
@@ -75,7 +87,7 @@ def _cost(records: list[Record]) -> str:
         versions = sorted({f"torch {record.timing['torch']}" for record in records})
     except KeyError as error:
         raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
-    return (f"{', '.join(devices)}; {', '.join(versions)}; {first['epochs']} epochs of "
+    return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {first['epochs']} epochs of "
             f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. Runs that shared the card "
             "took longer than one alone.")
 
@@ -84,7 +96,19 @@ def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
     """Where runs were made with other settings than the recipe's, the page says so."""
     departures = {difference(settings, record.config) for record in records if record.arm in recipe.arms
                   if (settings := recipe.config(record.arm, record.seed)) != record.config}
-    return [f"Departures from the recipe (there) in these runs (here): {words}." for words in sorted(departures)]
+    return [f"Departures from the recipe (there) in these runs (here): {plain_text(words)}."
+            for words in sorted(departures)]
+
+
+def plain_text(words: str) -> str:
+    """Text of unknown origin, such as a device's name, so that Markdown and HTML show it as it is.
+
+    >>> plain_text("a|b <img> *c* mse_softmax `d`\\n# e")
+    'a\\\\|b &lt;img&gt; \\\\*c\\\\* mse_softmax \\\\`d\\\\` # e'
+    """
+    text = " ".join(words.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"([\\`*\[\]|]|^[#+-])", r"\\\1", text)
+    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word it means nothing
 
 
 def _mean(values: Iterable[float | None], digits: int = 2) -> str:

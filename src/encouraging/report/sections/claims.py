@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 VERDICTS = ("reproduced", "contradicted", "undecided")
 NOT_MEASURED = "not measured"
+SKEWED = "the differences look skewed, and such verdicts are wrong more often than stated"
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBoo
              ("permutation p", show(comparison.p_permutation, 3)), ("seeds", str(comparison.n))]
     if claim.beats in claim.paper and claim.arm in claim.paper:
         facts.append(("paper", f"{claim.paper[claim.beats]:g} → {claim.paper[claim.arm]:g}".replace("-", "−")))
+    if comparison.skewed:
+        facts.append(("warning", SKEWED))
     if not comparison.n:
         return ClaimView(sentence, NOT_MEASURED, [("seeds", "0: no seed has been run with both arms")], None)
     alt = (f"{sentence}: {comparison.verdict}. Mean paired difference {signed(comparison.mean, m.digits)}, interval "
