@@ -52,8 +52,8 @@ def case(kind: str, dtype: torch.dtype) -> tuple[Tensor, dict, list[float]]:
 
 
 def check(loss: Tensor, gradient: Tensor, curve: curves.Curve, gap: float, mass: list[float]) -> None:
-    """As close as the roundings of the terms allow: 16 units, and while p or 1 - p is a number of this type, the gap's own
-    rounding as often as the curve shows it."""
+    """As close as the roundings of the terms allow: 16 units, and while p or 1 - p is a number of this type, the gap's
+    own rounding as often as the curve shows it."""
     values, derivatives, gaps = exact_row(curve, gap)
     info = torch.finfo(gradient.dtype)
     with mpmath.workdps(digits(gap)):

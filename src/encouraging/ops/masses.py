@@ -56,6 +56,15 @@ def closed_rows_with_gradient(logits: Tensor, mass: Tensor, curve: Curve,
     return rows[:, 0], _gradient(logits, mass, label_mass, sums, curve, torch.ones_like(rows))
 
 
+def closed_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve,
+                             label_mass: LabelMass | None = None) -> tuple[Tensor, Tensor]:
+    """The gradient of :func:`closed_rows`, and the size (N, 1) of the pulls of which it is a difference."""
+    sums = _sums(logits, mass, label_mass, curve)
+    upstream = torch.ones_like(sums.rivals)
+    row = _pulls(sums, mass, logits.shape[1], curve, label_mass, upstream)
+    return _gradient(logits, mass, label_mass, sums, curve, upstream), row.others + row.pull + row.extra
+
+
 class _ClosedRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, mass: Tensor, label: Tensor | None, added: Tensor | None,
