@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
+from ..imbalance import balanced_indices
 
 
 class Sampler(Protocol):
@@ -36,35 +37,16 @@ class ClassBalanced:
     """As many examples per epoch as the data has, every class as often as any other.
 
     With ``per_class`` a batch holds that many examples of each of its classes, and the classes take turns; without, the
-    class of every example is drawn on its own. The examples of a class are shown in random order, again and again.
+    class of every example is drawn on its own (:func:`~encouraging.imbalance.balanced_indices`).
     """
 
     def __init__(self, labels: Tensor, batch_size: int, per_class: int | None = None) -> None:
         if per_class is not None and not 1 <= per_class <= batch_size:
             raise ArgumentError(f"per_class={per_class}: expected 1 to {batch_size}, the examples of a batch.")
-        labels = labels.cpu()
-        self.members = [(labels == label).nonzero()[:, 0] for label in torch.unique(labels).tolist()]
-        self.count, self.batch_size, self.per_class = len(labels), batch_size, per_class
+        self.labels, self.batch_size, self.per_class = labels.cpu(), batch_size, per_class
 
     def batches(self, draw: torch.Generator) -> Sequence[Tensor]:
-        classes = self._classes(draw)
-        order = torch.empty(self.count, dtype=torch.long)
-        for label, members in enumerate(self.members):
-            mine = (classes == label).nonzero()[:, 0]
-            rounds = -(-len(mine) // len(members))
-            shown = [members[torch.randperm(len(members), generator=draw)] for _ in range(rounds)]
-            if shown:
-                order[mine] = torch.cat(shown)[: len(mine)]
-        return torch.split(order, self.batch_size)
-
-    def _classes(self, draw: torch.Generator) -> Tensor:
-        """The class of every example of the epoch."""
-        if self.per_class is None:
-            return torch.randint(len(self.members), (self.count,), generator=draw)
-        turns = -(-self.count // self.per_class)
-        rounds = -(-turns // len(self.members))
-        order = torch.cat([torch.randperm(len(self.members), generator=draw) for _ in range(rounds)])[:turns]
-        return order.repeat_interleave(self.per_class)[: self.count]
+        return torch.split(balanced_indices(self.labels, len(self.labels), draw, self.per_class), self.batch_size)
 
 
 class ByTokens:

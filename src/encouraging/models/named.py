@@ -20,6 +20,7 @@ from .classifier import Classifier
 
 LIBRARIES = ("timm", "torchvision")
 HEAD = ("head_init", "head_scale")  # options of every model: how the output layer starts
+OWN = (*HEAD, "cosine")  # options of the models of this package
 
 
 def extras_of(name: str) -> tuple[str, ...]:
@@ -33,9 +34,13 @@ def check_named(name: str, options: Mapping[str, Any], margin: int | None = None
     if not own and library not in LIBRARIES:
         check_model(name)
         for key in options:
-            if key not in HEAD:
-                raise RecipeError(f"{key}: the model {name} takes no options but {' and '.join(HEAD)}.",
-                                  "model_options")
+            if key not in OWN:
+                raise RecipeError(f"{key}: the model {name} takes no options but {', '.join(OWN)}.", "model_options")
+        if not isinstance(options.get("cosine", False), bool):
+            raise RecipeError(f"cosine = {options['cosine']!r}: expected true or false.", "model_options")
+        if options.get("cosine") and margin is not None:
+            raise RecipeError(f"cosine = true with margin = {margin}: L-Softmax has its own output layer; leave one of "
+                              "the two out.", "model_options")
     elif margin is not None:
         raise RecipeError(f"margin = {margin} needs a network of this package ({', '.join(MODELS)}), not {name}.",
                           "model")
@@ -60,7 +65,7 @@ def build_named(name: str, classes: int, channels: int, margin: int | None = Non
     elif library == "torchvision":
         model = _torchvision(rest, classes, channels, options)
     else:
-        model = build_model(name, classes, channels, margin)
+        model = build_model(name, classes, channels, margin, bool(options.get("cosine", False)))
     start_head(model.head, init, scale)
     return model
 
