@@ -1,7 +1,7 @@
 """The text of a report's page: cells of its tables and all other words, without figures, explorer, script and footer.
 
-``python tests/page_text.py PAGE.html RESULTS.md`` prints both as JSON. The files below ``tests/version_0_1_0`` were made
-with it from pages of that version.
+``python tests/page_text.py PAGE.html RESULTS.md`` prints both as JSON. The files below ``tests/version_0_1_0`` were
+made with it from pages of that version.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def test_refused_with_one_clear_error(what):
 
 
 def test_every_error_is_a_value_error_or_a_type_error():
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__]
     assert kinds
     assert all(issubclass(kind, (ValueError, TypeError)) for kind in kinds)
 
@@ -289,7 +289,7 @@ def test_ldam_sees_the_logits_before_it_changes_them():
     labels = torch.tensor([0, 1, 2, 0])
     with pytest.raises(DtypeError, match="floating-point"):
         loss(torch.zeros(4, 3, dtype=torch.long), labels)
-    with pytest.raises(ShapeError, match="one an example"):
+    with pytest.raises(ShapeError, match="one per example"):
         loss(torch.zeros(4, 3), labels[:, None])
     for scale in (0.0, -30.0, float("nan")):
         with pytest.raises(ArgumentError, match="scale"):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.metadata as metadata
+import importlib.util
 import os
+import pickle
+import pkgutil
 import re
 import statistics
 import subprocess
 import sys
 import tomllib
+import types
 import zipfile
 from email.message import Message
 from email.parser import Parser
@@ -18,12 +24,15 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+import encouraging
+
 REPOSITORY = Path(__file__).parent.parent
 
 PUBLIC = {
     "curves", "curve_loss", "encouraging_loss", "focal_loss", "halted_focal_loss", "poly_loss", "sigmoid_curve_loss",
     "mirror_mse_loss", "linear_curve_loss", "CurveLoss", "EncouragingLoss", "FocalLoss", "HaltedFocalLoss", "PolyLoss",
-    "SigmoidCurveLoss", "MirrorMSELoss", "LinearCurveLoss", "LSoftmaxLinear", "LDAMLoss",
+    "SigmoidCurveLoss", "MirrorMSELoss", "LinearCurveLoss", "LSoftmaxLinear", "LDAMLoss", "parallel_curve_loss",
+    "curve_loss_with_stats", "LossStats", "curve_loss_and_gradient_", "loss_divisor",
 }
 CORE = {"torch", "numpy", "scipy", "scikit-learn", "pydantic", "typer", "rich", "safetensors", "pooch", "jinja2",
         "matplotlib"}
@@ -59,10 +68,87 @@ def test_importing_pulls_in_nothing_heavy() -> None:
 
 
 def test_the_public_names_are_all_there() -> None:
-    import encouraging
-
     assert set(encouraging.__all__) - {"__version__"} == PUBLIC
     assert all(hasattr(encouraging, name) for name in PUBLIC)
+    assert set(dir(encouraging)) >= PUBLIC
+
+
+def test_the_version_does_not_import_torch() -> None:
+    assert python("import sys, encouraging; print(encouraging.__version__, 'torch' in sys.modules)").split() == [
+        encouraging.__version__, "False"]
+
+
+USES = [
+    "import encouraging; encouraging.EncouragingLoss()",
+    "import encouraging; encouraging.curves.focal(2.0); encouraging.errors.CurveError",
+    "from encouraging import EncouragingLoss, curves, parallel_curve_loss, errors; curves.focal(2.0)",
+    "from encouraging import *; EncouragingLoss(); curves.focal(2.0); assert __version__",
+    "import encouraging.curves; encouraging.curves.focal(2.0)",
+    "import encouraging.curves as c, encouraging.modules as m; m.CurveLoss(c.focal(2.0))",
+    "import encouraging; assert not hasattr(encouraging, 'curve_los')",
+    "import copy, pickle, encouraging as e; copy.deepcopy(pickle.loads(pickle.dumps(e.FocalLoss())))",
+    "import encouraging, torch; z, y = torch.randn(2, 3), torch.tensor([0, 1]); "
+    "torch.compile(lambda z: encouraging.focal_loss(z, y), backend='eager', fullgraph=True)(z)",
+]
+
+
+def test_lazy_names_behave_as_ordinary_ones() -> None:
+    """Each use meets a package of which nothing is loaded yet."""
+    python(f"""
+import sys, torch
+for use in {USES!r}:
+    for name in [name for name in sys.modules if name.split('.')[0] == 'encouraging']:
+        del sys.modules[name]
+    exec(use, {{}})
+""")
+
+
+def test_a_pickle_is_loaded_by_a_process_that_has_not_used_the_package(tmp_path: Path) -> None:
+    file = tmp_path / "loss.pickle"
+    file.write_bytes(pickle.dumps(encouraging.EncouragingLoss(log_end=0.5)))
+    printed = python(f"import pickle; print(pickle.load(open({str(file)!r}, 'rb')))")
+    assert printed.strip() == "EncouragingLoss(log_end=0.5)"
+
+
+def test_type_checkers_see_the_names_that_are_loaded_lazily() -> None:
+    """The imports under TYPE_CHECKING and the table that is used at run time agree, name by name and home by home."""
+    tree = ast.parse(Path(encouraging.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom)
+               for alias in node.names if alias.asname == alias.name}
+    assert imports == {**encouraging._HOME, "curves": None}
+    for name, home in encouraging._HOME.items():
+        module = importlib.import_module(f"encouraging.{home}")
+        assert getattr(encouraging, name) is getattr(module, name)
+
+
+def test_type_checkers_refuse_names_that_do_not_exist(tmp_path: Path) -> None:
+    script = tmp_path / "use.py"
+    script.write_text("import encouraging\nfrom encouraging import EncouragingLoss\n"
+                      "reveal_type(EncouragingLoss())\nreveal_type(encouraging.focal_loss)\nencouraging.focal_los\n")
+    mypy = subprocess.run([sys.executable, "-m", "mypy", "--no-incremental", "--follow-imports=silent", script],
+                          capture_output=True, text=True, timeout=240, cwd=tmp_path,
+                          env=os.environ | {"MYPYPATH": str(REPOSITORY / "src")})
+    assert '"encouraging.modules.EncouragingLoss"' in mypy.stdout, mypy.stdout + mypy.stderr
+    assert "divisor: float | Tensor | None" in mypy.stdout.replace("torch._tensor.", "").replace("Union", "")
+    assert 'Module has no attribute "focal_los"' in mypy.stdout
+
+
+def test_no_package_exports_a_name_equal_to_one_of_its_submodules() -> None:
+    """So that ``import encouraging.curves._focal as module`` gives the module, whatever the package exports."""
+    for package in [encouraging, *map(importlib.import_module, packages(encouraging))]:
+        for submodule in pkgutil.iter_modules(package.__path__):
+            if submodule.name == "__main__" or not importlib.util.find_spec(f"{package.__name__}.{submodule.name}"):
+                continue
+            attribute = getattr(package, submodule.name, None)
+            assert attribute is None or isinstance(attribute, types.ModuleType), f"{package.__name__}.{submodule.name}"
+
+
+def packages(root: types.ModuleType) -> list[str]:
+    """Every package below ``root`` whose dependencies are installed."""
+    found = [module.name for module in pkgutil.walk_packages(root.__path__, f"{root.__name__}.") if module.ispkg]
+    has_triton = importlib.util.find_spec("triton") is not None
+    return [name for name in found if has_triton or not name.endswith(".triton")]
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ class Blobs(BaseTask[Any]):
         return {"accuracy": 100 * (logits.argmax(1) == self.y).double().mean().item(),
                 "test_loss": F.cross_entropy(logits, self.y).item()}
 
-    def conclude(self, predictions: Any) -> Conclusion:
+    def conclude(self, predictions: Any, last: Any) -> Conclusion:
         logits = self._logits(predictions)
         return Conclusion({"extra": {"mean": logits.mean().item()}}, {"logits": logits, "labels": self.y})
 

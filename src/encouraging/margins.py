@@ -1,4 +1,4 @@
-"""Margins before the softmax: they change the label's logit, and then any curve applies."""
+"""Margins before the softmax: they change the label's logit, and any curve can follow."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from .errors import ArgumentError, DtypeError, ShapeError, TargetError
-from .targets import host_can_look
+from .torch_state import values_are_readable
 
 
 class LSoftmaxLinear(nn.Module):
-    r"""The output layer of large-margin softmax: the label must win with ``margin`` times its angle.
+    r"""The output layer of large-margin softmax: the label has to win with ``margin`` times its angle.
 
     .. math:: z_y = \|w_y\|\,\|x\|\,\psi(\theta), \qquad \psi(\theta) = (-1)^k\cos(m\theta) - 2k,
         \quad \theta \in [k\pi/m, (k+1)\pi/m]
@@ -27,7 +27,7 @@ class LSoftmaxLinear(nn.Module):
         margin: 1 (a plain linear layer without bias) to 4.
         beta: Where the mixture starts; 0 for the whole margin at once.
         beta_min: Where it ends.
-        decay: The factor a training step.
+        decay: The factor of ``beta`` per training step.
     """
 
     beta: Tensor
@@ -59,16 +59,16 @@ class LSoftmaxLinear(nn.Module):
                              f"expected labels of shape {tuple(input.shape[:-1])}.")
         if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
             raise DtypeError(f"target is {target.dtype}: expected integer labels. Use target.long().")
-        if host_can_look(target) and bool(((target < 0) | (target >= self.out_features)).any()):
+        if values_are_readable(target) and bool(((target < 0) | (target >= self.out_features)).any()):
             raise TargetError(f"target holds labels outside 0 to {self.out_features - 1}: there are "
                               f"{self.out_features} classes.")
         label = target.long()[..., None]
         plain = logits.gather(-1, label)
         length = self.weight.norm(dim=-1)[label] * input.norm(dim=-1, keepdim=True)
-        # Inside (-1, 1), so that neither the angle nor a length of 0 divides by 0.
+        # Clamped, so that a length of 0 does not divide by 0 and rounding does not leave [-1, 1].
         cosine = (plain / length.clamp_min(torch.finfo(length.dtype).tiny)).clamp(-1, 1)
         pushed = length * angle_margin(cosine, self.margin)
-        beta = self.beta.to(logits.dtype, copy=True)  # the backward pass needs it as it is now
+        beta = self.beta.to(logits.dtype, copy=True)  # the backward pass needs the value before the decay below
         mixed = (pushed + beta * plain) / (1 + beta)
         with torch.no_grad():
             self.beta.mul_(self.decay).clamp_(min=self.beta_min)
@@ -93,14 +93,14 @@ def angle_margin(cosine: Tensor, margin: int) -> Tensor:
 
 
 def ldam_margins(class_counts: Tensor, max_margin: float = 0.5) -> Tensor:
-    """LDAM's margin a class, proportional to ``count ** -1/4``: the rarest class has ``max_margin``.
+    """LDAM's margin per class, proportional to ``count ** -1/4``: the rarest class has ``max_margin``.
 
     >>> ldam_margins(torch.tensor([1, 16]))
     tensor([0.5000, 0.2500])
     """
-    bad = host_can_look(class_counts) and not bool(((class_counts > 0) & (class_counts < math.inf)).all())
+    bad = values_are_readable(class_counts) and not bool(((class_counts > 0) & (class_counts < math.inf)).all())
     if class_counts.ndim != 1 or not len(class_counts) or bad:
-        raise ArgumentError("class_counts: expected one positive number of training examples a class.")
+        raise ArgumentError("class_counts: expected one positive number of training examples per class.")
     if not 0 <= max_margin < math.inf:
         raise ArgumentError(f"max_margin={max_margin!r}: expected a number of at least 0, the rarest class's margin.")
     margins = class_counts.to(torch.float32) ** -0.25
@@ -108,6 +108,6 @@ def ldam_margins(class_counts: Tensor, max_margin: float = 0.5) -> Tensor:
 
 
 def subtract_margin(logits: Tensor, target: Tensor, margins: Tensor) -> Tensor:
-    """The label's logit less its class's margin: the label must win by that much. ``logits`` (N, C), ``target`` (N)."""
+    """The logits (N, C) with its class's margin subtracted from each label's: the label has to win by that much."""
     label = target.clamp(0, logits.shape[-1] - 1).long()[..., None]
     return logits.scatter_add(-1, label, -margins.to(logits.dtype)[label])

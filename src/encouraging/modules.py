@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from . import curves
 from .curves import Curve
-from .errors import ArgumentError, DtypeError, ShapeError
+from .curves._curve import check_curve
+from .errors import ArgumentError, ShapeError, did_you_mean
 from .losses import curve_loss, linear_curve_loss, mirror_mse_loss, sigmoid_curve_loss
 from .margins import ldam_margins, subtract_margin
+from .ops.reduction import Divisor, check_divisor
 from .targets import as_rows, check_alpha, check_link, check_reduction, check_smoothing
 
 
@@ -25,17 +27,20 @@ class Arguments(TypedDict, total=False):
     reduction: str
     label_smoothing: float
     match_norm: bool
+    divisor: Divisor
     impl: str
 
 
 class CurveLoss(nn.CrossEntropyLoss):
-    """:func:`curve_loss` as a module; wherever an ``nn.CrossEntropyLoss`` fits, it fits.
+    """:func:`curve_loss` as a module, for every place that takes an ``nn.CrossEntropyLoss``.
 
     Args:
         curve: What is taught at which confidence.
-        weight: One number a class; a buffer, saved and moved with the module.
-        ignore_index, reduction, label_smoothing: As ``nn.CrossEntropyLoss``.
+        weight: One number per class; a buffer, saved and moved with the module.
+        ignore_index, reduction, label_smoothing: As in ``nn.CrossEntropyLoss``.
         match_norm: Scale each batch so that the gradient on the logits has the norm of cross-entropy's.
+        divisor: What the mean divides by, see :func:`curve_loss`. One that changes from batch to batch is passed to
+            the call: ``loss(input, target, divisor=count)``.
         impl: ``"auto"``, ``"reference"`` or ``"triton"``.
 
     >>> CurveLoss(curves.focal(1.0), label_smoothing=0.1)
@@ -46,31 +51,35 @@ class CurveLoss(nn.CrossEntropyLoss):
 
     def __init__(self, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
                  reduction: str = "mean", label_smoothing: float = 0.0, match_norm: bool = False,
-                 impl: str = "auto") -> None:
-        if not isinstance(curve, Curve):
-            raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.focal(2.0).")
+                 divisor: Divisor = None, impl: str = "auto") -> None:
+        check_curve(curve)
         check_reduction(reduction)
         check_smoothing(label_smoothing)
+        check_divisor(divisor, reduction)
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction,
                          label_smoothing=label_smoothing)
-        self.curve, self.match_norm, self.impl = curve, match_norm, impl
+        self.curve, self.match_norm, self.divisor, self.impl = curve, match_norm, divisor, impl
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, *, divisor: Divisor = None) -> Tensor:
         return curve_loss(input, target, self.curve, self.weight, self.ignore_index, self.reduction,
-                          self.label_smoothing, match_norm=self.match_norm, impl=self.impl)
+                          self.label_smoothing, match_norm=self.match_norm,
+                          divisor=self.divisor if divisor is None else divisor, impl=self.impl)
 
     def extra_repr(self) -> str:
         return ", ".join([f"curve={self.curve!r}", *self._changed()])
 
     def _changed(self) -> list[str]:
         """The arguments that differ from their defaults."""
-        plain = {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0, "match_norm": False, "impl": "auto"}
-        changed = [f"{name}={value!r}" for name, default in plain.items() if (value := getattr(self, name)) != default]
+        defaults = {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0, "match_norm": False,
+                    "impl": "auto"}
+        changed = [f"{name}={value!r}" for name, default in defaults.items()
+                   if (value := getattr(self, name)) != default]
+        changed += [] if self.divisor is None else [f"divisor={self.divisor!r}"]
         return changed if self.weight is None else [f"weight=({len(self.weight)} classes)", *changed]
 
 
 class _NamedCurveLoss(CurveLoss):
-    """A curve that is told by its parameters alone."""
+    """A loss whose class says which curve it is, so that its repr needs only the parameters."""
 
     def extra_repr(self) -> str:
         params = [f"{name}={value!r}" for name, value in self.curve.params.items()]
@@ -78,8 +87,8 @@ class _NamedCurveLoss(CurveLoss):
 
 
 class EncouragingLoss(_NamedCurveLoss):
-    """:func:`encouraging_loss` as a module. All arguments are keywords: the first positional one means ``weight`` to
-    torch and ``log_end`` to the published class.
+    """:func:`encouraging_loss` as a module. All arguments are keywords, because the first positional argument is
+    ``weight`` in torch and ``log_end`` in the class that the paper's authors published.
 
     >>> EncouragingLoss(log_end=0.5)
     EncouragingLoss(log_end=0.5)
@@ -122,14 +131,15 @@ class PolyLoss(_NamedCurveLoss):
 
 
 class LDAMLoss(CurveLoss):
-    """Label-distribution-aware margins: the label's logit loses its class's margin, all are scaled, a curve follows.
+    """Label-distribution-aware margins: the class's margin is subtracted from the label's logit, all logits are scaled,
+    and a curve follows.
 
     Args:
-        class_counts: Training examples a class.
+        class_counts: The number of training examples per class.
         curve: Any curve; cross-entropy is LDAM as published.
         max_margin: The rarest class's margin.
-        scale: What the logits (cosines, as LDAM is meant) are multiplied with.
-        **arguments: As :class:`CurveLoss`.
+        scale: The factor of the logits, which LDAM expects to be cosines.
+        **arguments: As in :class:`CurveLoss`.
     """
 
     margins: Tensor
@@ -142,14 +152,15 @@ class LDAMLoss(CurveLoss):
         self.scale = scale
         self.register_buffer("margins", ldam_margins(torch.as_tensor(class_counts), max_margin))
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, *, divisor: Divisor = None) -> Tensor:
         rows = as_rows(input, target)
         if input.ndim != 2 or rows.soft:
             raise ShapeError(f"LDAM takes logits (N, C) with labels (N): got {tuple(input.shape)} with a target of "
                              f"{target.dtype} {tuple(target.shape)}.")
         if input.shape[-1] != len(self.margins):
             raise ShapeError(f"input has {input.shape[-1]} classes but class_counts named {len(self.margins)}.")
-        return super().forward(self.scale * subtract_margin(input, target, self.margins), target)
+        return super().forward(self.scale * subtract_margin(input, target, self.margins), target,
+                               divisor=divisor)
 
     def extra_repr(self) -> str:
         return f"classes={len(self.margins)}, scale={self.scale}, {super().extra_repr()}"
@@ -166,23 +177,24 @@ class SigmoidCurveLoss(nn.Module):
     pos_weight: Tensor | None
 
     def __init__(self, curve: Curve, *, weight: Tensor | None = None, reduction: str = "mean",
-                 pos_weight: Tensor | None = None, alpha: float | None = None) -> None:
+                 pos_weight: Tensor | None = None, alpha: float | None = None, divisor: Divisor = None) -> None:
         super().__init__()
-        if not isinstance(curve, Curve):
-            raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.focal(2.0).")
+        check_curve(curve)
         check_reduction(reduction)
+        check_divisor(divisor, reduction)
         check_alpha(alpha)
-        self.curve, self.reduction, self.alpha = curve, reduction, alpha
+        self.curve, self.reduction, self.alpha, self.divisor = curve, reduction, alpha, divisor
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, *, divisor: Divisor = None) -> Tensor:
         return sigmoid_curve_loss(input, target, self.curve, self.weight, self.reduction, self.pos_weight,
-                                  alpha=self.alpha)
+                                  alpha=self.alpha, divisor=self.divisor if divisor is None else divisor)
 
     def extra_repr(self) -> str:
         parts = [f"curve={self.curve!r}"]
         parts += [f"alpha={self.alpha}"] if self.alpha is not None else []
+        parts += [f"divisor={self.divisor!r}"] if self.divisor is not None else []
         return ", ".join(parts + ([f"reduction={self.reduction!r}"] if self.reduction != "mean" else []))
 
 
@@ -193,34 +205,37 @@ class MirrorMSELoss(nn.Module):
     MirrorMSELoss(bonus=True, link='sigmoid', reduction='mean')
     """
 
-    def __init__(self, *, bonus: bool = True, link: str = "softmax", reduction: str = "mean") -> None:
+    def __init__(self, *, bonus: bool = True, link: str = "softmax", reduction: str = "mean",
+                 divisor: Divisor = None) -> None:
         super().__init__()
         check_reduction(reduction)
+        check_divisor(divisor, reduction)
         check_link(link)
-        self.bonus, self.link, self.reduction = bonus, link, reduction
+        self.bonus, self.link, self.reduction, self.divisor = bonus, link, reduction, divisor
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return mirror_mse_loss(input, target, bonus=self.bonus, link=self.link, reduction=self.reduction)
+    def forward(self, input: Tensor, target: Tensor, *, divisor: Divisor = None) -> Tensor:
+        return mirror_mse_loss(input, target, bonus=self.bonus, link=self.link, reduction=self.reduction,
+                               divisor=self.divisor if divisor is None else divisor)
 
     def extra_repr(self) -> str:
         return f"bonus={self.bonus}, link={self.link!r}, reduction={self.reduction!r}"
 
 
 class LinearCurveLoss(nn.Linear):
-    """The output layer and its loss in one module, the logits a chunk of rows at a time: :func:`linear_curve_loss`.
+    """The output layer and its loss in one module, in chunks of rows: :func:`linear_curve_loss`.
 
-    Called with a target it returns the loss; called without, the logits. The class weight is ``class_weight``, since
-    ``weight`` is the layer's.
+    Called with a target it returns the loss; called without one, the logits. The class weight is ``class_weight``,
+    because ``weight`` is the layer's.
 
     Args:
         in_features: Width of the hidden states.
         out_features: Number of classes.
         curve: What is taught at which confidence.
         bias: Whether the layer has one.
-        class_weight: One number a class.
+        class_weight: One number per class.
         device, dtype: Of the layer's parameters.
-        **arguments: ``ignore_index``, ``reduction``, ``label_smoothing``, ``impl`` and the chunking of
-            :func:`linear_curve_loss`.
+        **arguments: ``ignore_index``, ``reduction``, ``label_smoothing``, ``divisor``, ``chunk_bytes``,
+            ``accumulate`` and ``impl`` of :func:`linear_curve_loss`.
     """
 
     curve: Curve
@@ -228,19 +243,21 @@ class LinearCurveLoss(nn.Linear):
 
     def __init__(self, in_features: int, out_features: int, curve: Curve, *, bias: bool = False,
                  class_weight: Tensor | None = None, device: Any = None, dtype: Any = None, **arguments: Any) -> None:
-        if not isinstance(curve, Curve):
-            raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.conservative(0.75).")
-        for name in arguments.keys() - inspect.signature(linear_curve_loss).parameters.keys():
-            raise ArgumentError(f"{name}={arguments[name]!r}: linear_curve_loss has no such argument.")
+        check_curve(curve)
+        takes = inspect.signature(linear_curve_loss).parameters
+        for name in arguments.keys() - takes.keys():
+            raise ArgumentError(f"{name}={arguments[name]!r}: linear_curve_loss has no such argument."
+                                f"{did_you_mean(name, takes)}")
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         self.curve, self.arguments = curve, arguments
         self.register_buffer("class_weight", class_weight)
 
-    def forward(self, input: Tensor, target: Tensor | None = None) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor | None = None, *, divisor: Divisor = None) -> Tensor:
         if target is None:
             return super().forward(input)
+        arguments = self.arguments if divisor is None else {**self.arguments, "divisor": divisor}
         return linear_curve_loss(input, self.weight, target, self.curve, self.bias, class_weight=self.class_weight,
-                                 **self.arguments)
+                                 **arguments)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, curve={self.curve!r}"

@@ -1,6 +1,6 @@
-"""What may stand beside the logits: labels or distributions, laid out as ``F.cross_entropy`` takes them.
+"""Targets: labels or distributions over the classes, laid out as ``F.cross_entropy`` takes them.
 
-Everything that can be checked without looking at the numbers is checked here, so the operations need not.
+Everything that can be checked without reading the numbers is checked here, so that the operations need not check it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from .errors import ArgumentError, DtypeError, ShapeError, TargetError
+from .torch_state import values_are_readable
 
 REDUCTIONS = ("none", "mean", "sum")
-_WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch can store these and hardly anything else
+_WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch stores these and has few operations for them
 
 
 class Rows(NamedTuple):
-    """An input with its target as rows, (N) labels or (N, C) probabilities, and the shape of one loss an example."""
+    """An input with its target as rows, (N) labels or (N, C) probabilities, and the shape of the losses per example."""
 
     input: Tensor
     target: Tensor
@@ -30,12 +31,12 @@ class Rows(NamedTuple):
 
     @property
     def logits(self) -> Tensor:
-        """The input as (N, C): a copy where the classes of an image do not lie side by side."""
+        """The input as (N, C): a copy where the classes of an image are not adjacent in memory."""
         return _rows(self.input)
 
     @property
     def planes(self) -> tuple[Tensor, Tensor] | None:
-        """The input as (N, C, d) with a target (N, d), as they lie, where each class has a plane of its own."""
+        """The input as (N, C, d) with a target (N, d), without a copy, where each class is one plane in memory."""
         strides, sizes = self.input.stride(), self.input.shape
         if self.soft or self.input.ndim < 3 or strides[-1] != 1 or strides[1] == 1:
             return None
@@ -82,11 +83,11 @@ def _check_labels(input: Tensor, target: Tensor, shape: torch.Size) -> None:
         raise DtypeError(f"{came}: expected integer labels. For two classes use target.long().")
     if target.shape != shape:
         hint = " One-hot rows are probabilities: pass them as target.float()." if target.shape == input.shape else ""
-        raise ShapeError(f"{came}: expected labels of shape {tuple(shape)}, one an example.{hint}")
+        raise ShapeError(f"{came}: expected labels of shape {tuple(shape)}, one per example.{hint}")
 
 
 def check_input(input: Tensor) -> None:
-    """Refuse what is no floating-point tensor."""
+    """Refuse what is not a floating-point tensor."""
     if not isinstance(input, Tensor):
         raise DtypeError(f"input is a {type(input).__name__}: expected a tensor of logits.")
     if not input.is_floating_point():
@@ -102,12 +103,12 @@ def check_reduction(reduction: str) -> None:
 
 
 def check_smoothing(label_smoothing: float) -> None:
-    if not _is_share(label_smoothing):
+    if not _is_fraction(label_smoothing):
         raise ArgumentError(f"label_smoothing={label_smoothing!r}: expected a number from 0 to 1.")
 
 
 def check_alpha(alpha: float | None) -> None:
-    if alpha is not None and not _is_share(alpha):
+    if alpha is not None and not _is_fraction(alpha):
         raise ArgumentError(f"alpha={alpha!r}: expected a number from 0 to 1, the weight of positives.")
 
 
@@ -116,7 +117,7 @@ def check_link(link: str) -> None:
         raise ArgumentError(f"link={link!r}: expected 'softmax' or 'sigmoid'.")
 
 
-def _is_share(number: object) -> bool:
+def _is_fraction(number: object) -> bool:
     return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number <= 1
 
 
@@ -134,32 +135,26 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
         return
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         raise DtypeError(f"weight is {getattr(weight, 'dtype', type(weight).__name__)}: expected a floating-point "
-                         "tensor with one number a class.")
+                         "tensor with one number per class.")
     if weight.shape != (rows.classes,):
-        raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected ({rows.classes},), one number a class.")
+        raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected ({rows.classes},), one number per class.")
     if weight.device != rows.input.device:
         raise ArgumentError(f"weight is on {weight.device} but input on {rows.input.device}: move one of them.")
 
 
 def result_dtype(input: Tensor, target: Tensor | None = None) -> torch.dtype:
-    """The loss's type: the input's, or that of probabilities where it is the finer one, and at least float32 under
-    autocast, as torch's cross-entropy."""
+    """The loss's type, as in torch's cross-entropy: the input's, or the probabilities' where theirs is more precise; at
+    least float32 under autocast."""
     dtype = input.dtype
     if target is not None and target.is_floating_point():
         dtype = torch.promote_types(dtype, target.dtype)
     return torch.float32 if dtype.itemsize < 4 and torch.is_autocast_enabled(input.device.type) else dtype
 
 
-def reduce(losses: Tensor, reduction: str) -> Tensor:
-    if reduction == "none":
-        return losses
-    return losses.mean() if reduction == "mean" else losses.sum()
-
-
 def one_hot(rows: Rows, dtype: torch.dtype) -> Tensor:
-    """Labels as rows of 0 and 1; a label that names no class is refused where the host can look."""
+    """Labels as rows of 0 and 1. A label that names no class is refused where its value can be read."""
     classes = rows.classes
-    if host_can_look(rows.target) and bool(((rows.target < 0) | (rows.target >= classes)).any()):
+    if values_are_readable(rows.target) and bool(((rows.target < 0) | (rows.target >= classes)).any()):
         raise TargetError(f"target holds labels outside 0 to {classes - 1}: there are {classes} classes.")
     return torch.zeros_like(rows.logits, dtype=dtype).scatter(-1, rows.target.long()[:, None], 1.0)
 
@@ -175,12 +170,12 @@ def check_presence(input: Tensor, target: Tensor) -> None:
         raise ArgumentError(f"input is on {input.device} but target on {target.device}: move one of them.")
     if target.is_complex():
         raise DtypeError(f"target is {target.dtype}: expected 0s and 1s, or probabilities.")
-    if target.dtype != torch.bool and host_can_look(target) and bool(((target < 0) | (target > 1)).any()):
+    if target.dtype != torch.bool and values_are_readable(target) and bool(((target < 0) | (target > 1)).any()):
         raise TargetError("target holds numbers outside [0, 1]: expected 0, 1 or a probability for each logit.")
 
 
 def check_factor(name: str, factor: Tensor | None, input: Tensor) -> None:
-    """Refuse what does not multiply the losses of these logits number by number."""
+    """Refuse a factor that does not multiply the losses of these logits elementwise."""
     if factor is None:
         return
     if not isinstance(factor, Tensor) or factor.is_complex():
@@ -192,10 +187,3 @@ def check_factor(name: str, factor: Tensor | None, input: Tensor) -> None:
     if factor.ndim > input.ndim or any(n not in (1, size) for n, size in zip(factor.shape, trailing, strict=True)):
         raise ShapeError(f"{name} has shape {tuple(factor.shape)}: expected one that broadcasts to the input's, "
                          f"{tuple(input.shape)}.")
-
-
-def host_can_look(tensor: Tensor) -> bool:
-    """Whether its numbers can be read without making a device wait and without breaking a trace or a transform."""
-    transformed = (torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None
-                   or torch._C._len_torch_dispatch_stack() > 0)  # make_fx, linearize, fake tensors
-    return tensor.device.type == "cpu" and not transformed

@@ -227,6 +227,20 @@ def test_a_temperature_at_its_bound_is_said_to_be_one(tmp_path: Path, page: list
     assert any("right without exception" in note for note in page[0][2])
 
 
+@pytest.mark.parametrize(("label", "words"), [(0, "right without exception"), (1, "no better than chance")])
+def test_a_temperature_from_two_examples_is_fitted_on_one_and_evaluated_on_the_other(
+        tmp_path: Path, page: list[Any], label: int, words: str) -> None:
+    path = tmp_path / "two.npz"
+    np.savez(path, logits=np.array([[2.0, 0.0], [3.0, 1.0]]), labels=np.array([label, label]))
+    result = run(path, "-o", tmp_path / "page.html", "--json", tmp_path / "two.json")
+    assert result.exit_code == 0, result.output
+    scaled = json.loads((tmp_path / "two.json").read_text())["calibration"]["temperature"]
+    assert (scaled["fitted_on"], scaled["judged_on"]) == (1, 1)
+    assert scaled["value"] > 0
+    assert "fitted on 1 of the examples" in result.output
+    assert any(words in note for note in page[0][2])
+
+
 def test_nothing_is_written_over_what_is_read(mine: Path, page: list[Any]) -> None:
     before = mine.read_bytes()
     assert "these are the logits themselves" in " ".join(run(mine, "-o", mine).output.split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import math
 import pickle
 
@@ -12,7 +13,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from encouraging import curves
+from encouraging import HaltedFocalLoss, curve_loss, curves, halted_focal_loss
+from encouraging.curves._catalogue import from_numbers, is_in_catalogue, to_numbers
 from encouraging.errors import CurveError
 from paper_formulas import ALL_CURVES, edges, phi
 from strategies import CURVES
@@ -132,6 +134,56 @@ def test_every_name_of_the_catalogue_is_a_public_curve():
     assert set(curves.names()) <= set(curves.__all__)
     for name in curves.names():
         assert isinstance(curves.by_name(name), curves.Curve)
+
+
+@pytest.mark.parametrize("entry", curves.catalogue().values(), ids=lambda entry: entry.name)
+def test_an_entry_of_the_catalogue_describes_what_makes_the_curve(entry):
+    assert entry.factory is getattr(curves, entry.name)
+    signature = inspect.signature(entry.factory).parameters
+    assert {parameter.name: parameter.default for parameter in entry.parameters} == {
+        name: parameter.default for name, parameter in signature.items()}
+    for parameter in entry.parameters:
+        assert parameter.low <= parameter.default <= parameter.high
+        assert parameter.step > 0
+        assert parameter.meaning
+        for number in (parameter.low, parameter.high):  # both ends of a slider are curves
+            entry.factory(**{parameter.name: type(parameter.default)(number)})
+
+
+def test_the_catalogue_cannot_be_changed_by_its_readers():
+    with pytest.raises(TypeError):
+        curves.catalogue()["mine"] = curves.catalogue()["focal"]
+
+
+@pytest.mark.parametrize("curve", ALL_CURVES, ids=repr)
+def test_a_curve_of_the_catalogue_survives_as_numbers(curve):
+    assert is_in_catalogue(curve)
+    assert from_numbers(curve.name, to_numbers(curve)) == curve
+
+
+def test_a_changed_curve_is_not_the_catalogues():
+    @dataclasses.dataclass(frozen=True, repr=False)
+    class Changed(curves.focal):
+        def value(self, gap):
+            return 2 * super().value(gap)
+
+    assert not is_in_catalogue(Changed())
+    assert not is_in_catalogue(curves.from_probability(lambda p: 1 - p))
+
+
+def test_the_default_halt_is_one_half_and_both_parts_meet_there():
+    """Up to p = 1/2 the default is focal loss; past it cross-entropy, shifted by (1 - (1/2)^gamma) log(1/2)."""
+    gap = torch.linspace(-20, 20, 101, dtype=torch.float64)
+    for gamma in (0.5, 1.0, 2.0, 5.0):
+        halted = curves.halted_focal(gamma)
+        assert halted == curves.halted_focal(gamma, 0.5)
+        shift = (1 - 0.5**gamma) * math.log(0.5)
+        below, above = curves.focal(gamma), curves.cross_entropy()
+        torch.testing.assert_close(halted.value(gap), torch.where(gap <= 0, below.value(gap), above.value(gap) + shift))
+        torch.testing.assert_close(halted.pull(gap), torch.where(gap <= 0, below.pull(gap), above.pull(gap)))
+    logits, label = torch.tensor([[0.4, 1.0, 0.2], [2.0, 0.1, -1.0]]), torch.tensor([0, 0])
+    assert torch.equal(halted_focal_loss(logits, label), curve_loss(logits, label, curves.halted_focal(2.0, 0.5)))
+    assert torch.equal(HaltedFocalLoss()(logits, label), halted_focal_loss(logits, label))
 
 
 BAD = [

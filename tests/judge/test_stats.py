@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
@@ -25,13 +26,32 @@ def test_the_interval_is_scipys(differences):
     assert (found.low, found.high) == pytest.approx((low, high), abs=1e-9)
 
 
-@given(st.lists(st.integers(-5, 5), min_size=1, max_size=7))
+def counted(differences):
+    """The permutation p by its definition, in exact arithmetic on the decimals that a person reads."""
+    exact = [Fraction(str(d)) for d in differences]
+    sums = [abs(sum(s * d for s, d in zip(signs, exact, strict=True))) for signs in product((-1, 1), repeat=len(exact))]
+    return sum(total >= abs(sum(exact)) for total in sums) / len(sums)
+
+
+@given(st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=7))
 @settings(max_examples=50, deadline=None)
 def test_the_permutation_p_is_the_share_of_sign_patterns_at_least_as_extreme(differences):
-    sums = [abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
-            for signs in product((-1, 1), repeat=len(differences))]
-    expected = sum(total >= abs(sum(differences)) for total in sums) / len(sums)
-    assert permutation_p([float(d) for d in differences]) == pytest.approx(expected)
+    assert permutation_p(differences) == counted(differences)
+
+
+@given(st.lists(st.integers(-500, 500).map(lambda x: x / 100), min_size=1, max_size=10))
+@example([0.1, 0.2, -0.3])  # their sum is 0, but not in floating point
+@example([0.01, 0.07, -0.05, 0.11, -0.02, 0.03, -0.09, 0.04, -0.06, -0.04])
+@settings(max_examples=100, deadline=None)
+def test_the_permutation_p_counts_equal_sums_of_differences_that_are_not_integers(differences):
+    assert permutation_p(differences) == counted(differences)
+
+
+@given(st.lists(st.tuples(st.integers(9900, 9999), st.integers(9900, 9999)), min_size=2, max_size=9))
+@settings(max_examples=60, deadline=None)
+def test_the_permutation_p_of_accuracies_is_that_of_their_exact_differences(pairs):
+    ours, theirs = ([hundredths / 100 for hundredths in side] for side in zip(*pairs, strict=True))
+    assert compare(ours, theirs).p_permutation == counted([a - b for a, b in pairs])
 
 
 @given(values)

@@ -12,10 +12,11 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from encouraging import curves
+from encouraging import curve_loss, curves
 from encouraging.errors import ArgumentError, DerivativeError, DtypeError, ShapeError, TargetError
 from encouraging.ops import linear_compiled
-from encouraging.ops.linear import ACCUMULATORS, chunk_rows, linear_curve_loss
+from encouraging.ops.linear import linear_curve_loss
+from encouraging.ops.linear_chunks import ACCUMULATORS, chunk_rows
 from plain_formula import CURVES, plain_loss
 
 ROWS, WIDTH, CLASSES = 37, 6, 11
@@ -281,7 +282,28 @@ def test_compiled_code_is_one_graph(reduction, dtype, smoothing):
             torch.testing.assert_close(mine, eager, rtol=0, atol=bound)
 
 
-def test_compiled_code_with_nobody_to_teach_and_without_gradient():
+FAMILIES = [curves.by_name(name) for name in curves.names()]  # with every default, that of halt among them
+
+
+@pytest.mark.parametrize("kind", ["labels", "smoothed labels", "probabilities"])
+@pytest.mark.parametrize("curve", FAMILIES, ids=repr)
+def test_compiled_code_is_the_layer_followed_by_the_loss_for_every_curve_and_target(curve, kind):
+    torch._dynamo.reset()
+    hidden, weight, shift, target = draw(15, rows=12)
+    if kind == "probabilities":
+        target = F.softmax(3 * torch.randn(12, CLASSES, dtype=torch.float64), 1)
+    smoothing = 0.1 if kind == "smoothed labels" else 0.0
+
+    def step(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return linear_curve_loss(h, w, target, curve, b, label_smoothing=smoothing, chunk_bytes=5 * ROW_BYTES)
+
+    leaves = [hidden, weight, shift]
+    ours = torch.compile(step, backend="aot_eager", fullgraph=True)(*leaves)
+    theirs = curve_loss(F.linear(*leaves), target, curve, label_smoothing=smoothing, impl="reference")
+    assert_close([ours, *gradients(ours, leaves)], [theirs, *gradients(theirs, leaves)])
+
+
+def test_compiled_code_with_all_rows_ignored_and_without_gradient():
     hidden, weight, _, target = draw(12, dtype=torch.float32)
     compiled = torch.compile(lambda h, t: linear_curve_loss(h, weight, t, curves.normal()), backend="aot_eager",
                              fullgraph=True)
@@ -293,7 +315,7 @@ def test_compiled_code_with_nobody_to_teach_and_without_gradient():
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own, while tracing
-def test_compiled_code_leaves_its_graph_for_a_curve_of_ones_own():
+def test_a_custom_curve_breaks_the_graph_of_compiled_code_and_stays_right():
     hidden, weight, shift, target = draw(12, dtype=torch.float32)
     own = curves.from_probability(lambda p: (1 - p) ** 3, "cubed")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from encouraging import curves
 from encouraging.ops import rows
-from encouraging.ops.masses import Spike, closed_rows_with_gradient
+from encouraging.ops.masses import LabelMass, closed_rows_with_gradient
 
 CURVES = [curves.cross_entropy(), curves.normal(), curves.normal(eps=0), curves.conservative(0.75),
           curves.conservative(0.5)]
@@ -48,7 +48,7 @@ def test_closed_sums_are_the_open_ones(curve, classes, spiked, kind):
     for dtype, bound in ((torch.float64, 1e-12), (torch.float32, 2e-6)):
         z, label = draw(classes, dtype)
         mass = mass_of(kind, classes, dtype)
-        spike = Spike(label, torch.full((ROWS, 1), 0.9, dtype=dtype)) if spiked else None
+        spike = LabelMass(label, torch.full((ROWS, 1), 0.9, dtype=dtype)) if spiked else None
         loss, gradient = closed_rows_with_gradient(z, mass, curve, spike)
         whole = mass.double().expand(z.shape)
         if spike is not None:

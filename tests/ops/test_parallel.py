@@ -21,9 +21,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
 
-from encouraging import curve_loss, curves
+from encouraging import curve_loss, curves, loss_divisor, parallel_curve_loss
 from encouraging.errors import ArgumentError, DerivativeError, ShapeError, TargetError
-from encouraging.ops.parallel import parallel_curve_loss
 from plain_formula import CURVES, plain_loss
 
 WORLDS = (2, 4)
@@ -159,6 +158,21 @@ def classes_ruled_out_by_minus_infinity() -> None:
     alone.requires_grad_()
     parallel_curve_loss(alone, torch.tensor([6]), curves.cross_entropy()).backward()
     assert (alone.grad == 0).all()
+
+
+def parts_with_a_divisor_add_up() -> None:
+    logits, target = draw(9)
+    target[5:17] = -100
+    start, end = split(12, dist.get_world_size(), True)[dist.get_rank()]
+    weight = torch.rand(12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    local = logits[:, start:end].clone().requires_grad_()
+    arguments = {"weight": weight[start:end], "label_smoothing": 0.1, "class_offset": start}
+    whole = parallel_curve_loss(local, target, curves.conservative(), **arguments)
+    divisor = loss_divisor(target, weight)
+    parts = [parallel_curve_loss(local[rows], target[rows], curves.conservative(), divisor=divisor, **arguments)
+             for rows in (slice(0, 7), slice(7, 23))]
+    torch.testing.assert_close(sum(parts), whole)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, local)[0] for loss in (sum(parts), whole)))
 
 
 def leading_dimensions() -> None:
@@ -297,6 +311,7 @@ def compiled_in_one_graph() -> None:
 
 CASES = [every_curve_and_argument, all_smoothing, exact_at_any_confidence, low_precision_is_as_good_as_torchs_own,
          nothing_to_learn, ranks_agree_to_the_last_bit, classes_ruled_out_by_minus_infinity, leading_dimensions,
+         parts_with_a_divisor_add_up,
          a_wrong_label_is_an_error_on_every_rank, a_split_with_holes_is_an_error_on_every_rank, collectives_are_few,
          second_derivatives_and_transforms_are_refused, a_retained_graph_gives_the_same_again,
          groups_within_the_world, dtensors, compiled_in_one_graph]

@@ -20,6 +20,7 @@ from encouraging import cli
 from encouraging.commands.run import run_recipe
 from encouraging.engine.records import collect, read_records
 from encouraging.judge.claims import claim_rows, finals_of
+from encouraging.judge.metric_book import book_of
 from encouraging.judge.stats import mean_of
 from encouraging.recipes import read_recipe
 from encouraging.report import page
@@ -129,7 +130,7 @@ def test_it_is_small_and_needs_nothing_from_elsewhere(text, read):
 def test_the_numbers_are_those_of_the_records(records, read):
     words = " ".join(" ".join(read.words).split())
     recipe = read_recipe("digits")
-    for row in claim_rows(recipe, finals_of("digits", records)):
+    for row in claim_rows(recipe, finals_of("digits", records), book_of(records)):
         assert f"{row.claim.arm} beats {row.claim.beats}" in words
         assert row.comparison.verdict in words
         assert signed(row.comparison.mean) in words

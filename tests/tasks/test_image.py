@@ -87,7 +87,7 @@ def test_what_is_measured_is_the_whole_test_set():
     assert numbers["test_loss"] == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
     assert "val_accuracy" in numbers
     assert len(it.train[0]) == 1000
-    found = it.conclude(predictions(it, model, final=True))
+    found = it.conclude(predictions(it, model, final=True), {"batch_accuracy": 90.0})
     more, kept = found.numbers, found.tensors
     torch.testing.assert_close(kept["logits"], logits)
     assert more["excess_risk"] == pytest.approx(more["train_accuracy"] - numbers["accuracy"])

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..errors import ArgumentError, DtypeError
 from ..metrics import margin
 from ._attack import Attack
+from ._autoattack import STANDARD
 from ._check import check_batch, check_eps, check_settings
 from ._files import digest, read_json, write_json
 from ._model import Model, checked, evaluating, plain
@@ -117,7 +118,7 @@ def _attacked(model: Model, x: Tensor, y: Tensor, index: Tensor, name: str, atta
               batch_size: int, state: _State, report: Callable[[Progress], None]) -> Tensor:
     """Which of these examples are still classified correctly."""
     if attack.method == "autoattack":
-        parts = len(attack.setting("parts") or "four")
+        parts = len(attack.setting("parts") or STANDARD)
         done: list[str] = []
 
         def after(part: str, _: float) -> None:

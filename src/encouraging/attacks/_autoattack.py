@@ -7,6 +7,7 @@ is what its own loop does; the state is kept after every part, and the model and
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -27,16 +28,22 @@ NORMS = {"linf": "Linf", "l2": "L2"}
 PARTS = ("apgd-ce", "apgd-dlr", "apgd-t", "fab-t", "square")
 STANDARD = ("apgd-ce", "apgd-t", "fab-t", "square")
 TARGETS = 9  # classes that the targeted parts of the standard version try
+SMALLEST_SIDE = 5  # of an image that Square can attack in the L2 norm
 
 
-def standard_parts(classes: int) -> tuple[str, ...]:
-    """The parts of the standard version; below four classes the targeted DLR loss does not exist, and the untargeted
-    one takes its place.
+def standard_parts(classes: int, norm: str = "linf", side: int = SMALLEST_SIDE) -> tuple[str, ...]:
+    """The parts of the standard version that these images and classes allow.
 
-    >>> standard_parts(10), standard_parts(2)[1]
-    (('apgd-ce', 'apgd-t', 'fab-t', 'square'), 'apgd-dlr')
+    Below four classes the targeted DLR loss does not exist, and the untargeted one takes its place. Square in the L2
+    norm needs images of at least 5 x 5 pixels, and is left out below.
+
+    >>> standard_parts(10)
+    ('apgd-ce', 'apgd-t', 'fab-t', 'square')
+    >>> standard_parts(2, "l2", side=4)
+    ('apgd-ce', 'apgd-dlr', 'fab-t')
     """
-    return tuple("apgd-dlr" if part == "apgd-t" and classes < 4 else part for part in STANDARD)
+    parts = tuple("apgd-dlr" if part == "apgd-t" and classes < 4 else part for part in STANDARD)
+    return parts if norm == "linf" or side >= SMALLEST_SIDE else parts[:-1]
 
 
 def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "linf",
@@ -51,7 +58,8 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
         eps: the radius of the ball.
         norm: ``"linf"`` or ``"l2"``.
         parts: other parts than the standard ones, among ``"apgd-ce"``, ``"apgd-dlr"``, ``"apgd-t"``, ``"fab-t"`` and
-            ``"square"``. The targeted parts try nine classes, or all others where there are fewer than ten.
+            ``"square"``. The targeted parts try nine classes, or all others where there are fewer than ten; below
+            four classes ``"apgd-dlr"`` replaces ``"apgd-t"``.
         seed: fixes the random numbers. AutoAttack draws them per batch: another ``batch_size`` draws others.
         batch_size: the largest number of examples that are attacked at a time; ``None`` for all.
         state_path: a file that is written after every part. A call with the same arguments goes on from there and
@@ -85,7 +93,11 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
         logits_of = checked(lambda batch: model(batch.reshape(-1, *x.shape[1:])), highest)
         with torch.no_grad():
             classes = logits_of(images[:1]).shape[1]
-        parts = tuple(parts or standard_parts(classes))
+        side = min(images.shape[2:])
+        if "square" in (parts or ()) and "square" not in standard_parts(classes, norm, side):
+            raise ArgumentError(f"parts: Square in the L2 norm needs images of at least {SMALLEST_SIDE} x "
+                                f"{SMALLEST_SIDE} pixels, got {tuple(images.shape[2:])}. Leave it out.")
+        parts = tuple(parts or standard_parts(classes, norm, side))
         attacker = _attacker(package, logits_of, x.device, classes, norm, eps, seed)
         found, survived, done = images.clone(), torch.ones(len(x), dtype=torch.bool, device=x.device), 0
         key = digest(model, x, y, "autoattack", eps, norm, parts, seed, batch_size)
@@ -125,14 +137,25 @@ def _attacker(package: Any, model: Model, device: torch.device, classes: int, no
     attacker.apgd_targeted.n_target_classes = attacker.fab.n_target_classes = min(TARGETS, classes - 1)
     if classes < 3:
         attacker.apgd.dlr_loss = difference_of_logits_ratio  # its own looks for a third logit
+    if classes < 4:
+        attacker.logger = logging.getLogger("auto-attack.few-classes")
+        attacker.logger.addFilter(_is_not_about_dlr)
     return attacker
 
 
+def _is_not_about_dlr(record: logging.LogRecord) -> bool:
+    """With two or three classes it warns that the DLR loss cannot be used; here it can."""
+    return "DLR loss" not in record.getMessage()
+
+
 def _as_images(x: Tensor) -> Tensor:
-    """(N, channels, height, width), which the Square attack needs; other shapes become one channel."""
+    """(N, channels, height, width), which the Square attack needs; other shapes become one channel that is as close to
+    a square as their size allows."""
     if x.ndim == 4:
         return x
-    return x[:, None] if x.ndim == 3 else x.reshape(len(x), 1, 1, math.prod(x.shape[1:]))
+    size = math.prod(x.shape[1:])
+    height = next(side for side in range(math.isqrt(size), 0, -1) if size % side == 0)
+    return x[:, None] if x.ndim == 3 else x.reshape(len(x), 1, height, size // height)
 
 
 @contextmanager

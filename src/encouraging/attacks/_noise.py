@@ -27,7 +27,8 @@ def uniform(shape: Sequence[int], seed: int | Tensor, stream: int, index: Tensor
     """
     size = math.prod(shape[1:])
     start = seed if isinstance(seed, Tensor) else torch.full((), seed, dtype=torch.int64, device=index.device)
-    key = _mix(_mix(start + _signed(GOLDEN * (stream + 1))) ^ _mix(index.to(torch.int64) + _signed(GOLDEN)))
+    # Nested, because hashes of seed and index that are merely combined meet where seed and index are swapped.
+    key = _mix(_mix(_mix(start + _signed(GOLDEN)) + _signed(GOLDEN * (stream + 1))) + index.to(torch.int64))
     position = torch.arange(1, size + 1, device=index.device) * _signed(GOLDEN)
     bits = _shift(_mix(key[:, None] + position), 40)
     return ((bits.to(torch.float32) + 0.5) * 2.0**-24).reshape(tuple(shape))

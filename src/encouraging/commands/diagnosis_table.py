@@ -50,8 +50,8 @@ def _calibration(diagnosis: Mapping[str, Any]) -> str:
     words = f"ECE {calibration['ece']:.4f}, {side}confident by {100 * abs(excess):.2f} points"
     if scaled := calibration.get("temperature"):
         words += (f"; divided by the temperature {scaled['value']:.3g}, fitted on {scaled['fitted_on']:,} of the "
-                  f"examples, ECE goes from {scaled['ece_before']:.4f} to {scaled['ece_after']:.4f} on "
-                  f"{scaled['judged_on']:,} others")
+                  f"examples, ECE goes from {scaled['ece_before']:.4f} to {scaled['ece_after']:.4f} on the "
+                  f"other {scaled['judged_on']:,}")
     return words
 
 

@@ -1,4 +1,4 @@
-"""What is shown while runs are trained: one bar per run, with loss, accuracy and the time left."""
+"""What is shown while runs are trained: one bar per run, with loss, primary metric and the time left."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from ..engine import Metric, Needs
 from ..engine.sweep import Event
 from ..recipes.grid import Job
 
@@ -19,6 +20,7 @@ class ProgressDisplay:
         self.failed: list[Event] = []
         self.stopped: list[Event] = []
         self.bars: dict[str, TaskID] = {}
+        self.needs: Needs | None = None
         self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
                                  TextColumn("{task.fields[status]}"), TimeRemainingColumn(), console=console,
                                  disable=not console.is_terminal, transient=True)
@@ -41,7 +43,8 @@ class ProgressDisplay:
         elif event.kind == "epoch":
             done = event.detail["epoch"] + sum(
                 stage.train.epochs for stage in job.recipe.stages_of(job.arm)[: event.detail["stage"] - 1])
-            self.progress.update(self.bars[job.name], completed=done, status=_epoch_words(event.detail))
+            self.progress.update(self.bars[job.name], completed=done,
+                                 status=_epoch_words(event.detail, self._primary(job)))
         else:
             self._end(job, event)
 
@@ -55,16 +58,27 @@ class ProgressDisplay:
         elif event.kind == "stopped":
             self.stopped.append(event)
         else:
-            self.console.print(f"{self.ended}/{self.total} {job.name}: {_final_words(event.detail)}", highlight=False)
+            words = _final_words(event.detail, self._primary(job))
+            self.console.print(f"{self.ended}/{self.total} {job.name}: {words}", highlight=False)
+
+    def _primary(self, job: Job) -> Metric | None:
+        """The metric to show, asked for once: all jobs belong to one recipe."""
+        if self.needs is None:
+            self.needs = job.recipe.needs()
+        return self.needs.primary
 
 
-def _epoch_words(line: dict[str, Any]) -> str:
+def _epoch_words(line: dict[str, Any], primary: Metric | None) -> str:
     parts = [f"loss {line['loss']:.4f}"]
-    if "accuracy" in line:
-        parts.append(f"accuracy {line['accuracy']:.2f}")
+    if primary is not None and primary.path in line:
+        parts.append(f"{primary.words} {line[primary.path]:.{primary.digits}f}")
     return "  ".join(parts)
 
 
-def _final_words(final: dict[str, Any]) -> str:
-    words = [f"{name.replace('_', ' ')} {final[name]:.2f}" for name in ("accuracy", "best_accuracy") if name in final]
-    return ", ".join(words) or "done"
+def _final_words(final: dict[str, Any], primary: Metric | None) -> str:
+    """The primary metric of the last and of the best epoch."""
+    if primary is None:
+        return "done"
+    words = {primary.words: primary.path, f"best {primary.words}": f"best_{primary.path}"}
+    shown = [f"{name} {final[path]:.{primary.digits}f}" for name, path in words.items() if path in final]
+    return ", ".join(shown) or "done"

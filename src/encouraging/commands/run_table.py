@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ..judge.claims import Finals, arm_rows, claim_rows, metrics_of
+from ..judge.metric_book import MetricBook
 from ..recipes import Recipe
-from ..report.metric_names import metric
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
 
 COLOURS = {"reproduced": "green", "contradicted": "red", "undecided": "yellow", "not measured": "dim"}
@@ -15,34 +15,35 @@ COLOURS = {"reproduced": "green", "contradicted": "red", "undecided": "yellow", 
 
 def print_table(console: Console, recipe: Recipe, finals: Finals) -> None:
     """Mean and deviation of every arm, then every claim's paired difference, interval and verdict."""
-    console.print(_arms(recipe, finals))
+    book = MetricBook(recipe.needs().metrics)
+    console.print(_arms(recipe, finals, book))
     if recipe.claims:
-        console.print(_claims(recipe, finals))
+        console.print(_claims(recipe, finals, book))
 
 
-def _arms(recipe: Recipe, finals: Finals) -> Table:
+def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
     table = Table(title=recipe.name + (f" ({recipe.paper})" if recipe.paper else ""), title_justify="left")
     table.add_column("arm")
     table.add_column("n", justify="right")
-    for path in metrics_of(recipe):
+    for path in metrics_of(recipe, book):
         table.add_column(path, justify="right")
-    for row in arm_rows(recipe, finals):
-        cells = [plus_minus(reached.mean, reached.std, metric(path).digits, PLAIN)
+    for row in arm_rows(recipe, finals, book):
+        cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
                  + (f"\n[dim]paper {reached.paper:g}[/]" if reached.paper is not None else "")
                  for path, reached in row.numbers.items()]
         table.add_row(row.arm, str(max(reached.n for reached in row.numbers.values())), *cells)
     return table
 
 
-def _claims(recipe: Recipe, finals: Finals) -> Table:
+def _claims(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
     table = Table(title="claims: 95% interval of the paired differences, Holm-adjusted; + supports the claim",
                   title_justify="left")
     for head in ("claim", "difference", "interval", "permutation p", "n", "verdict"):
         table.add_column(head, justify="left" if head in ("claim", "verdict") else "right")
-    for row in claim_rows(recipe, finals):
+    for row in claim_rows(recipe, finals, book):
         claim, comparison = row.claim, row.comparison
         direction = "" if claim.better == "higher" else " (lower is better)"
-        digits = metric(claim.metric).digits
+        digits = row.metric.digits
         table.add_row(f"{claim.arm} beats {claim.beats}: {claim.metric}{direction}",
                       signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
                       show(comparison.p_permutation, 3, style=PLAIN), str(comparison.n),

@@ -1,31 +1,104 @@
-"""Curves by name, for recipes and the command line."""
+"""The catalogue: every curve of the package by name, with its parameters and what they mean.
+
+Recipes, the command line, the report's explorer, compiled operators and the choice of a kernel read this table. A new
+curve is a file with its formula and one entry here.
+"""
 
 from __future__ import annotations
 
-import difflib
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from ..errors import CurveError
-from ._bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power, encouraging
+from ..errors import CurveError, did_you_mean
+from ._cross_entropy import CrossEntropy
 from ._curve import Curve
 from ._focal import Focal, HaltedFocal
+from ._log_bonus import Aggressive, Conservative, Normal, encouraging
+from ._polynomial import Poly, Power
 from ._square import Square
 
-_NAMED: dict[str, Callable[..., Curve]] = {
-    curve.name: curve
-    for curve in (CrossEntropy, Normal, Conservative, Aggressive, Power, Poly, Focal, HaltedFocal, Square)
-} | {"encouraging": encouraging}
+
+class Parameter(NamedTuple):
+    """One parameter of a curve, with the range that is worth exploring (not the range that is allowed).
+
+    Where ``scale`` is ``"log"``, a slider moves the decimal logarithm: ``low`` and ``high`` are values, and ``step`` is
+    a factor.
+    """
+
+    name: str
+    default: float | bool
+    low: float
+    high: float
+    step: float
+    meaning: str
+    scale: str = "linear"
+
+
+class Entry(NamedTuple):
+    """One curve of the catalogue: what it is called, what makes it, and what it takes."""
+
+    name: str
+    title: str
+    group: str  # "bonus", "no bonus", or "squared error"
+    factory: Callable[..., Curve]
+    parameters: tuple[Parameter, ...]
+
+
+_Range = tuple[float, float, float, str] | tuple[float, float, float, str, str]  # low, high, step, meaning, scale
+
+_EPS: _Range = (1e-8, 1e-2, 10, "eps: clamp of 1 − p (0 for none)", "log")
+_LOG_END = "LE: where the log becomes a line"
+_GAMMA: _Range = (0, 5, 0.1, "γ: how strongly learned examples are down-weighted")
+
+
+def _entry(name: str, title: str, group: str, factory: Callable[..., Curve], **ranges: _Range) -> Entry:
+    """An entry whose defaults are those of the factory itself."""
+    parameters = inspect.signature(factory).parameters
+    if list(parameters) != list(ranges):
+        raise CurveError(f"the catalogue describes {list(ranges)} for {name}, which takes {list(parameters)}.")
+    return Entry(name, title, group, factory, tuple(
+        Parameter(param, parameters[param].default, *described) for param, described in ranges.items()))
+
+
+_ENTRIES: dict[str, Entry] = {entry.name: entry for entry in (
+    _entry("encouraging", "encouraging loss, LE from 0 to 1", "bonus", encouraging,
+           log_end=(0, 1, 0.01, _LOG_END), eps=_EPS),
+    _entry("normal", "normal bonus", "bonus", Normal, eps=_EPS),
+    _entry("conservative", "conservative bonus", "bonus", Conservative, log_end=(0, 0.99, 0.01, _LOG_END)),
+    _entry("aggressive", "aggressive bonus", "bonus", Aggressive,
+           start=(0, 0.95, 0.01, "start: p from which it rewards"), eps=_EPS),
+    _entry("power", "power of p", "bonus", Power,
+           exponent=(0, 6, 0.1, "exponent: the power of p"), weight=(0, 4, 0.1, "weight: the size of the bonus")),
+    _entry("poly", "poly loss", "bonus", Poly, epsilon=(-1, 4, 0.1, "ε: weight of 1 − p")),
+    _entry("cross_entropy", "cross-entropy", "no bonus", CrossEntropy),
+    _entry("focal", "focal loss", "no bonus", Focal, gamma=_GAMMA),
+    _entry("halted_focal", "halted focal loss", "no bonus", HaltedFocal, gamma=_GAMMA,
+           halt=(0, 1, 0.01, "halt: p at which focal loss ends")),
+    _entry("square", "squared error", "squared error", Square,
+           bonus=(0, 1, 1, "bonus: whether its mirror is added")),
+)}
+
+
+def catalogue() -> Mapping[str, Entry]:
+    """Every curve of the package by name: its title, what makes it, and its parameters.
+
+    >>> [entry.name for entry in catalogue().values() if entry.group == "no bonus"]
+    ['cross_entropy', 'focal', 'halted_focal']
+    >>> catalogue()["focal"].parameters[0].default
+    2.0
+    """
+    return MappingProxyType(_ENTRIES)
 
 
 def names() -> list[str]:
     """Every name that :func:`by_name` knows."""
-    return sorted(_NAMED)
+    return sorted(_ENTRIES)
 
 
 def by_name(name: str, **params: Any) -> Curve:
-    """The curve of that name with those parameters; an unknown word is answered with the nearest right one.
+    """The curve of that name with those parameters. An error about an unknown word suggests the nearest known one.
 
     >>> by_name("encouraging", log_end=1.0)
     normal(eps=1e-05)
@@ -33,16 +106,37 @@ def by_name(name: str, **params: Any) -> Curve:
     Traceback (most recent call last):
     encouraging.errors.CurveError: focal has no parameter 'gama'; it takes gamma. Did you mean 'gamma'?
     """
-    if name not in _NAMED:
-        raise CurveError(f"no curve is called {name!r}; there are {', '.join(names())}.{_nearest(name, _NAMED)}")
-    known = list(inspect.signature(_NAMED[name]).parameters)
+    entry = _ENTRIES.get(name)
+    if entry is None:
+        raise CurveError(f"no curve is called {name!r}; there are {', '.join(names())}.{did_you_mean(name, names())}")
+    takes = [parameter.name for parameter in entry.parameters]
     for param in params:
-        if param not in known:
-            takes = ", ".join(known) or "none"
-            raise CurveError(f"{name} has no parameter {param!r}; it takes {takes}.{_nearest(param, known)}")
-    return _NAMED[name](**params)
+        if param not in takes:
+            raise CurveError(f"{name} has no parameter {param!r}; it takes {', '.join(takes) or 'none'}."
+                             f"{did_you_mean(param, takes)}")
+    return entry.factory(**params)
 
 
-def _nearest(word: str, words: Any) -> str:
-    near = difflib.get_close_matches(str(word), list(words), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+def is_in_catalogue(curve: Curve) -> bool:
+    """Whether the curve is one of the package's own, so that its name and its numbers are enough to make it.
+
+    By exact type: a subclass may have changed the formula.
+    """
+    entry = _ENTRIES.get(curve.name)
+    return entry is not None and entry.factory is type(curve)
+
+
+def to_numbers(curve: Curve) -> list[float]:
+    """The parameters of a curve of the catalogue as plain numbers, which an operator of torch can take."""
+    return [float(value) for value in curve.params.values()]
+
+
+def from_numbers(name: str, numbers: Sequence[float]) -> Curve:
+    """The curve of that name from what :func:`to_numbers` made of it.
+
+    >>> from_numbers("square", [1.0])
+    square(bonus=True)
+    """
+    entry = _ENTRIES[name]
+    return entry.factory(*(type(parameter.default)(number)
+                           for parameter, number in zip(entry.parameters, numbers, strict=True)))

@@ -2,7 +2,7 @@
 
 ``gap = z_y - logsumexp(z_j for j != y)``, so that the label's probability is ``p = sigmoid(gap)``. A curve is two
 scalar functions of it: ``value``, the loss, and ``pull = -d value / d gap``, how hard the label is pulled up and its
-rivals are pushed down. Cross-entropy's pull is ``1 - p``: it dies with success.
+rivals are pushed down. Cross-entropy's pull is ``1 - p``: it vanishes as the example is learned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import CurveError
+from ..errors import CurveError, DtypeError
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -25,8 +25,8 @@ class Curve(ABC):
 
     A subclass is a frozen dataclass whose fields are its parameters; it defines :meth:`value` and :meth:`pull`, both
     elementwise and differentiable. ``pull`` must be minus the derivative of ``value``: the losses use it as the
-    gradient and do not differentiate ``value`` themselves (but for forward mode within forward mode, and transforms of
-    ``torch.func`` within ``torch.compile``, where torch loses the rules of an autograd Function).
+    gradient and do not differentiate ``value``. The exceptions are forward mode inside forward mode, and transforms of
+    ``torch.func`` inside ``torch.compile``, where torch loses the rules of an autograd Function.
     """
 
     name: ClassVar[str]
@@ -40,14 +40,19 @@ class Curve(ABC):
         """Minus the derivative of :meth:`value`: the strength with which these examples teach."""
 
     def phi(self, p: Tensor) -> Tensor:
-        """The same curve as a function of the label's probability, for pictures and for reading the paper."""
+        """The same curve as a function of the label's probability, as the paper writes and plots it."""
         return self.value(torch.logit(p))
 
     @property
-    def early(self) -> str | None:
-        """What the curve is wherever p <= 1/2, if it is one of two whose sums over classes have a closed form:
-        ``"nll"``, -log p, or ``"line"``, minus the gap. Smoothing is cheap for these."""
+    def form_below_half(self) -> str | None:
+        """Which of two simple functions the curve is wherever p <= 1/2: ``"nll"`` for -log p, ``"line"`` for minus the
+        gap, None for neither. Sums over the classes have a closed form for these two, so that smoothing is cheap."""
         return None
+
+    @property
+    def early(self) -> str | None:
+        """The former name of :attr:`form_below_half`, for the kernels."""
+        return self.form_below_half
 
     @property
     def params(self) -> dict[str, Any]:
@@ -87,8 +92,8 @@ class Custom(Curve):
 class FromProbability(Curve):
     r"""A user's own curve from one elementwise function of p; its pull :math:`-p(1-p)\,\varphi'(p)` by autograd.
 
-    p is rounded to the logits' precision before ``phi`` sees it, so a function that looks closely at ``1 - p`` is
-    blind past a gap of about 16 in float32 (36 in float64). Write such a curve with two functions of the gap.
+    p is rounded to the logits' precision before ``phi`` sees it. A function that depends on ``1 - p`` is therefore
+    inexact past a gap of about 16 in float32 (36 in float64); write such a curve as two functions of the gap.
 
     >>> cross_entropy = FromProbability(lambda p: -p.log(), "mine")
     >>> cross_entropy.pull(torch.tensor(0.0))
@@ -104,14 +109,21 @@ class FromProbability(Curve):
 
     def pull(self, gap: Tensor) -> Tensor:
         p = torch.sigmoid(gap)
-        steepness: Tensor = torch.func.grad(lambda p: self.phi_of_p(p).sum())(p)
-        return -p * torch.sigmoid(-gap) * steepness
+        slope: Tensor = torch.func.grad(lambda p: self.phi_of_p(p).sum())(p)
+        return -p * torch.sigmoid(-gap) * slope
 
     def phi(self, p: Tensor) -> Tensor:
         return self.phi_of_p(p)
 
     def __repr__(self) -> str:
         return f"from_probability({self.label!r})"
+
+
+def check_curve(curve: object) -> None:
+    """Refuse what is not a curve, such as its name or its class."""
+    if not isinstance(curve, Curve):
+        raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.conservative(0.75) or "
+                         "curves.by_name('focal', gamma=2.0).")
 
 
 def logit(p: float) -> float:
@@ -122,11 +134,11 @@ def logit(p: float) -> float:
 
 
 def nll(gap: Tensor) -> Tensor:
-    """-log p, exact at both ends. Softplus is linear past its threshold; float64 would notice the default of 20."""
+    """-log p, exact at both ends. Softplus is linear past its threshold; the default of 20 is too low for float64."""
     return torch.nn.functional.softplus(-gap, threshold=40)
 
 
-def check(curve: str, name: str, number: float, *, low: float, high: float = math.inf, meaning: str,
+def check_parameter(curve: str, name: str, number: float, *, low: float, high: float = math.inf, meaning: str,
           high_is_allowed: bool = True) -> None:
     """Refuse a parameter outside ``[low, high]`` (or ``[low, high)``), in words."""
     if isinstance(number, bool) or not isinstance(number, int | float):

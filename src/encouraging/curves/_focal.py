@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ._curve import Curve, check, logit, nll
+from ._curve import Curve, check_parameter, logit, nll
 
-_GAMMA = "how strongly well-classified examples are turned down"
+_GAMMA = "how strongly well-classified examples are down-weighted"
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,19 +28,19 @@ class Focal(Curve):
     gamma: float = 2.0
 
     def __post_init__(self) -> None:
-        check(self.name, "gamma", self.gamma, low=0, meaning=_GAMMA)
+        check_parameter(self.name, "gamma", self.gamma, low=0, meaning=_GAMMA)
 
-    def _dimmer(self, gap: Tensor) -> Tensor:
+    def _modulation(self, gap: Tensor) -> Tensor:
         """(1-p)^gamma through its logarithm, so that its derivative stays finite where 1 - p underflows."""
         return torch.exp(-self.gamma * nll(-gap)) if self.gamma else torch.ones_like(gap)
 
     def value(self, gap: Tensor) -> Tensor:
-        return self._dimmer(gap) * nll(gap)
+        return self._modulation(gap) * nll(gap)
 
     def pull(self, gap: Tensor) -> Tensor:
         # p * log p is 0 at p = 0, where its second factor is infinite.
         surprise = nll(gap).clamp(max=torch.finfo(gap.dtype).max)
-        return self._dimmer(gap) * (torch.sigmoid(-gap) + self.gamma * torch.sigmoid(gap) * surprise)
+        return self._modulation(gap) * (torch.sigmoid(-gap) + self.gamma * torch.sigmoid(gap) * surprise)
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,12 +62,13 @@ class HaltedFocal(Curve):
     halt: float = 0.5
 
     def __post_init__(self) -> None:
-        check(self.name, "gamma", self.gamma, low=0, meaning=_GAMMA)
-        check(self.name, "halt", self.halt, low=0, high=1, meaning="the probability at which focal loss halts")
+        check_parameter(self.name, "gamma", self.gamma, low=0, meaning=_GAMMA)
+        check_parameter(self.name, "halt", self.halt, low=0, high=1,
+                        meaning="the probability at which focal loss halts")
 
     @property
     def shift(self) -> float:
-        """What joins the two parts at ``halt``; 0 where the curve is one part only."""
+        """The constant that makes the two parts meet at ``halt``; 0 where the curve has only one part."""
         return (1 - (1 - self.halt) ** self.gamma) * math.log(self.halt) if self.halt else 0.0
 
     def value(self, gap: Tensor) -> Tensor:

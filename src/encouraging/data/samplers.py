@@ -34,16 +34,15 @@ class Shuffled:
 
 
 class ClassBalanced:
-    """As many examples per epoch as the data has, every class as often as any other.
+    """As many examples per epoch as the data has, every class as often as any other: see :func:`balanced_indices`.
 
-    With ``per_class`` a batch holds that many examples of each of its classes, and the classes take turns; without, the
-    class of every example is drawn on its own (:func:`~encouraging.imbalance.balanced_indices`).
+    A batch holds ``per_class`` examples of each of its classes, and the classes take turns.
     """
 
     def __init__(self, labels: Tensor, batch_size: int, per_class: int | None = None) -> None:
         if per_class is not None and not 1 <= per_class <= batch_size:
             raise ArgumentError(f"per_class={per_class}: expected 1 to {batch_size}, the examples of a batch.")
-        self.labels, self.batch_size, self.per_class = labels.cpu(), batch_size, per_class
+        self.labels, self.batch_size, self.per_class = labels.cpu(), batch_size, per_class or 1
 
     def batches(self, draw: torch.Generator) -> Sequence[Tensor]:
         return torch.split(balanced_indices(self.labels, len(self.labels), draw, self.per_class), self.batch_size)

@@ -20,7 +20,8 @@ OTHER_FILES = ("config.json", "timing.json", "diagnosis.json")  # of a run direc
 
 @dataclass(frozen=True)
 class Record:
-    """One finished run: its settings, the machine, its final numbers, its cost, its epochs and its diagnosis."""
+    """One finished run: its settings, the machine, its final numbers, its cost, its epochs and its diagnosis; the
+    metrics that its task declares, and the recipe with its claims, where it was kept."""
 
     config: dict[str, Any]
     environment: dict[str, Any]
@@ -28,6 +29,8 @@ class Record:
     timing: dict[str, Any]
     epochs: list[dict[str, Any]] = field(default_factory=list)
     diagnosis: dict[str, Any] | None = None
+    metrics: list[dict[str, Any]] | None = None
+    recipe_tree: dict[str, Any] | None = None
 
     @property
     def recipe(self) -> str:
@@ -78,7 +81,8 @@ def _read(path: Path) -> Record | None:
             raise RunError(f"{path.parent / 'config.json'}: expected the keys asked and environment.")
         diagnosis = path.parent / "diagnosis.json"
         return Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
-                      run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None)
+                      run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None, config.get("metrics"),
+                      config.get("recipe"))
     if path.name in OTHER_FILES or path.name.startswith("checkpoint-"):
         return None
     content = read_json(path)
@@ -88,14 +92,15 @@ def _read(path: Path) -> Record | None:
         raise RunError(f"{path}: schema {content.get('schema')}, expected {SCHEMA}: it was written by another version. "
                        "Read it with that version, or collect the run again.")
     return Record(content["asked"], content["environment"], content["final"], content["timing"],
-                  content.get("epochs", []), content.get("diagnosis"))
+                  content.get("epochs", []), content.get("diagnosis"), content.get("metrics"), content.get("recipe"))
 
 
 def _check(record: Record, path: Path) -> None:
     """Records come from anywhere, and names in them become folders: check here whatever a reader relies on."""
     config = record.config
     kinds = {"asked": (config, dict), "final": (record.final, dict), "timing": (record.timing, dict),
-             "epochs": (record.epochs, list), "diagnosis": (record.diagnosis, dict | None)}
+             "epochs": (record.epochs, list), "diagnosis": (record.diagnosis, dict | None),
+             "metrics": (record.metrics, list | None), "recipe": (record.recipe_tree, dict | None)}
     for name, (value, kind) in kinds.items():
         if not isinstance(value, kind):
             raise RunError(f"{path}: {name} is a {type(value).__name__}, expected {kind}.")
@@ -117,6 +122,7 @@ def collect(runs: str | Path, out: str | Path) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}
+        parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree)) if part}
         write_whole(path, _in_lines(parts).encode())
         written.append(path)
     return written

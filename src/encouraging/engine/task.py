@@ -19,7 +19,8 @@ class Metric(NamedTuple):
     """A number that a task measures: its path in ``final.json``, and how it is shown.
 
     ``digits`` are those worth printing, ``low`` and ``high`` the ends of its range. The primary metric is the one that
-    chooses the best epoch, unless the recipe names another, and the one that is shown first.
+    chooses the best epoch, unless the recipe names another, and the one that is shown first. ``shown`` metrics stand in
+    the table of arms, with the sentence ``about`` them above it; ``log`` ones are drawn on a logarithmic axis.
     """
 
     path: str
@@ -30,6 +31,9 @@ class Metric(NamedTuple):
     primary: bool = False
     low: float = -math.inf
     high: float = math.inf
+    shown: bool = True
+    log: bool = False
+    about: str = ""
 
 
 @dataclass(slots=True)
@@ -143,6 +147,6 @@ class Task(Protocol[Batch]):
         """The numbers of an epoch, from the pieces of all ranks: rank 0's first, each in the order it was made."""
         ...
 
-    def conclude(self, predictions: Sequence[Predictions]) -> Conclusion:
-        """What is measured once, from the pieces of a final :meth:`predict`."""
+    def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
+        """What is measured once, from the pieces of a final :meth:`predict` and the line of the last epoch."""
         ...

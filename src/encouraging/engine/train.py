@@ -237,7 +237,7 @@ class Trainer:
 
         def work() -> None:
             with nullcontext() if self.task.predicts_with_gradients else torch.no_grad():
-                kept.append(self.task.conclude(pieces))
+                kept.append(self.task.conclude(pieces, self.log.lines[-1]))
 
         self.world.by_leader(work, self.device)
         return kept[0] if kept else None

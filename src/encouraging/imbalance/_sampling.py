@@ -8,13 +8,12 @@ from torch import Tensor
 from ..errors import ArgumentError
 
 
-def balanced_indices(labels: Tensor, count: int, generator: torch.Generator, per_class: int | None = None) -> Tensor:
+def balanced_indices(labels: Tensor, count: int, generator: torch.Generator, per_class: int = 1) -> Tensor:
     """Positions of ``count`` examples, drawn so that all classes are equally frequent.
 
-    With ``per_class``, classes are visited in random order, all of them before one is visited again, and each visit
-    takes that many examples; 4 gives the batches of the second stage of decoupled training (cRT). Without it, the class
-    of each example is drawn on its own. Within a class all examples are used before one is repeated. Classes without
-    examples are never drawn.
+    Classes are visited in random order, all of them before one is visited again, and each visit takes ``per_class``
+    examples. Within a class all examples are used before one is repeated. With ``per_class=4`` these are the batches of
+    the second stage of decoupled training (cRT). Classes without examples are never visited.
 
     Args:
         labels: (N,) integers, on the CPU.
@@ -26,38 +25,33 @@ def balanced_indices(labels: Tensor, count: int, generator: torch.Generator, per
         (count,) positions in ``labels``.
 
     >>> labels = torch.tensor([0] * 8 + [1, 2])
-    >>> drawn = balanced_indices(labels, 9, torch.Generator().manual_seed(0), per_class=1)
+    >>> drawn = balanced_indices(labels, 9, torch.Generator().manual_seed(0))
     >>> torch.bincount(labels[drawn]).tolist()
     [3, 3, 3]
     """
     if labels.ndim != 1 or not len(labels):
         raise ArgumentError(f"balanced_indices: expected labels of the shape (examples,), got {tuple(labels.shape)}.")
-    if count < 0 or (per_class is not None and per_class < 1):
+    if count < 0 or per_class < 1:
         raise ArgumentError(f"balanced_indices(count={count}, per_class={per_class}): expected count of at least 0 and "
                             "per_class of at least 1.")
     present, label, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
-    if per_class is None:
-        classes = torch.randint(len(present), (count,), generator=generator)
-    else:
-        rounds = -(-count // (per_class * len(present)))
-        visits = torch.rand(rounds, len(present), generator=generator).argsort(1).flatten()
-        classes = visits.repeat_interleave(per_class)[:count]
-    drawn = torch.empty(count, dtype=torch.int64)
-    needed = torch.bincount(classes, minlength=len(present))
-    drawn[classes.argsort(stable=True)] = _by_class(label, sizes, needed, generator)
-    return drawn
+    visits = -(-count // per_class)
+    rounds = -(-visits // len(present))
+    # A whole number of rounds, so that each class needs the same number of draws; the surplus is cut off at the end.
+    order = torch.rand(rounds, len(present), generator=generator).argsort(1)
+    draws = _draws(label, sizes, rounds * per_class, generator).view(len(present), rounds, per_class)
+    return draws[order, torch.arange(rounds)[:, None]].reshape(-1)[:count]
 
 
-def _by_class(label: Tensor, sizes: Tensor, needed: Tensor, generator: torch.Generator) -> Tensor:
-    """As many positions as each class needs, class after class: its examples in random order, then in another one."""
+def _draws(label: Tensor, sizes: Tensor, needed: int, generator: torch.Generator) -> Tensor:
+    """(classes, needed) positions: per class its examples in random order, then in another random order, and so on."""
     passes = -(-needed // sizes)
     # One row per example and pass: sorted by class, then pass, then at random.
     example = torch.arange(len(label)).repeat_interleave(passes[label])
-    earlier = (passes[label].cumsum(0) - passes[label]).repeat_interleave(passes[label])
-    number = torch.arange(len(example)) - earlier  # of the pass
-    order = torch.randperm(len(example), generator=generator)
-    order = order[number[order].argsort(stable=True)]
-    order = order[label[example[order]].argsort(stable=True)]
-    shown = passes * sizes
-    rank = torch.arange(len(example)) - (shown.cumsum(0) - shown).repeat_interleave(shown)
-    return example[order[rank < needed.repeat_interleave(shown)]]
+    first = torch.repeat_interleave(passes[label].cumsum(0) - passes[label], passes[label])
+    number = torch.arange(len(example)) - first  # of the pass
+    shuffled = torch.randperm(len(example), generator=generator)
+    shuffled = shuffled[number[shuffled].argsort(stable=True)]
+    shuffled = shuffled[label[example[shuffled]].argsort(stable=True)]
+    starts = (passes * sizes).cumsum(0) - passes * sizes
+    return example[shuffled[starts[:, None] + torch.arange(needed)]]

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..engine import Metric
 from ..engine.records import Record
 from ..recipes import Claim, Recipe
+from .metric_book import MetricBook
 from .stats import Comparison, describe, judge
 
 Finals = Mapping[str, Mapping[int, Mapping[str, Any]]]  # the contents of final.json by arm and seed
@@ -41,11 +43,12 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A claim, the pairs of numbers it is judged on, and the comparison that judges it."""
+    """A claim, the pairs of numbers it is judged on, the comparison that judges it, and what its metric is called."""
 
     claim: Claim
     pairs: Pairs
     comparison: Comparison
+    metric: Metric
 
     @property
     def verdict(self) -> str:
@@ -78,12 +81,12 @@ def number_at(final: Mapping[str, Any], path: str) -> float | None:
     return None
 
 
-def arm_rows(recipe: Recipe, finals: Finals) -> list[ArmRow]:
-    """What every arm reached, on the metrics that the claims name and on the accuracy of the last epoch."""
+def arm_rows(recipe: Recipe, finals: Finals, book: MetricBook) -> list[ArmRow]:
+    """What every arm reached, on the metrics that the claims name and on the task's primary one."""
     rows = []
     for arm in recipe.arms:
         numbers = {}
-        for metric in metrics_of(recipe):
+        for metric in metrics_of(recipe, book):
             values = [v for final in finals.get(arm, {}).values() if (v := number_at(final, metric)) is not None]
             paper = next((c.paper[arm] for c in recipe.claims if c.metric == metric and arm in c.paper), None)
             mean, std = describe(values) if values else (math.nan, math.nan)
@@ -92,9 +95,9 @@ def arm_rows(recipe: Recipe, finals: Finals) -> list[ArmRow]:
     return rows
 
 
-def metrics_of(recipe: Recipe) -> list[str]:
+def metrics_of(recipe: Recipe, book: MetricBook) -> list[str]:
     """The paths of the metrics that a table of the recipe shows."""
-    return list(dict.fromkeys([*(claim.metric for claim in recipe.claims), "accuracy"]))
+    return list(dict.fromkeys([*(claim.metric for claim in recipe.claims), book.primary.path]))
 
 
 def paired(claim: Claim, finals: Finals) -> Pairs:
@@ -106,9 +109,9 @@ def paired(claim: Claim, finals: Finals) -> Pairs:
     return Pairs([seed for seed, _, _ in whole], [a for _, a, _ in whole], [b for _, _, b in whole])
 
 
-def claim_rows(recipe: Recipe, finals: Finals) -> list[ClaimRow]:
+def claim_rows(recipe: Recipe, finals: Finals, book: MetricBook) -> list[ClaimRow]:
     """Every claim with its verdict, over the seeds that both arms have."""
     pairs = [paired(claim, finals) for claim in recipe.claims]
     judged = judge([(both.ours, both.theirs, claim.better) for claim, both in zip(recipe.claims, pairs, strict=True)],
                    overlap=recipe.overlap)
-    return [ClaimRow(*row) for row in zip(recipe.claims, pairs, judged, strict=True)]
+    return [ClaimRow(*row, book[row[0].metric]) for row in zip(recipe.claims, pairs, judged, strict=True)]

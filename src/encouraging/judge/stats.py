@@ -17,7 +17,7 @@ from scipy import stats
 ALPHA = 0.05
 MINIMUM = 3
 EXACT_UP_TO = 20
-SAME = 1e-9
+SAME = 1e-9  # differences closer than this, relative to their size, are equal but for rounding
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def permutation_p(differences: Sequence[float] | np.ndarray) -> float:
     """
     values = np.asarray(differences, float)
     n = len(values)
-    observed = abs(values.sum()) * (1 - 1e-12) - 1e-300  # equal sums must count in spite of rounding
+    observed = abs(values.sum()) - SAME * abs(values).sum()  # equal sums must count in spite of rounding
     if n > EXACT_UP_TO:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(100_000, n))
         return float((1 + (abs(signs @ values) >= observed).sum()) / (1 + len(signs)))

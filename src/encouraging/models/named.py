@@ -19,8 +19,7 @@ from . import MODELS, build_model, check_model
 from .classifier import Classifier
 
 LIBRARIES = ("timm", "torchvision")
-HEAD = ("head_init", "head_scale")  # options of every model: how the output layer starts
-OWN = (*HEAD, "cosine")  # options of the models of this package
+HEAD = ("head_init", "head_scale", "cosine")  # options of the networks of this package: the output layer
 
 
 def extras_of(name: str) -> tuple[str, ...]:
@@ -34,8 +33,9 @@ def check_named(name: str, options: Mapping[str, Any], margin: int | None = None
     if not own and library not in LIBRARIES:
         check_model(name)
         for key in options:
-            if key not in OWN:
-                raise RecipeError(f"{key}: the model {name} takes no options but {', '.join(OWN)}.", "model_options")
+            if key not in HEAD:
+                raise RecipeError(f"{key}: the model {name} takes no options but {', '.join(HEAD)}.",
+                                  "model_options")
         if not isinstance(options.get("cosine", False), bool):
             raise RecipeError(f"cosine = {options['cosine']!r}: expected true or false.", "model_options")
         if options.get("cosine") and margin is not None:
@@ -57,6 +57,7 @@ def build_named(name: str, classes: int, channels: int, margin: int | None = Non
     """The network, freshly initialised from torch's random state."""
     options = dict(options or {})
     init, scale = options.pop("head_init", "default"), options.pop("head_scale", None)
+    cosine = bool(options.pop("cosine", False)) if not is_reference(name) else False
     library, _, rest = name.partition("/")
     if is_reference(name):
         model = _split(_own(name, classes, channels, options, folder), classes, name)
@@ -65,7 +66,7 @@ def build_named(name: str, classes: int, channels: int, margin: int | None = Non
     elif library == "torchvision":
         model = _torchvision(rest, classes, channels, options)
     else:
-        model = build_model(name, classes, channels, margin, bool(options.get("cosine", False)))
+        model = build_model(name, classes, channels, margin, cosine)
     start_head(model.head, init, scale)
     return model
 

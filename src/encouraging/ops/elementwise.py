@@ -1,4 +1,4 @@
-"""A curve applied to gaps of any shape, its pull as the gradient: the sigmoid losses are made of it."""
+"""A curve applied to gaps of any shape, with its pull as the gradient: what the sigmoid losses are made of."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve
-from .rows import function_is_blind
+from ..torch_state import function_loses_derivatives
 
 
 def curve_values(gap: Tensor, curve: Curve) -> Tensor:
     """``curve.value(gap)`` with the derivative ``-curve.pull(gap)``, under every transform."""
-    if function_is_blind():
+    if function_loses_derivatives():
         return curve.value(gap)
     op = _Values if torch.compiler.is_compiling() else _ValuesForward
     return op.apply(gap, curve)  # type: ignore[no-any-return, no-untyped-call]
@@ -41,7 +41,7 @@ class _Values(torch.autograd.Function):
 
 
 class _ValuesForward(_Values):
-    """With the forward-mode rule, which ``torch.compile(fullgraph=True)`` refuses to see on a Function."""
+    """Adds the forward-mode rule, which ``torch.compile(fullgraph=True)`` does not accept on a Function."""
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:

@@ -1,8 +1,9 @@
 """The output layer and loss as operators that a compiler sees as one node each, with exact shapes and types.
 
-``encouraging::linear_curve_sum`` returns the sum of the losses and what the gradients need only be multiplied by;
-``encouraging::linear_curve_rows`` a loss a row, whose gradients ``encouraging::linear_curve_rows_gradient`` makes for
-any upstream gradient. The curve travels as its name and its parameters.
+``encouraging::linear_curve_sum`` returns the sum of the losses and its gradients, which the backward pass multiplies by
+the upstream gradient. ``encouraging::linear_curve_rows`` returns the loss of every row, and
+``encouraging::linear_curve_rows_gradient`` its gradients for any upstream gradient. The operators take the curve as its
+name and its numbers.
 """
 
 from typing import Any, List, Optional, Tuple  # noqa: UP035 - the operators' schemas are read from the annotations
@@ -10,15 +11,16 @@ from typing import Any, List, Optional, Tuple  # noqa: UP035 - the operators' sc
 import torch
 from torch import Tensor
 
-from ..curves import Curve, by_name
-from .linear import Layer, Plan, mean_of, walk
+from ..curves._catalogue import from_numbers, to_numbers
+from .linear import mean_of
+from .linear_chunks import Layer, Plan, walk
 from .rows import compute_dtype
 
 
 def loss(layer: Layer, target: Tensor, class_weight: Optional[Tensor], plan: Plan) -> Tensor:
     """What ``linear_curve_loss`` returns for flat rows, as nodes of a graph."""
     arguments = (*layer, target, None if class_weight is None else class_weight.detach(), plan.curve.name,
-                 [float(value) for value in plan.curve.params.values()], plan.soft, plan.ignore_index,
+                 to_numbers(plan.curve), plan.soft, plan.ignore_index,
                  float(plan.label_smoothing), plan.chunk_bytes, plan.accumulate, plan.impl, plan.dtype)
     if plan.reduction == "none":
         rows: Tensor = linear_curve_rows(*arguments)
@@ -28,25 +30,15 @@ def loss(layer: Layer, target: Tensor, class_weight: Optional[Tensor], plan: Pla
     return total if plan.reduction == "sum" else mean_of(total, target, class_weight, plan)
 
 
-def travels(curve: Curve) -> bool:
-    """Whether a curve can be made again from its name and parameters."""
-    try:
-        return by_name(curve.name, **curve.params) == curve
-    except ValueError:
-        return False
-
-
-def _plan(curve: str, params: List[float], soft: bool, ignore_index: int, label_smoothing: float,
+def _plan(curve: str, numbers: List[float], soft: bool, ignore_index: int, label_smoothing: float,
           chunk_bytes: Optional[int], accumulate: str, impl: str, dtype: torch.dtype) -> Plan:
-    fields = by_name(curve).params
-    made = by_name(curve, **{field: type(default)(value)
-                             for (field, default), value in zip(fields.items(), params, strict=True)})
     impl = "closed" if impl == "reference" else impl  # there is no autograd inside an operator
-    return Plan(made, soft, ignore_index, "none", label_smoothing, chunk_bytes, accumulate, impl, dtype, True)
+    return Plan(from_numbers(curve, numbers), soft, ignore_index, "none", label_smoothing, chunk_bytes, accumulate,
+                impl, dtype, True)
 
 
-def _given(gradients: List[Optional[Tensor]], like: Tensor) -> List[Tensor]:
-    """An operator returns tensors: an empty one stands for none."""
+def _as_tensors(gradients: List[Optional[Tensor]], like: Tensor) -> List[Tensor]:
+    """An operator returns tensors: an empty one stands for None."""
     return [like.new_empty(0) if gradient is None else gradient for gradient in gradients]
 
 
@@ -59,7 +51,7 @@ def linear_curve_sum(
     """The sum of the losses and its gradients."""
     plan = _plan(curve, params, soft, ignore_index, label_smoothing, chunk_bytes, accumulate, impl, dtype)
     losses, gradients = walk(Layer(hidden, weight, bias), target, class_weight, plan, tuple(needs))
-    by_hidden, by_weight, by_bias = _given(gradients, losses)
+    by_hidden, by_weight, by_bias = _as_tensors(gradients, losses)
     return losses.sum(), by_hidden, by_weight, by_bias
 
 
@@ -69,7 +61,7 @@ def _(hidden: Tensor, weight: Tensor, bias: Optional[Tensor], target: Tensor, cl
       chunk_bytes: Optional[int], accumulate: str, impl: str, dtype: torch.dtype,
       needs: List[bool]) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     plan = _plan(curve, params, soft, ignore_index, label_smoothing, chunk_bytes, accumulate, impl, dtype)
-    by_hidden, by_weight, by_bias = _given(plan.buffers(Layer(hidden, weight, bias), tuple(needs)), hidden)
+    by_hidden, by_weight, by_bias = _as_tensors(plan.buffers(Layer(hidden, weight, bias), tuple(needs)), hidden)
     return hidden.new_empty((), dtype=compute_dtype(dtype)), by_hidden, by_weight, by_bias
 
 
@@ -122,7 +114,7 @@ def linear_curve_rows_gradient(
     plan = _plan(curve, params, soft, ignore_index, label_smoothing, chunk_bytes, accumulate, impl, dtype)
     layer = Layer(hidden, weight, bias)
     gradients = walk(layer, target, class_weight, plan, tuple(needs), upstream.contiguous())[1]
-    by_hidden, by_weight, by_bias = _given(gradients, hidden)
+    by_hidden, by_weight, by_bias = _as_tensors(gradients, hidden)
     return by_hidden, by_weight, by_bias
 
 
@@ -132,7 +124,7 @@ def _(upstream: Tensor, hidden: Tensor, weight: Tensor, bias: Optional[Tensor], 
       label_smoothing: float, chunk_bytes: Optional[int], accumulate: str, impl: str, dtype: torch.dtype,
       needs: List[bool]) -> Tuple[Tensor, Tensor, Tensor]:
     plan = _plan(curve, params, soft, ignore_index, label_smoothing, chunk_bytes, accumulate, impl, dtype)
-    by_hidden, by_weight, by_bias = _given(plan.buffers(Layer(hidden, weight, bias), tuple(needs)), hidden)
+    by_hidden, by_weight, by_bias = _as_tensors(plan.buffers(Layer(hidden, weight, bias), tuple(needs)), hidden)
     return by_hidden, by_weight, by_bias
 
 
@@ -146,10 +138,10 @@ def _backward_of_rows(ctx: Any, upstream: Optional[Tensor]) -> Tuple[Optional[Te
     gradients: List[Optional[Tensor]] = [None] * 3
     if upstream is not None:
         needs = [bool(need) for need in ctx.needs_input_grad[:3]]
-        found = linear_curve_rows_gradient(upstream, *ctx.saved_tensors, *ctx.arguments, needs)
+        computed = linear_curve_rows_gradient(upstream, *ctx.saved_tensors, *ctx.arguments, needs)
         for i, tensor in enumerate(ctx.saved_tensors[:3]):
             if needs[i]:
-                gradients[i] = found[i].to(tensor.dtype)
+                gradients[i] = computed[i].to(tensor.dtype)
     return (*gradients, *(None,) * 11)
 
 

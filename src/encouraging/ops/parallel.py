@@ -1,12 +1,12 @@
 r"""The loss over a vocabulary that is split across ranks: every rank holds the logits of some consecutive classes.
 
-A row's gap needs two numbers of it, its label's logit and its rivals' logsumexp, and both are cheap to agree on. Every
-rank takes the logsumexp of its own rivals, the label left out by the rank that owns it; one all-gather of a few numbers
-a row later all ranks know the same gap, from the rivals alone and so exact at any confidence. The gradient on a rank's
-own classes then needs nobody else, and the backward pass communicates nothing.
+A row's gap needs two numbers, its label's logit and the logsumexp of its rivals. Every rank computes the logsumexp of
+its own rivals; the rank that owns the label leaves it out. After one all-gather of a few numbers per row all ranks know
+the same gap. It comes from the rivals alone, so it is exact at any confidence. The gradient on a rank's own classes
+needs no other rank, so the backward pass communicates nothing.
 
 Label smoothing sums over all classes, so one all-reduce follows. With :math:`u_k = s w_k / C + (1-s) w_y [k = y]`,
-:math:`r = \text{pull} / (1 - p)` and :math:`m` the top class, kept apart because its :math:`1-p` may be 0,
+:math:`r = \text{pull} / (1 - p)` and :math:`m` the top class, treated separately because its :math:`1-p` may be 0,
 
 .. math:: \frac{\partial}{\partial z_j} \sum_k u_k \varphi(p_k) = p_j \sum_{k \ne m} u_k r_k - [j \ne m]\, u_j r_j
     + u_m\,\text{pull}_m \cdot \begin{cases} -1 & j = m \\ e^{z_j - \text{rivals}_m} & j \ne m \end{cases}
@@ -21,72 +21,81 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.functional import pad
 
 from ..curves import Curve
-from ..curves._curve import nll
-from ..errors import ArgumentError, DerivativeError, DtypeError, ShapeError, TargetError
-from ..targets import as_rows, check_reduction, host_can_look, result_dtype
+from ..curves._curve import check_curve, nll
+from ..errors import ArgumentError, DerivativeError, ShapeError, TargetError
+from ..targets import as_rows, check_reduction, check_smoothing, result_dtype
+from ..torch_state import has_tangent, in_transform, values_are_readable
+from .reduction import Divisor, check_divisor, reduce
 from .rows import compute_dtype
 
-_BLOCK_BYTES = 1 << 26  # of logits at a time: scratch stays small beside them, and launches are few
+_BLOCK_BYTES = 1 << 26  # of logits at a time: small scratch memory, few kernel launches
 
-# torch 2.13 renames the gathering collective and warns at the old name.
+# torch 2.13 renamed the gathering collective and warns about the old name.
 _all_gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
 
 
 def parallel_curve_loss(logits: Tensor, target: Tensor, curve: Curve, group: Any = None, *,
                         weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
-                        label_smoothing: float = 0.0, class_offset: int | None = None) -> Tensor:
-    """``curve_loss`` where each rank of ``group`` holds the logits of its own consecutive classes.
+                        label_smoothing: float = 0.0, class_offset: int | None = None,
+                        divisor: Divisor = None) -> Tensor:
+    """``curve_loss`` over a split vocabulary: each rank of ``group`` holds the logits of its own consecutive classes.
 
     Args:
-        logits: this rank's part, (..., classes of this rank), or a DTensor sharded on its last dimension (evenly or
-            not), whose mesh then gives ``group`` and ``class_offset`` and whose gradient is sharded likewise.
-        target: labels among the classes of all ranks, (...), the same on every rank.
-        weight: the class weights of this rank's classes, or a DTensor of all sharded as the logits are.
-        class_offset: the number of the first class of this rank. Needed where ranks hold different numbers of
-            classes; without it all hold as many. Ranks hold classes in the order of their rank in the group.
+        logits: This rank's part, (..., classes of this rank), or a DTensor sharded on its last dimension (evenly or
+            not). A DTensor's mesh gives ``group`` and ``class_offset``, and its gradient is sharded in the same way.
+        target: Labels among the classes of all ranks, (...), the same on every rank.
+        curve: What is taught at which confidence, see :mod:`encouraging.curves`.
+        group: The process group whose ranks share the classes; by default all ranks.
+        weight: The class weights of this rank's classes, or a DTensor of all weights, sharded as the logits are.
+        ignore_index, reduction, label_smoothing, divisor: As in :func:`curve_loss`.
+        class_offset: The index of this rank's first class. Needed where ranks hold different numbers of classes;
+            without it all ranks must hold equally many. Ranks hold classes in the order of their rank in the group.
 
-    Returns the same plain tensor on every rank. Each rank differentiates it for its own logits: the upstream gradient
-    must be the same everywhere, as it is when all ranks compute the same total loss. A label that names no class is
-    an error on every rank on the CPU, and NaN elsewhere. Second derivatives are refused.
+    Returns:
+        The same plain tensor on every rank. Each rank differentiates it with respect to its own logits. The upstream
+        gradient must be the same everywhere, as it is when all ranks compute the same total loss.
+
+    Raises:
+        TargetError: On every rank, for a label that names no class. On a GPU such a label gives NaN instead.
+        DerivativeError: For a second derivative, ``torch.func`` and forward mode.
+
+    ``docs/language-models.md`` has an example that runs on two processes.
     """
-    if not isinstance(curve, Curve):
-        raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.conservative(0.75).")
+    check_curve(curve)
     check_reduction(reduction)
-    if not 0 <= label_smoothing <= 1:
-        raise ArgumentError(f"label_smoothing={label_smoothing!r}: expected a number from 0 to 1.")
+    check_divisor(divisor, reduction)
+    check_smoothing(label_smoothing)
     logits, target, weight, group, class_offset = _local_parts(logits, target, weight, group, class_offset)
     classes = logits.shape[-1]
     if logits.shape[:-1] != target.shape:
         raise ShapeError(f"logits {tuple(logits.shape)} of this rank's classes need a target of shape "
-                         f"{tuple(logits.shape[:-1])}, one label a row; got {tuple(target.shape)}.")
+                         f"{tuple(logits.shape[:-1])}, one label per row; got {tuple(target.shape)}.")
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"weight of shape {tuple(weight.shape)}: expected ({classes},), the weights of the classes "
                          "that this rank holds.")
-    if _transformed(logits):
+    if not torch.compiler.is_compiling() and (in_transform() or has_tangent(logits)):
         raise DerivativeError("parallel_curve_loss has no torch.func transform and no forward-mode derivative. "
                               "Use curve_loss on the gathered logits.")
     first = dist.get_rank(group) * classes if class_offset is None else class_offset
     rows = logits.reshape(target.numel(), classes)
-    if classes == 0:  # a rank beyond the last class takes part as one class that is never likely
+    if classes == 0:  # a rank without classes takes part with one class that has probability 0
         rows = pad(rows, (0, 1), value=-torch.inf)
         weight = None if weight is None else pad(weight, (0, 1))
     labels = as_rows(rows, target.reshape(-1)).target
     losses, label_weights = _ParallelRows.apply(  # type: ignore[no-untyped-call]
         rows, labels, weight, curve, group, ignore_index, label_smoothing, (classes, first))
-    if reduction == "none":
-        loss = losses.reshape(target.shape)
-    else:
-        loss = losses.sum() if reduction == "sum" else losses.sum() / label_weights.sum()
-    return loss.to(result_dtype(logits))  # type: ignore[no-any-return]
+    if divisor is None and reduction == "mean":
+        divisor = label_weights.sum()
+    loss = reduce(losses, reduction, divisor)
+    return (loss.reshape(target.shape) if reduction == "none" else loss).to(result_dtype(logits))
 
 
 def _local_parts(logits: Tensor, target: Tensor, weight: Tensor | None, group: Any,
                  class_offset: int | None) -> tuple[Tensor, Tensor, Tensor | None, Any, int | None]:
-    """A DTensor as this rank's part of it, the group that shares its classes, and where its classes start."""
+    """This rank's part of DTensors, the group that shares the classes, and the index of this rank's first class."""
     if not dist.is_available() or not dist.is_initialized():
         raise ArgumentError("parallel_curve_loss needs an initialised torch.distributed process group. "
                             "On one device use curve_loss.")
@@ -97,7 +106,7 @@ def _local_parts(logits: Tensor, target: Tensor, weight: Tensor | None, group: A
     if not isinstance(logits, DTensor):
         return logits, target, weight, dist.group.WORLD if group is None else group, class_offset
     mesh, last = logits.device_mesh, logits.ndim - 1
-    # A strided shard is no Shard: its classes are not consecutive.
+    # A strided shard is not a Shard: its classes are not consecutive.
     splits = [type(how) is Shard and how.dim % logits.ndim == last for how in logits.placements]
     whole = [type(how) is Replicate for how in logits.placements]
     if sum(splits) != 1 or sum(whole) != len(whole) - 1:
@@ -112,59 +121,53 @@ def _local_parts(logits: Tensor, target: Tensor, weight: Tensor | None, group: A
     return logits.to_local(), target, weight, mesh.get_group(axis), first
 
 
-def _transformed(logits: Tensor) -> bool:
-    if torch.compiler.is_compiling():
-        return False
-    return (torch._C._functorch.maybe_current_level() is not None
-            or (forward_ad._current_level >= 0
-                and forward_ad.unpack_dual(logits).tangent is not None))  # type: ignore[no-untyped-call]
-
-
 class _ParallelRows(torch.autograd.Function):
-    """Losses of all rows, and the class weights of their labels (0 for ignored rows), alike on every rank."""
+    """Losses of all rows, and the class weights of their labels (0 for ignored rows), the same on every rank."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, curve: Curve, group: Any,
-                ignore_index: int, smoothing: float, place: tuple[int, int]) -> tuple[Tensor, Tensor]:
+                ignore_index: int, smoothing: float, span: tuple[int, int]) -> tuple[Tensor, Tensor]:
         rank, ignored = dist.get_rank(group), (target == ignore_index)[:, None]
-        label = target.long()[:, None] - place[1]
-        owned = (label >= 0) & (label < place[0]) & ~ignored
+        label = target.long()[:, None] - span[1]
+        owned = (label >= 0) & (label < span[0]) & ~ignored
         label = label.clamp(0, logits.shape[1] - 1)
         dtype = compute_dtype(logits.dtype)
         own = logits.gather(1, label).to(dtype).masked_fill(~owned, torch.nan)
-        # Without smoothing the label stands apart from its rivals; with it, this rank's top class does.
-        apart = logits.argmax(1, keepdim=True) if smoothing else label
-        taken = torch.ones_like(owned) if smoothing else owned
-        shared = [*_rest_in_blocks(logits, apart, taken), own]
+        # Without smoothing the label is separated from its rivals; with smoothing, this rank's top class is.
+        separate = logits.argmax(1, keepdim=True) if smoothing else label
+        is_here = torch.ones_like(owned) if smoothing else owned
+        shared = [*_others_in_blocks(logits, separate, is_here), own]
         if smoothing:
-            shared.append(logits.gather(1, apart).to(dtype))
+            shared.append(logits.gather(1, separate).to(dtype))
         if weight is not None:
             shared.append(weight.to(dtype)[label])
-        gathered, counts, firsts = _gather(shared, place, group)
+        gathered, counts, firsts = _gather(shared, span, group)
         _check(target, ignored, counts, firsts)
 
-        # The rank that owns the label is the last one that starts at or before it.
+        # The rank that owns the label is the last one whose first class is at or before it.
         owner = ((firsts[:, None] <= target).sum(0, keepdim=True) - 1).clamp(min=0)
         label_weight = torch.ones_like(own) if weight is None else gathered[:, -1].gather(0, owner).T
         label_weight = label_weight.masked_fill(ignored, 0.0)
-        highest, totals = gathered[:, 0], gathered[:, 1]
+        highest_per_rank, totals = gathered[:, 0], gathered[:, 1]
         if not smoothing:
-            top, log_total = _combine(highest, totals)
-            gap = _gap(gathered[:, 2].gather(0, owner).T, top, log_total)
+            highest, log_total = _combine(highest_per_rank, totals)
+            gap = _gap(gathered[:, 2].gather(0, owner).T, highest, log_total)
             losses = curve.value(gap) * label_weight
-            ctx.save_for_backward(logits, ignored, label, owned, top, log_total, curve.pull(gap) * label_weight)
+            ctx.save_for_backward(logits, ignored, label, owned, highest, log_total, curve.pull(gap) * label_weight)
         else:
             bests = gathered[:, 3]
             best, winner = bests.max(0)
             ranks = torch.arange(len(bests), device=bests.device)[:, None]
             beaten = bests.masked_fill(ranks == winner, -torch.inf)
-            top, log_total = _combine(torch.cat([highest, beaten]), torch.cat([totals, torch.ones_like(beaten)]))
-            of_each = 1.0 if weight is None else weight.to(dtype)
-            base = smoothing / counts.sum().to(dtype) * (of_each if place[0] else 0.0)  # the class of none has none
-            known = (logits, label, (1 - smoothing) * label_weight * owned, apart, (winner == rank)[:, None],
-                     best[:, None], _gap(best[:, None], top, log_total), base.expand(logits.shape[1]))
-            losses, ratios, pull = _wait(functional.all_reduce(_smoothed_sums(known, curve), "sum", group)).unbind()
-            ctx.save_for_backward(logits, ignored, *known[1:], top, log_total, ratios, pull)
+            highest, log_total = _combine(torch.cat([highest_per_rank, beaten]),
+                                          torch.cat([totals, torch.ones_like(beaten)]))
+            class_weights = 1.0 if weight is None else weight.to(dtype)
+            # The class that pads a rank without classes has no mass.
+            base = smoothing / counts.sum().to(dtype) * (class_weights if span[0] else 0.0)
+            parts = (logits, label, (1 - smoothing) * label_weight * owned, separate, (winner == rank)[:, None],
+                     best[:, None], _gap(best[:, None], highest, log_total), base.expand(logits.shape[1]))
+            losses, ratios, pull = _wait(functional.all_reduce(_smoothed_sums(parts, curve), "sum", group)).unbind()
+            ctx.save_for_backward(logits, ignored, *parts[1:], highest, log_total, ratios, pull)
         ctx.curve, ctx.smoothing = curve, smoothing
         ctx.mark_non_differentiable(label_weight)
         return losses.masked_fill(ignored, 0.0)[:, 0], label_weight[:, 0]
@@ -197,86 +200,90 @@ def _put(tensor: Tensor, column: Tensor, where: Tensor, value: Tensor | float) -
     return tensor.scatter(1, column, torch.where(where, value, tensor.gather(1, column)))
 
 
-def _rest_in_blocks(logits: Tensor, apart: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
-    """The logsumexp of this rank's classes without the one that stands apart, where it is this rank's to take.
+def _others_in_blocks(logits: Tensor, separate: Tensor, is_here: Tensor) -> tuple[Tensor, Tensor]:
+    """The logsumexp of this rank's classes without the one that is ``separate``, in the rows where it ``is_here``.
 
-    In two parts, the largest logit and the sum of exponentials beside it: their sum would round to the logits' size.
+    In two parts, the highest logit and the sum of exponentials relative to it: added, they would be rounded at the size
+    of the logits.
     """
     dtype, parts = compute_dtype(logits.dtype), []
     for rows in _blocks(logits):
-        others = _put(logits[rows].to(dtype), apart[rows], taken[rows], -torch.inf)
-        top = others.amax(1, keepdim=True)
-        parts.append((top, (others - _floor(top)).exp().sum(1, keepdim=True)))
+        others = _put(logits[rows].to(dtype), separate[rows], is_here[rows], -torch.inf)
+        highest = others.amax(1, keepdim=True)
+        parts.append((highest, (others - _finite(highest)).exp().sum(1, keepdim=True)))
     if not parts:
         return (logits.new_empty((0, 1), dtype=dtype),) * 2
-    return torch.cat([top for top, _ in parts]), torch.cat([total for _, total in parts])
+    return torch.cat([highest for highest, _ in parts]), torch.cat([total for _, total in parts])
 
 
-def _combine(tops: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
-    """The logsumexp of several parts a row, (parts, N), again in two: the largest logit and what the log adds to it."""
-    top = _floor(tops.amax(0))
-    return top[:, None], (totals * (tops - top).exp()).sum(0).log()[:, None]
+def _combine(highest_of_parts: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
+    """The logsumexp of several parts per row, (parts, N), again in two: the highest logit, and the logarithm of the sum
+    of exponentials relative to it."""
+    highest = _finite(highest_of_parts.amax(0))
+    return highest[:, None], (totals * (highest_of_parts - highest).exp()).sum(0).log()[:, None]
 
 
-def _floor(log: Tensor) -> Tensor:
-    """0 in place of -inf, so that what is subtracted from is left alone where there is nothing to subtract."""
+def _finite(log: Tensor) -> Tensor:
+    """0 in place of -inf, so that it can be subtracted from -inf."""
     return log.masked_fill(log == -torch.inf, 0.0)
 
 
-def _gap(own: Tensor, top: Tensor, log_total: Tensor) -> Tensor:
-    """A logit above its rivals. A logit of +inf has no gap: NaN, as in torch's cross-entropy."""
-    return own.masked_fill(own == torch.inf, torch.nan) - top - log_total
+def _gap(own: Tensor, highest: Tensor, log_total: Tensor) -> Tensor:
+    """A logit minus its rivals' logsumexp. A logit of +inf has no gap: NaN, as in torch's cross-entropy."""
+    return own.masked_fill(own == torch.inf, torch.nan) - highest - log_total
 
 
 def _label_gradient(block: Any) -> Tensor:
-    logits, label, owned, top, log_total, pull = block
-    return _put((logits.to(pull.dtype) - top - _floor(log_total)).exp() * pull, label, owned, -pull)
+    logits, label, owned, highest, log_total, pull = block
+    return _put((logits.to(pull.dtype) - highest - _finite(log_total)).exp() * pull, label, owned, -pull)
 
 
 def _smoothed_parts(block: Any, curve: Curve) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Mass, gaps, softmax and mass-weighted pulls of this rank's classes. All but the top have p <= 1/2."""
-    logits, label, extra, apart, mine, best, gap_of_best, base = block
-    logs = _put(logits.to(base.dtype) - best - nll(gap_of_best), apart, mine, -torch.inf)
+    """Mass, gaps, softmax and mass-weighted pulls of this rank's classes. All but the top class have p <= 1/2."""
+    logits, label, extra, separate, is_here, best, gap_of_best, base = block
+    logs = _put(logits.to(base.dtype) - best - nll(gap_of_best), separate, is_here, -torch.inf)
     probs = logs.exp()
-    gaps = _put(logs - torch.log1p(-probs), apart, mine, gap_of_best)
+    gaps = _put(logs - torch.log1p(-probs), separate, is_here, gap_of_best)
     mass = base.expand_as(gaps).scatter_add(1, label, extra)
-    return mass, gaps, _put(probs, apart, mine, torch.sigmoid(gap_of_best)), mass * curve.pull(gaps)
+    return mass, gaps, _put(probs, separate, is_here, torch.sigmoid(gap_of_best)), mass * curve.pull(gaps)
 
 
-def _ratio(gaps: Tensor, pull: Tensor, apart: Tensor, mine: Tensor) -> Tensor:
-    """``pull / (1 - p)`` of all classes but the top one."""
-    return _put(pull / torch.sigmoid(-_put(gaps, apart, mine, 0.0)), apart, mine, 0.0)
+def _ratio(gaps: Tensor, pull: Tensor, separate: Tensor, is_here: Tensor) -> Tensor:
+    """``pull / (1 - p)`` of all classes but the top class."""
+    return _put(pull / torch.sigmoid(-_put(gaps, separate, is_here, 0.0)), separate, is_here, 0.0)
 
 
-def _smoothed_sums(known: Any, curve: Curve) -> Tensor:
-    """This rank's share of a row's loss, of the sum of ratios, and of the top class's pull: (3, N, 1)."""
-    logits, base = known[0], known[-1]
+def _smoothed_sums(parts: Any, curve: Curve) -> Tensor:
+    """This rank's part of every row's loss, of its sum of ratios, and of its top class's pull: (3, N, 1)."""
+    logits, base = parts[0], parts[-1]
     sums = []
     for rows in _blocks(logits):
-        block = [part if part is base else part[rows] for part in known]
+        block = [part if part is base else part[rows] for part in parts]
         mass, gaps, _, pull = _smoothed_parts(block, curve)
-        apart, mine = block[3:5]
+        separate, is_here = block[3:5]
         values = torch.where(mass == 0, 0.0, mass * curve.value(gaps))
-        sums.append(torch.stack([values.sum(1, keepdim=True), _ratio(gaps, pull, apart, mine).sum(1, keepdim=True),
-                                 pull.gather(1, apart).masked_fill(~mine, 0.0)]))
+        ratios = _ratio(gaps, pull, separate, is_here)
+        sums.append(torch.stack([values.sum(1, keepdim=True), ratios.sum(1, keepdim=True),
+                                 pull.gather(1, separate).masked_fill(~is_here, 0.0)]))
     return torch.cat(sums, 1) if sums else base.new_empty((3, 0, 1))
 
 
 def _smoothed_gradient(block: Any, curve: Curve) -> Tensor:
-    *parts, top, log_total, ratios, pull_of_best = block
-    logits, _, _, apart, mine, *_ = parts
+    *parts, highest, log_total, ratios, pull_of_best = block
+    logits, _, _, separate, is_here, *_ = parts
     _, gaps, softmax, pull = _smoothed_parts(parts, curve)
-    pushed = (logits.to(pull.dtype) - top - _floor(log_total)).exp() * pull_of_best
-    gradient: Tensor = softmax * ratios - _ratio(gaps, pull, apart, mine) + _put(pushed, apart, mine, -pull_of_best)
+    pushed = (logits.to(pull.dtype) - highest - _finite(log_total)).exp() * pull_of_best
+    gradient: Tensor = (softmax * ratios - _ratio(gaps, pull, separate, is_here)
+                        + _put(pushed, separate, is_here, -pull_of_best))
     return gradient
 
 
-def _gather(columns: list[Tensor], place: tuple[int, int], group: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """All ranks' columns, (ranks, columns, rows), with how many classes each holds and from which on.
+def _gather(columns: list[Tensor], span: tuple[int, int], group: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """All ranks' columns, (ranks, columns, rows), each rank's number of classes, and each rank's first class.
 
-    The two counts travel as one more row, so that a wrong split is found without a collective of its own.
+    The two counts are sent as one more row, so that finding a wrong split needs no collective of its own.
     """
-    packed = torch.stack([pad(column[:, 0], (0, 1), value=place[min(i, 1)]) for i, column in enumerate(columns)])
+    packed = torch.stack([pad(column[:, 0], (0, 1), value=span[min(i, 1)]) for i, column in enumerate(columns)])
     ranks = dist.get_world_size(group)
     gathered = _wait(_all_gather(packed, 0, group)).reshape(ranks, len(columns), -1)
     return gathered[..., :-1], gathered[:, 0, -1].long(), gathered[:, 1, -1].long()
@@ -287,11 +294,11 @@ def _wait(tensor: Tensor) -> Tensor:
 
 
 def _check(target: Tensor, ignored: Tensor, counts: Tensor, firsts: Tensor) -> None:
-    """Refuse a split with holes, and labels outside it. All ranks see the same numbers, so none is left waiting."""
+    """Refuse a split with gaps, and labels outside it. All ranks check the same numbers, so none waits for another."""
     if torch.compiler.is_compiling():
         return
     consecutive = (counts.cumsum(0) - counts == firsts).all()
-    if not host_can_look(target):
+    if not values_are_readable(target):
         torch._assert_async(consecutive, "parallel_curve_loss: the ranks' classes do not follow each other: pass "
                                          "class_offset, the number of this rank's first class.")
         return

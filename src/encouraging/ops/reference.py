@@ -1,4 +1,4 @@
-"""The plain form of every loss over rows of logits: the meaning that the fast forms keep.
+"""The plain form of every loss over rows of logits, which defines what the fast forms compute.
 
 ``hard_loss`` and ``soft_loss`` are ``F.cross_entropy`` on (N, C) logits with another curve, for class indices and for
 class probabilities: the same weights, the same ignored rows, the same means.
@@ -13,17 +13,18 @@ from .. import curves
 from ..curves import Curve
 from ..links import gap_and_rivals
 from . import masses
-from .masses import Spike
+from .masses import LabelMass
+from .reduction import reduce
 from .rows import (
     compute_dtype,
     in_blocks,
-    known_label_rows,
     label_rows,
-    leave_out,
     mass_gradient,
     mass_rows,
     mass_values,
     split_ignored,
+    split_label_rows,
+    zero_ignored,
 )
 
 __all__ = ["compute_dtype", "hard_loss", "label_rows", "mass_rows", "match_norm_factor", "soft_loss"]
@@ -41,42 +42,42 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
     label, ignored = split_ignored(logits, target, ignore_index)
     if label_smoothing and masses.applies(curve) and not (weight is not None and weight.requires_grad):
         return _closed_smooth_loss(logits, label, ignored, curve, weight, label_smoothing, reduction)
-    if label_smoothing:  # two gradients are added up: in full precision, to be rounded once
+    if label_smoothing:  # two gradients are added: in full precision, so that their sum is rounded only once
         logits = logits.to(compute_dtype(logits.dtype))
-    rows = known_label_rows(logits, label, ignored, curve)
+    rows = split_label_rows(logits, label, ignored, curve)
     weights = None
     if weight is not None:
         weight = weight.to(rows.dtype)
-        weights = leave_out(weight[label], ignored)[:, 0]
+        weights = zero_ignored(weight[label], ignored)[:, 0]
         rows = rows * weights
     if label_smoothing:
         classes = logits.shape[1]
-        share = rows.new_ones(classes) if weight is None else weight
-        # Whatever an ignored row holds (NaN among it) must not reach the sum over the classes.
-        kept = leave_out(logits, ignored)
-        spread = leave_out(mass_rows(kept, (share / classes).expand(kept.shape), curve)[:, None], ignored)[:, 0]
-        rows = (1 - label_smoothing) * rows + label_smoothing * spread
-    return _reduce(rows, weights, ignored, reduction)
+        class_weights = rows.new_ones(classes) if weight is None else weight
+        # What an ignored row holds, such as NaN, must not reach the sum over the classes.
+        kept = zero_ignored(logits, ignored)
+        mass = (class_weights / classes).expand(kept.shape)
+        over_classes = zero_ignored(mass_rows(kept, mass, curve)[:, None], ignored)[:, 0]
+        rows = (1 - label_smoothing) * rows + label_smoothing * over_classes
+    return reduce(rows, reduction, _divisor(weights, ignored, reduction))
 
 
 def _closed_smooth_loss(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve, weight: Tensor | None,
                         label_smoothing: float, reduction: str) -> Tensor:
-    """:func:`hard_loss` with smoothing, label and all classes in one sum."""
+    """:func:`hard_loss` with smoothing: the label and all classes in one sum."""
     of_label, mass = _hard_mass(logits, label, weight, compute_dtype(logits.dtype))
-    of_label = leave_out(of_label, ignored)
+    of_label = zero_ignored(of_label, ignored)
     rows = masses.closed_rows(logits, mass * (label_smoothing / logits.shape[1]), curve,
-                              Spike(label, (1 - label_smoothing) * of_label), ignored)
-    return _reduce(rows, None if weight is None else of_label[:, 0], ignored, reduction)
+                              LabelMass(label, (1 - label_smoothing) * of_label), ignored)
+    return reduce(rows, reduction, _divisor(None if weight is None else of_label[:, 0], ignored, reduction))
 
 
-def _reduce(rows: Tensor, weights: Tensor | None, ignored: Tensor | None, reduction: str) -> Tensor:
-    if reduction == "none":
-        return rows
-    if reduction == "sum":
-        return rows.sum()
+def _divisor(weights: Tensor | None, ignored: Tensor | None, reduction: str) -> Tensor | None:
+    """What a mean divides by, from the labels' weights (0 for ignored rows): None for the number of rows."""
+    if reduction != "mean":
+        return None
     if weights is not None:
-        return rows.sum() / weights.sum()
-    return rows.mean() if ignored is None else rows.sum() / (~ignored).sum()
+        return weights.sum()
+    return None if ignored is None else (~ignored).sum()
 
 
 def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
@@ -85,29 +86,27 @@ def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
     mass = soft_mass(target, weight, label_smoothing, compute_dtype(logits.dtype))
     closed = masses.applies(curve) and not mass.requires_grad
     rows = masses.closed_rows(logits, mass, curve) if closed else mass_rows(logits, mass, curve)
-    if reduction == "none":
-        return rows
-    return rows.sum() if reduction == "sum" else rows.sum() / rows.shape[0]
+    return reduce(rows, reduction, rows.shape[0])
 
 
 def rows_with_gradient(logits: Tensor, target: Tensor, curve: Curve, *, soft: bool, weight: Tensor | None,
                        ignore_index: int, label_smoothing: float) -> tuple[Tensor, Tensor]:
-    """The loss of every row and its gradient on the logits, for code below autograd: both kinds of target as a mass."""
+    """The loss of every row and its gradient on the logits, without autograd. Both kinds of target become a mass."""
     dtype = compute_dtype(logits.dtype)
-    ignored, spike = None, None
+    ignored, label_mass = None, None
     if soft:
         mass = soft_mass(target, weight, label_smoothing, dtype)
     else:
         label, ignored = split_ignored(logits, target, ignore_index)
         of_label, mass = _hard_mass(logits, label, weight, dtype)
-        spike = Spike(label, (1 - label_smoothing) * of_label)
+        label_mass = LabelMass(label, (1 - label_smoothing) * of_label)
         mass = mass * (label_smoothing / logits.shape[1]) if label_smoothing else mass.new_zeros(logits.shape[1])
-        logits = leave_out(logits, ignored)  # whatever they hold (NaN among it)
-    if curve.early is not None:
-        losses, gradient = masses.closed_rows_with_gradient(logits, mass, curve, spike)
+        logits = zero_ignored(logits, ignored)  # such as NaN
+    if curve.form_below_half is not None:
+        losses, gradient = masses.closed_rows_with_gradient(logits, mass, curve, label_mass)
     else:
-        if spike is not None:
-            mass = mass.expand(logits.shape).scatter_add(-1, *spike)
+        if label_mass is not None:
+            mass = mass.expand(logits.shape).scatter_add(-1, *label_mass)
         losses, gradient = logits.new_empty(logits.shape[0], dtype=dtype), torch.empty_like(logits)
         for z, u, out, slope in in_blocks(logits, mass, losses, gradient):
             out.copy_(mass_values(z.to(dtype), u, curve))
@@ -117,7 +116,7 @@ def rows_with_gradient(logits: Tensor, target: Tensor, curve: Curve, *, soft: bo
 
 
 def _hard_mass(logits: Tensor, label: Tensor, weight: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The labels' weights (N, 1), and those of all classes, (C) or one number."""
+    """The labels' weights (N, 1), and the weights of all classes: (C), or one number where all are equal."""
     if weight is None:
         return logits.new_ones(label.shape, dtype=dtype), logits.new_ones((), dtype=dtype)
     weight = weight.to(dtype)
@@ -140,12 +139,12 @@ def match_norm_factor(logits: Tensor, target: Tensor, curve: Curve, *, weight: T
 
     .. math:: \sqrt{\textstyle\sum w^2 (1-p)^2 n^2 \,/\, \sum w^2\, \mathrm{pull}^2\, n^2}
 
-    A number of the whole batch, detached: row by row it would only give cross-entropy back.
+    One detached number for the whole batch: row by row it would only give cross-entropy back.
     """
     dtype = compute_dtype(logits.dtype)
     logits, target = logits.detach(), target.detach()
     both = (curves.cross_entropy(), curve)
-    lengths = []  # of the rows' gradients: not squares, which would underflow where an example is well classified
+    lengths = []  # norms of the rows' gradients; their squares would underflow for well-classified examples
     for z, part in in_blocks(logits, target):
         z = z.to(dtype)
         soft = part.is_floating_point()
@@ -161,23 +160,23 @@ def match_norm_factor(logits: Tensor, target: Tensor, curve: Curve, *, weight: T
         label, ignored = split_ignored(z, part, ignore_index)
         weights = z.new_ones(label.shape) if weight is None else weight.to(dtype)[label]
         if label_smoothing:
-            shape = z.new_ones(z.shape[1]) if weight is None else weight.to(dtype)
-            mass = (shape * (label_smoothing / z.shape[1])).expand(z.shape)
+            class_weights = z.new_ones(z.shape[1]) if weight is None else weight.to(dtype)
+            mass = (class_weights * (label_smoothing / z.shape[1])).expand(z.shape)
             mass = mass.scatter_add(-1, label, (1 - label_smoothing) * weights)
             rows = [_length(mass_gradient(z, mass, one)) for one in both]
         else:
             gap, rivals = gap_and_rivals(z, label)
             n = (1 + rivals.square().sum(-1, keepdim=True)).sqrt()
             rows = [(weights * one.pull(gap)).abs() * n for one in both]
-        lengths.append(leave_out(torch.cat(rows, -1), ignored))
+        lengths.append(zero_ignored(torch.cat(rows, -1), ignored))
     of_both = _length(torch.cat(lengths).T)[:, 0]
     return torch.where(of_both[1] == 0, 1.0, of_both[0] / of_both[1].masked_fill(of_both[1] == 0, 1.0))
 
 
 def _length(rows: Tensor) -> Tensor:
-    """The Euclidean norm of every row, kept as a dimension, scaled so that no square leaves the numbers' range."""
+    """The Euclidean norm of every row, kept as a dimension, scaled so that no square over- or underflows."""
     if not rows.shape[-1]:
         return rows.sum(-1, keepdim=True)
-    top = rows.abs().amax(-1, keepdim=True)
-    unit = top.masked_fill(top == 0, 1.0)
-    return top * (rows / unit).square().sum(-1, keepdim=True).sqrt()
+    largest = rows.abs().amax(-1, keepdim=True)
+    unit = largest.masked_fill(largest == 0, 1.0)
+    return largest * (rows / unit).square().sum(-1, keepdim=True).sqrt()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ..engine.explain import explain
+from ..engine.records import Record
 from ..engine.settings import Train
 from ..errors import RecipeError, did_you_mean
 from ..tasks import ObjectiveConfig, Sampling, find_task
@@ -61,6 +62,18 @@ def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
     except TypeError as error:
         raise RecipeError(f"{source}: {error}") from error
     return recipe
+
+
+def kept_recipes(records: Iterable[Record]) -> dict[str, Recipe]:
+    """The recipes that runs have kept, by name: those of one's own, whose files may be gone."""
+    recipes: dict[str, Recipe] = {}
+    for record in records:
+        if record.recipe_tree and record.recipe not in recipes:
+            try:
+                recipes[record.recipe] = Recipe(**record.recipe_tree)
+            except (ValidationError, TypeError) as error:
+                raise RecipeError(f"the recipe that a run of {record.recipe} kept cannot be read: {error}") from error
+    return recipes
 
 
 def apply_override(tree: dict[str, Any], override: str) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..engine.records import Record
 from ..judge.claims import number_at
+from ..judge.metric_book import MetricBook, book_of
 from ..judge.stats import Mean, mean_of
 from ..metrics import summary
 from ..recipes import Recipe
@@ -60,6 +62,11 @@ class Group:
     name: str
     arms: list[Arm]
     recipe: Recipe | None = None
+
+    @cached_property
+    def metrics(self) -> MetricBook:
+        """What these runs measured, as their task declares it."""
+        return book_of(self.records)
 
     @property
     def records(self) -> list[Record]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..engine.records import Record
 from ..errors import RunError
-from ..recipes import Recipe, names, read_recipe
+from ..recipes import Recipe, kept_recipes, names, read_recipe
 from .arms import Arm, Group, groups_of
 from .config_words import loss_words, setup_words
 from .drawing.panels import Picture
@@ -49,11 +49,12 @@ class Chapter:
 
 
 def chapters_of(records: Iterable[Record], recipes: Mapping[str, Recipe] | None = None) -> list[Chapter]:
-    """One chapter per recipe. Recipes that come with the package are found by name; others are given."""
+    """One chapter per recipe. Recipes that come with the package are found by name; others are given, or were kept by
+    their runs."""
     records = list(records)
     shipped = {name: read_recipe(name) for name in names() if any(record.recipe == name for record in records)}
     chapters = []
-    for number, group in enumerate(groups_of(records, {**shipped, **(recipes or {})}), 1):
+    for number, group in enumerate(groups_of(records, {**kept_recipes(records), **shipped, **(recipes or {})}), 1):
         with in_words(group.name):
             chapters.append(_chapter(number, group))
     return chapters
@@ -96,13 +97,15 @@ def _chapter(number: int, group: Group) -> Chapter:
         summary = "No claims are known for these runs, because their recipe was not found. Their arms are shown."
     lines, notes = commands(group)
     losses = {arm.name: loss_words(arm.records[0].config) for arm in group.arms}
-    sections = [arms.section(group.arms, losses), training.section(group.arms), *model_sections(group.arms)]
-    return Chapter(f"r{number}", group, about, f"{summary} {_accuracies(group)}".strip(), claims,
+    sections = [arms.section(group.arms, losses, group.metrics), training.section(group.arms, group.metrics),
+                *model_sections(group.arms)]
+    return Chapter(f"r{number}", group, about, f"{summary} {_reached(group)}".strip(), claims,
                    [section for section in sections if section], lines, notes)
 
 
-def _accuracies(group: Group) -> str:
-    """The accuracy of all arms in one sentence."""
-    means = [(arm, arm.mean("accuracy")) for arm in group.arms]
-    words = [f"{arm.name} {show(mean.value)}%" for arm, mean in means if mean.n]
-    return f"Mean accuracy after the last epoch: {listed(words)}." if words else ""
+def _reached(group: Group) -> str:
+    """The primary metric of all arms in one sentence."""
+    primary = group.metrics.primary
+    means = [(arm, arm.mean(primary.path)) for arm in group.arms]
+    words = [f"{arm.name} {show(mean.value, primary.digits, primary.unit)}" for arm, mean in means if mean.n]
+    return f"Mean {primary.words} after the last epoch: {listed(words)}." if words else ""

@@ -16,7 +16,9 @@ def setup_words(group: Group) -> str:
     """Model, data and training of a recipe's runs in one sentence."""
     config = group.records[0].config
     train = (config.get("train") or [{}])[0]
-    text = f"Here: {config.get('model', '?')} on {config.get('data', '?')}"
+    text = f"Here: {config.get('model') or config.get('task', '?')}"
+    if config.get("data"):
+        text += f" on {config['data']}"
     if "epochs" in train:
         text += (f", {plural(train['epochs'], 'epoch')} with {train.get('optimizer', '?')} at a learning rate of "
                  f"{train.get('lr', '?')}{_schedule(train)}, batches of {train.get('batch_size', '?')}")

@@ -7,10 +7,10 @@ from datetime import date
 from typing import Any
 
 from .. import __version__
+from ..judge.metric_book import book_of
 from .arms import Arm, single_model
 from .chapters import model_sections
 from .explorer.section import explorer
-from .metric_names import metric
 from .numbers import plural, show
 from .page import fill_template
 from .sections.parts import Cell, Section, Table
@@ -44,7 +44,8 @@ def _summary(diagnosis: Mapping[str, Any]) -> str:
 
 def _numbers(arm: Arm, diagnosis: Mapping[str, Any]) -> list[tuple[str, float, int, str]]:
     paths = ("accuracy", "nll", "ece", "margin.median", "energy.label", "energy.rival", "energy.free")
-    rows = [(metric(path).words, arm.mean(path).value, metric(path).digits, metric(path).unit) for path in paths]
+    book = book_of([])
+    rows = [(book[path].words, arm.mean(path).value, book[path].digits, book[path].unit) for path in paths]
     return [("examples", diagnosis["examples"], 0, ""), ("classes", diagnosis["classes"], 0, ""), *rows]
 
 

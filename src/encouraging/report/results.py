@@ -10,8 +10,8 @@ from ..engine.records import Record, read_records
 from ..engine.run_dir import difference
 from ..errors import RunError
 from ..judge.claims import arm_rows, claim_rows, finals_of, metrics_of
+from ..judge.metric_book import book_of
 from ..recipes import Recipe, names, read_recipe
-from .metric_names import metric
 from .numbers import PLAIN, interval, plus_minus, show, signed
 
 HEAD = """# Results
@@ -36,27 +36,29 @@ def results_page(folder: str | Path) -> str:
 def _section(recipe: Recipe, records: list[Record]) -> str:
     finals = finals_of(recipe.name, records)
     mine = [record for record in records if record.recipe == recipe.name]
-    paths = metrics_of(recipe)
+    book = book_of(mine)
+    paths = metrics_of(recipe, book)
+    extra = {words: path for words, path in (("train accuracy", "train_accuracy"), ("excess risk", "excess_risk"))
+             if any(path in record.final for record in mine)}
     lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
     if recipe.departs:
         lines += [f"Departs from the paper: {recipe.departs}", ""]
-    lines += _table(["arm", "n", *(f"`{path}`" for path in paths), "train accuracy", "excess risk", "seconds per run"])
-    for row in arm_rows(recipe, finals):
+    lines += _table(["arm", "n", *(f"`{path}`" for path in paths), *extra, "seconds per run"])
+    for row in arm_rows(recipe, finals, book):
         runs = [record for record in mine if record.arm == row.arm]
         if not runs:
             continue
-        cells = [plus_minus(reached.mean, reached.std, metric(path).digits, PLAIN)
+        cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
                  + (f" (paper {reached.paper:g})" if reached.paper is not None else "")
                  for path, reached in row.numbers.items()]
         lines.append(_row([row.arm, str(len(runs)), *cells,
-                           _mean(r.final.get("train_accuracy") for r in runs),
-                           _mean(r.final.get("excess_risk") for r in runs),
+                           *(_mean(r.final.get(path) for r in runs) for path in extra.values()),
                            _mean((r.timing.get("seconds") for r in runs), 0)]))
     lines += ["", *_table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
-    for claim_row in claim_rows(recipe, finals):
+    for claim_row in claim_rows(recipe, finals, book):
         claim, comparison = claim_row.claim, claim_row.comparison
         theirs = f"{claim.paper[claim.beats]:g} -> {claim.paper[claim.arm]:g}" if len(claim.paper) > 1 else ""
-        digits, lower = metric(claim.metric).digits, ", lower is better" if claim.better == "lower" else ""
+        digits, lower = claim_row.metric.digits, ", lower is better" if claim.better == "lower" else ""
         lines.append(_row([f"{claim.arm} beats {claim.beats} on `{claim.metric}`{lower}", theirs,
                            signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
                            show(comparison.p_permutation, 3, style=PLAIN), str(comparison.n),

@@ -64,5 +64,5 @@ class BaseTask(Generic[Batch]):
     def evaluate(self, predictions: Sequence[Predictions]) -> Mapping[str, float]:
         raise NotImplementedError(f"{type(self).__name__} has no evaluate(predictions).")
 
-    def conclude(self, predictions: Sequence[Predictions]) -> Conclusion:
+    def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         return Conclusion({})

@@ -47,34 +47,46 @@ class Options(Frozen):
 
 def metrics_of(options: Options) -> list[Metric]:
     """What an image recipe measures."""
+    hidden: dict[str, Any] = {"shown": False}
     metrics = [
-        Metric("accuracy", "accuracy", **PERCENT, primary=True),
-        Metric("best_accuracy", "best accuracy", **PERCENT),
-        Metric("excess_risk", "excess risk", "%", better="lower"),
-        Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1),
-        Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0),
+        Metric("accuracy", "accuracy", **PERCENT, primary=True, about="Accuracy is that of the last epoch."),
+        Metric("best_accuracy", "best accuracy", **PERCENT, about="Best accuracy is that of the best test epoch."),
+        Metric("test_loss", "test cross-entropy", "nats", 3, better="lower", log=True, **hidden),
+        Metric("excess_risk", "excess risk", "%", better="lower",
+               about="Excess risk is training minus test accuracy."),
+        Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1,
+               about="Margins, energies and calibration are those of the last epoch’s model."),
+        Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0, **hidden),
         Metric("margin.median", "median margin"),
-        Metric("margin.mean", "mean margin"),
+        Metric("margin.mean", "mean margin", **hidden),
         Metric("energy.label", "energy on the data", better="lower"),
         Metric("energy.rival", "lowest rival energy"),
-        Metric("energy.rival_zeroed", "lowest rival energy, zeroed"),
-        Metric("energy.free", "free energy", better="lower"),
+        Metric("energy.rival_zeroed", "lowest rival energy, zeroed", **hidden),
+        Metric("energy.free", "free energy", better="lower", **hidden),
+        Metric("train_accuracy", "training accuracy", **PERCENT, **hidden),
+        Metric("batch_accuracy", "accuracy on training batches", **PERCENT, **hidden),
+        Metric("batch_excess_risk", "excess risk on training batches", "%", better="lower", **hidden),
+        Metric("first_updates.grad_norm", "gradient norm of the first updates", digits=3, log=True, **hidden),
+        Metric("first_updates.confidence", "confidence in the first updates", **PERCENT, **hidden),
+        Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **hidden),
     ]
     if options.validation:
         metrics.insert(1, Metric("val_accuracy", "validation accuracy", **PERCENT))
-    if options.ood:
-        metrics += [Metric("ood.min_energy.auroc", "AUROC, out-of-distribution", **PERCENT),
-                    Metric("ood.min_energy.fpr95", "FPR95, out-of-distribution", **PERCENT, better="lower")]
+    for name in options.ood:
+        path, words = ("ood", "out-of-distribution data") if len(options.ood) == 1 else (f"ood.{name}", name)
+        metrics += [Metric(f"{path}.min_energy.auroc", f"AUROC, {words}", **PERCENT),
+                    Metric(f"{path}.min_energy.fpr95", f"FPR95, {words}", **PERCENT, better="lower")]
     return metrics
 
 
 class ImageTask(BaseTask[Batch]):
     """A dataset, a network and a loss; accuracy in percent on the whole test set."""
 
-    sums = ("correct", "examples")
-
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)
+        # How sure the model is costs a softmax per update: only where the first updates are traced.
+        self.traces = any(stage.train.trace for stage in spec.stages)
+        self.sums = ("correct", "examples", *(("confidence",) if self.traces else ()))
         self.options = Options(**spec.options)
         self.metrics = metrics_of(self.options)
         data = read_images(spec.data, spec.root, size=self.options.size, folder=spec.folder)
@@ -151,11 +163,16 @@ class ImageTask(BaseTask[Batch]):
         target = self.train[1][batch[0]]
         logits = model(self._floats(self._cut(batch)), target)
         mean, count = taught.loss(logits, target, self.weights[stage - 1])
-        right = correct(logits.detach(), target).sum()
-        return Loss(mean, count, {"correct": right, "examples": len(target)})
+        said = logits.detach()
+        sums: dict[str, Tensor | float] = {"correct": correct(said, target).sum(), "examples": len(target)}
+        if self.traces:
+            sums["confidence"] = said.softmax(-1).amax(-1).sum()
+        return Loss(mean, count, sums)
 
     def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return {"batch_accuracy": 100 * sums["correct"] / max(sums["examples"], 1)}
+        examples = max(sums["examples"], 1)
+        more = {"confidence": 100 * sums["confidence"] / examples} if self.traces else {}
+        return {"batch_accuracy": 100 * sums["correct"] / examples, **more}
 
     def _cut(self, batch: Batch) -> Tensor:
         """The images of a batch; with augmentation, crop and flip are one gather."""
@@ -202,7 +219,7 @@ class ImageTask(BaseTask[Batch]):
         right, cost = torch.stack([right, F.cross_entropy(logits, labels).double()]).tolist()
         return {accuracy: 100 * right / len(labels), loss: cost}
 
-    def conclude(self, predictions: Sequence[Predictions]) -> Conclusion:
+    def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         logits = _joined(predictions)
         labels = self.test[1].to(logits["test"].device)
         kept = {"logits": logits["test"], "labels": labels}
@@ -217,6 +234,8 @@ class ImageTask(BaseTask[Batch]):
         numbers["train_accuracy"] = accuracy(taught)
         numbers["train_ce"] = nll(taught)
         numbers["excess_risk"] = excess_risk(taught, reader.readings)
+        if "batch_accuracy" in last:  # as the paper measures it: augmented batches, in training mode
+            numbers["batch_excess_risk"] = last["batch_accuracy"] - accuracy(reader.readings)
         return Conclusion(numbers, kept, diagnosis)
 
     def _class_weights(self, beta: float) -> Tensor:

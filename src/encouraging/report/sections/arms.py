@@ -6,54 +6,32 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...engine import Metric
+from ...judge.metric_book import MetricBook
 from ...judge.stats import mean_of
 from ..arms import Arm
 from ..drawing.panels import Panel, Picture
 from ..drawing.rows import ABOVE, gutter, name_rows
-from ..metric_names import Metric, metric
 from ..numbers import listed, show
 from .parts import Cell, Section, Table, mean_cell, present
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SHOWN = ("accuracy", "best_accuracy", "excess_risk", "ece", "margin.median", "energy.label", "energy.rival")
 
-
-def section(arms: Sequence[Arm], losses: Mapping[str, str]) -> Section | None:
+def section(arms: Sequence[Arm], losses: Mapping[str, str], book: MetricBook) -> Section | None:
     """Every arm's loss, and its numbers with the interval of their mean."""
-    metrics = shown_metrics(arms)
+    metrics = book.shown(lambda path: any(arm.values(path) for arm in arms))
     if not metrics:
         return None
     rows = [[Cell(arm.name, losses.get(arm.name, "")), Cell(str(len(arm.finals))),
              *(mean_cell(arm.mean(m.path), m) for m in metrics)] for arm in arms]
     head = ["arm", "n", *(m.words + (f", {m.unit}" if m.unit else "") for m in metrics)]
+    about = " ".join(m.about for m in metrics if m.about)
     return Section(
-        "arms", "What the arms reached",
-        ["Accuracy is that of the last epoch, best accuracy that of the best test epoch. Excess risk is training minus "
-         "test accuracy. Margins, energies and calibration are those of the last epoch’s model."],
+        "arms", "What the arms reached", [about] if about else [],
         present(picture(arms, metrics) if len(arms) > 1 else None),
         [Table("Mean over the seeds and, below it, the 95% t interval of the mean.", head, rows)])
-
-
-def shown_metrics(arms: Sequence[Arm]) -> list[Metric]:
-    """The metrics of the table that any arm has."""
-    metrics = [metric(path) for path in SHOWN]
-    for name in _detection_sets(arms):
-        for score in ("auroc", "fpr95"):
-            metrics.append(Metric(f"ood.{name}.min_energy.{score}", f"{score.upper()}, {name}", 2, "%", 0, 100) if name
-                           else metric(f"ood.min_energy.{score}"))
-    return [m for m in metrics if any(arm.values(m.path) for arm in arms)]
-
-
-def _detection_sets(arms: Sequence[Arm]) -> list[str]:
-    """The out-of-distribution sets by their names in ``final.json``, where a single set has no name."""
-    names: dict[str, None] = {}
-    for arm in arms:
-        for final in arm.finals.values():
-            for name, value in (final.get("ood") or {}).items():
-                names["" if "auroc" in value else name] = None
-    return list(names)
 
 
 def picture(arms: Sequence[Arm], metrics: Sequence[Metric]) -> Picture | None:

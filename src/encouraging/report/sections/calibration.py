@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...engine import Metric
 from ...judge.stats import mean_of
 from ..arms import Arm, over_seeds, row_kind, titles
 from ..drawing.panels import Panel, Picture
 from ..drawing.rows import PERCENT, QUARTERS
 from ..drawing.style import MUTED
-from ..metric_names import Metric, metric
 from ..numbers import show
 from .parts import Cell, Section, Table, mean_cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_FITTED = {"value": Metric("value", "temperature", 2, low=0), "ece_before": metric("ece"), "ece_after": metric("ece"),
-           "nll_before": metric("nll"), "nll_after": metric("nll")}
+_ECE = Metric("ece", "calibration error", digits=4, low=0, high=1)
+_NLL = Metric("nll", "negative log-likelihood", digits=3, low=0)
+_FITTED = {"value": Metric("value", "temperature", low=0), "ece_before": _ECE, "ece_after": _ECE, "nll_before": _NLL,
+           "nll_after": _NLL}
 
 
 def section(arms: Sequence[Arm]) -> Section | None:

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...engine import Metric
 from ...judge.claims import ClaimRow, claim_rows
+from ...judge.metric_book import MetricBook
 from ...judge.stats import Comparison, mean_of
 from ..arms import Group
 from ..drawing.panels import Panel, Picture
 from ..drawing.style import BLACK, BLUE, MUTED
-from ..metric_names import Metric, metric
 from ..numbers import between, enough_digits, listed, plural, show, signed
 
 if TYPE_CHECKING:
@@ -49,20 +50,20 @@ def claims_of(group: Group) -> Claims | None:
     """None where the recipe is not known, or where it claims nothing."""
     if group.recipe is None or not group.recipe.claims:
         return None
-    rows = claim_rows(group.recipe, group.finals)
+    rows = claim_rows(group.recipe, group.finals, group.metrics)
     ranges = {path: _common_range([row.comparison for row in rows if row.claim.metric == path])
               for path in {row.claim.metric for row in rows}}
-    views = [_view(number, row, ranges[row.claim.metric]) for number, row in enumerate(rows, 1)]
+    views = [_view(number, row, ranges[row.claim.metric], group.metrics) for number, row in enumerate(rows, 1)]
     pictures = [view.picture for view in views if view.picture]
     together = Picture("claims", " ".join(picture.alt for picture in pictures), "",
                        [panel for picture in pictures for panel in picture.panels], columns=1) if pictures else None
-    return Claims(views, _summary(rows), together)
+    return Claims(views, _summary(rows, group.metrics), together)
 
 
-def _view(number: int, row: ClaimRow, axis: tuple[float, float]) -> ClaimView:
+def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBook) -> ClaimView:
     claim, comparison = row.claim, row.comparison
-    m = metric(claim.metric)
-    sentence = f"{claim.arm} beats {claim.beats} on {_the(m)}" + (" (lower is better)" if claim.better == "lower"
+    m = row.metric
+    sentence = f"{claim.arm} beats {claim.beats} on {_the(m, book)}" + (" (lower is better)" if claim.better == "lower"
                                                                   else "")
     level = "" if math.isnan(comparison.low) else f" at {100 * comparison.level:.4g}%"
     digits = enough_digits([comparison.mean], m.digits)
@@ -88,8 +89,8 @@ def _interval(row: ClaimRow, m: Metric) -> str:
     return between(comparison.low, comparison.high, m.digits)
 
 
-def _the(m: Metric) -> str:
-    return m.words if m.words in ("accuracy", "best accuracy") else f"the {m.words}"
+def _the(m: Metric, book: MetricBook) -> str:
+    return m.words if book.is_named_alone(m) else f"the {m.words}"
 
 
 def _points(m: Metric) -> str:
@@ -125,7 +126,7 @@ def _common_range(comparisons: Sequence[Comparison]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _summary(rows: Sequence[ClaimRow]) -> str:
+def _summary(rows: Sequence[ClaimRow], book: MetricBook) -> str:
     """Verdicts in words, with the numbers of what was decided; then what is undecided, metric by metric."""
     counts = Counter(row.verdict for row in rows)
     if len(rows) == 1:
@@ -138,9 +139,10 @@ def _summary(rows: Sequence[ClaimRow]) -> str:
     for row in rows:
         if row.comparison.verdict != "undecided":
             groups.setdefault((row.comparison.verdict, row.claim.metric, row.claim.beats), []).append(row)
-    text += "".join(_decided(group) for group in groups.values())
+    text += "".join(_decided(group, book) for group in groups.values())
     for path in dict.fromkeys(row.claim.metric for row in rows):
-        text += _undecided([row for row in rows if row.claim.metric == path and row.comparison.verdict == "undecided"])
+        text += _undecided([row for row in rows if row.claim.metric == path and row.comparison.verdict == "undecided"],
+                           book)
     return text
 
 
@@ -154,14 +156,14 @@ def tally(counts: Mapping[str, int]) -> str:
                    for verdict in shown])
 
 
-def _decided(rows: Sequence[ClaimRow]) -> str:
+def _decided(rows: Sequence[ClaimRow], book: MetricBook) -> str:
     """Claims of one verdict on one metric against one arm."""
-    claim, m = rows[0].claim, metric(rows[0].claim.metric)
+    claim, m = rows[0].claim, rows[0].metric
     one, several = ("beats", "beat") if rows[0].comparison.verdict == "reproduced" else ("falls behind", "fall behind")
     sizes = [f"{show(abs(row.comparison.mean), enough_digits([row.comparison.mean], m.digits))}, interval "
              f"{_distance(row.comparison, m.digits)}" for row in rows]
     return (f" {listed([row.claim.arm for row in rows])} {one if len(rows) == 1 else several} {claim.beats} on "
-            f"{_the(m)}: {'a difference' if len(rows) == 1 else 'differences'} of {listed(sizes)}.")
+            f"{_the(m, book)}: {'a difference' if len(rows) == 1 else 'differences'} of {listed(sizes)}.")
 
 
 def _distance(comparison: Comparison, digits: int) -> str:
@@ -170,12 +172,12 @@ def _distance(comparison: Comparison, digits: int) -> str:
     return between(near, far, digits)
 
 
-def _undecided(rows: Sequence[ClaimRow]) -> str:
+def _undecided(rows: Sequence[ClaimRow], book: MetricBook) -> str:
     """The undecided claims on one metric."""
     measured = [row for row in rows if row.comparison.n]
     if not measured:
         return ""
-    m = metric(measured[0].claim.metric)
+    m = measured[0].metric
     pairs = {beats: [row.claim.arm for row in measured if row.claim.beats == beats] for beats in
              dict.fromkeys(row.claim.beats for row in measured)}
     who = listed([f"{listed(arms, 'or')} {'beats' if len(arms) == 1 else 'beat'} {beats}"
@@ -187,7 +189,7 @@ def _undecided(rows: Sequence[ClaimRow]) -> str:
     else:
         size = (f"the mean differences lie between {_towards(means[0], m.digits, points)} and "
                 f"{_towards(means[-1], m.digits, points)}")
-    return f" Whether {who} on {_the(m)} is undecided: {size}."
+    return f" Whether {who} on {_the(m, book)} is undecided: {size}."
 
 
 def _towards(value: float, digits: int, points: str) -> str:

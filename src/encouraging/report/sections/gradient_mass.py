@@ -52,8 +52,8 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
                    f"trained model on the {'training' if examples_of == 'train' else examples_of} examples as it sees "
                    "them; a bar is a loss with which training could continue, and the first bar is the examples "
                    "themselves. Shares say nothing about size: once everything is learned, every bar is full, of a "
-                   "gradient that is almost zero with cross-entropy and far larger with a bonus. The normal bonus (LE 1) "
-                   f"ends at its clamp, p = 0.99999. {over_seeds(arms)}", panels, keys)
+                   "gradient that is almost zero with cross-entropy and far larger with a bonus. The normal bonus "
+                   f"(LE 1) ends at its clamp, p = 0.99999. {over_seeds(arms)}", panels, keys)
 
 
 def _stacked(above: dict[str, list[float]], pulls: dict[str, float]) -> Any:

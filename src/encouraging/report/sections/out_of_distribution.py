@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...engine import Metric
 from ...judge.stats import mean_of
 from ...metrics import LEVELS
 from ..arms import Arm, over_seeds, row_kind, titles
@@ -18,7 +19,6 @@ from ..drawing.histograms import bin_edges, finite, heights
 from ..drawing.panels import Key, Panel, Picture
 from ..drawing.rows import PERCENT, QUARTERS
 from ..drawing.style import BLACK, BLUE, MUTED
-from ..metric_names import Metric
 from ..numbers import listed, show
 from .parts import Cell, Section, Table, mean_cell, present
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SCORE = "min_energy"
 SCORES = {"min_energy": "lowest energy", "free_energy": "free energy", "max_probability": "highest probability"}
 UNNAMED = "outside"
-_RATE = Metric("rate", "rate", 2, "%", 0, 100)
+_RATE = Metric("rate", "rate", "%", low=0, high=100)
 
 
 def called(name: str) -> str:

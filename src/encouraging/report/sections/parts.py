@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...engine import Metric
 from ...judge.stats import Mean
 from ..drawing.panels import Picture
-from ..metric_names import Metric
 from ..numbers import between, plural, plus_minus, show
 
 

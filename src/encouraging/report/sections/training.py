@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...engine import Metric
+from ...judge.metric_book import MetricBook
 from ..arms import Arm
 from ..drawing.panels import Panel, Picture
 from ..numbers import listed, show
@@ -17,34 +19,39 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _POINTS = 160
-_CURVES = (("accuracy", "Test accuracy", "%"), ("test_loss", "Test cross-entropy", "nats, logarithmic"),
-           ("loss", "Training loss, each arm its own", ""), ("grad_norm", "Gradient norm", "logarithmic"))
+_ENGINE = (Metric("loss", "training loss, each arm its own"), Metric("grad_norm", "gradient norm", log=True))
 
 
-def section(arms: Sequence[Arm]) -> Section | None:
-    return pictured(picture(arms), "training", "Training curves")
+def section(arms: Sequence[Arm], book: MetricBook) -> Section | None:
+    return pictured(picture(arms, book), "training", "Training curves")
 
 
-def picture(arms: Sequence[Arm]) -> Picture | None:
-    """One panel per curve: accuracy, cross-entropy, training loss and gradient norm."""
-    panels = []
-    for key, title, unit in _CURVES:
-        lines = [(arm, *curve) for arm in arms if (curve := training_curve(arm, key)) is not None]
+def picture(arms: Sequence[Arm], book: MetricBook) -> Picture | None:
+    """One panel per curve: the task's metrics that are measured every epoch, the training loss and gradient norm."""
+    panels, primary = [], book.primary
+    for m in (*book.metrics.values(), *_ENGINE):
+        lines = [(arm, *curve) for arm in arms if (curve := training_curve(arm, m.path)) is not None]
         if lines:
-            panels.append(Panel(_lines(lines, key), title, "epoch", unit, height=236, left=46))
+            title = _capital(m.words)
+            unit = ", ".join(filter(None, [m.unit, "logarithmic" if m.log else ""]))
+            panels.append(Panel(_lines(lines, m), title, "epoch", unit, height=236, left=46))
     if not panels:
         return None
     words = []
     for arm in arms:
-        if (curve := training_curve(arm, "accuracy")) is not None:
+        if (curve := training_curve(arm, primary.path)) is not None:
             x, rows = curve
-            words.append(f"{arm.name} {show(float(rows[:, -1].mean()))}% after epoch {int(x[-1])}")
-    alt = f"Training curves. Test accuracy: {listed(words)}." if words else "Training curves by epoch."
+            words.append(f"{arm.name} {show(float(rows[:, -1].mean()), primary.digits, primary.unit)} after epoch "
+                         f"{int(x[-1])}")
+    alt = f"Training curves. {_capital(primary.words)}: {listed(words)}." if words else "Training curves by epoch."
     return Picture("training", alt, "Mean over the seeds, on logarithmic axes the mean of the logarithms; the band is "
-                   "one standard deviation to either side. Accuracies far below the others are cut off. Losses of "
-                   "different arms are different functions: only their shapes can be compared, while accuracy and "
-                   "cross-entropy on the test set can be compared directly.", panels, [arm.key for arm in arms],
-                   columns=2)
+                   "one standard deviation to either side. First epochs far from the others are cut off. Losses of "
+                   "different arms are different functions: only their shapes can be compared, while what is measured "
+                   "on test data can be compared directly.", panels, [arm.key for arm in arms], columns=2)
+
+
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def training_curve(arm: Arm, key: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -62,8 +69,8 @@ def training_curve(arm: Arm, key: str) -> tuple[np.ndarray, np.ndarray] | None:
     return whole + 1.0, table[:, whole]
 
 
-def _lines(lines: Sequence[tuple[Arm, np.ndarray, np.ndarray]], key: str) -> Any:
-    log = key in ("grad_norm", "test_loss") and all((rows > 0).all() for _, _, rows in lines)
+def _lines(lines: Sequence[tuple[Arm, np.ndarray, np.ndarray]], m: Metric) -> Any:
+    log = m.log and all((rows > 0).all() for _, _, rows in lines)
 
     def draw(axes: Axes) -> None:
         lowest = []
@@ -79,9 +86,9 @@ def _lines(lines: Sequence[tuple[Arm, np.ndarray, np.ndarray]], key: str) -> Any
             axes.set_yscale("log")
             axes.minorticks_off()
             _plain_ticks(axes)
-        if key == "accuracy":  # the first epochs are far below all that matters
+        if m.unit == "%" and m.better == "higher":  # the first epochs are far below all that matters
             bands = [rows.mean(0) + (rows.std(0, ddof=1) if len(rows) > 1 else 0.0) for *_, rows in lines]
-            highest = min(max(float(np.quantile(band, 0.9)) for band in bands), 100.0)
+            highest = min(max(float(np.quantile(band, 0.9)) for band in bands), m.high)
             low = min(lowest)
             axes.set_ylim(low - 0.35 * max(highest - low, 0.2), highest + 0.15 * max(highest - low, 0.2))
         axes.set_xlim(min(x[0] for _, x, _ in lines) - 0.4, max(x[-1] for _, x, _ in lines) + 0.4)

@@ -1,0 +1,87 @@
+"""What the numbers of ``final.json`` are called and how they are shown, as the task that measured them declares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..engine import Metric
+from ..engine.records import Record
+from ..errors import RunError
+from ..tasks.image import Options, metrics_of
+
+
+class MetricBook:
+    """The declared metrics of a task, by their paths.
+
+    >>> book = MetricBook([Metric("bleu", "BLEU", primary=True)])
+    >>> book["bleu"].words, book["best_bleu"].words, book["my_number"].words, book.primary.path
+    ('BLEU', 'best BLEU', 'my number', 'bleu')
+    """
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self.metrics = {metric.path: metric for metric in metrics}
+
+    @property
+    def primary(self) -> Metric:
+        """The metric that is shown first and chooses the best epoch."""
+        every = list(self.metrics.values())
+        return next((metric for metric in every if metric.primary), every[0] if every else Metric("loss", "loss"))
+
+    def __getitem__(self, path: str) -> Metric:
+        """A declared metric; the best epoch's value of one; or the path as its own name."""
+        if path in self.metrics:
+            return self.metrics[path]
+        base = path.removeprefix("best_")
+        if path != base and base in self.metrics:
+            metric = self.metrics[base]
+            return metric._replace(path=path, words=f"best {metric.words}", primary=False, about="")
+        return Metric(path, path.replace("_", " "), "%" if path.endswith("accuracy") else "")
+
+    def shown(self, exists: Callable[[str], bool]) -> list[Metric]:
+        """The metrics of a table of arms, where there are numbers for them; the best epoch's stands beside the last."""
+        metrics = []
+        for metric in self.metrics.values():
+            best = f"best_{metric.path}"
+            if metric.primary and best not in self.metrics:
+                metrics += [metric, self[best]]
+            elif metric.shown:
+                metrics.append(metric)
+        return [metric for metric in metrics if exists(metric.path)]
+
+    def is_named_alone(self, metric: Metric) -> bool:
+        """Whether a sentence needs no article before it: "beats on accuracy", but "on the median margin"."""
+        return metric.path.removeprefix("best_") == self.primary.path
+
+
+def book_of(records: Iterable[Record]) -> MetricBook:
+    """The metrics of these runs. Records that were made before tasks declared them are of images."""
+    records = list(records)
+    declared = next((record.metrics for record in records if record.metrics), None)
+    if declared is not None:
+        return MetricBook(metric_from(entry) for entry in declared)
+    return MetricBook(metrics_of(Options(ood=tuple(_detection_sets(record.final for record in records)))))
+
+
+def metric_from(entry: Mapping[str, Any]) -> Metric:
+    """A metric as a record holds it."""
+    try:
+        ends = {end: sign * math.inf if entry.get(end) is None else float(entry[end])
+                for end, sign in (("low", -1), ("high", 1))}
+        fields = {name: entry[name] for name in Metric._fields if name in entry}
+        metric = Metric(**{**fields, **ends})
+        if not isinstance(metric.path, str) or not isinstance(metric.words, str) or not isinstance(metric.digits, int):
+            raise TypeError(f"{metric.path!r}, {metric.words!r}, {metric.digits!r}")
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise RunError(f"a record declares a metric that cannot be read ({type(error).__name__}: {error}).") from error
+    return metric
+
+
+def _detection_sets(finals: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The out-of-distribution sets by their names in ``final.json``, where a single set has no name."""
+    names: dict[str, None] = {}
+    for final in finals:
+        for name, value in (final.get("ood") or {}).items():
+            names["data" if "auroc" in value else name] = None
+    return list(names)

@@ -1,0 +1,78 @@
+"""Losses that write their gradient over the logits, for logits that nobody needs afterwards."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..curves import Curve
+from ..curves._curve import check_curve
+from ..errors import ArgumentError, ShapeError
+from ..targets import as_rows, check_arguments
+from . import dispatch, reference
+from .reduction import Divisor, check_divisor
+
+
+def curve_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
+                             ignore_index: int = -100, label_smoothing: float = 0.0, divisor: Divisor = None,
+                             upstream: Tensor | None = None, impl: str = "auto") -> Tensor:
+    """Overwrite ``logits`` with the gradient of ``sum(losses * upstream) / divisor``, and return the losses.
+
+    For training code that manages gradients itself and creates logits only to consume them, such as an output layer in
+    chunks. Nothing of the logits' size is allocated on a GPU. Autograd does not see the call: run it under
+    ``torch.no_grad()``, or on detached logits.
+
+    Args:
+        logits: (N, C). They hold their gradient afterwards.
+        target: Labels (N) or probabilities (N, C).
+        curve: What is taught at which confidence, see :mod:`encouraging.curves`.
+        weight, ignore_index, label_smoothing, impl: As in :func:`curve_loss`.
+        divisor: What the gradient is divided by; 1 by default. :func:`loss_divisor` gives that of a mean.
+        upstream: (N), the gradient on each row's loss; 1 by default.
+
+    Returns:
+        The losses (N), in at least float32, neither multiplied by ``upstream`` nor divided.
+
+    >>> from encouraging import curves
+    >>> logits = torch.tensor([[1.0, 1.0], [3.0, 0.0]])
+    >>> curve_loss_and_gradient_(logits, torch.tensor([0, 0]), curves.cross_entropy(), divisor=2)
+    tensor([0.6931, 0.0486])
+    >>> logits
+    tensor([[-0.2500,  0.2500], [-0.0237,  0.0237]])
+    """
+    check_curve(curve)
+    check_divisor(divisor, "mean")
+    rows = as_rows(logits, target)
+    if logits.ndim != 2:
+        raise ShapeError(f"logits have shape {tuple(logits.shape)}: expected (N, C), one row per example.")
+    check_arguments(rows, weight, ignore_index, "none", label_smoothing)
+    if logits.requires_grad and torch.is_grad_enabled():
+        raise ArgumentError("the logits require a gradient, and autograd would not notice that they are overwritten: "
+                            "call this under torch.no_grad(), pass logits.detach(), or use "
+                            "curve_loss(..., inplace=True).")
+    if upstream is not None and upstream.shape != logits.shape[:1]:
+        raise ShapeError(f"upstream has shape {tuple(upstream.shape)}: expected ({logits.shape[0]},), one number per "
+                         "row.")
+    if dispatch.choose(impl, logits, rows.target, curve) == "triton":
+        if divisor is not None and not isinstance(divisor, Tensor):
+            divisor = torch.full((), float(divisor), device=logits.device)
+        losses: Tensor = dispatch.kernels().loss_and_gradient_(
+            logits, rows.target, curve, weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing,
+            denominator=divisor, upstream=upstream)
+        return losses
+    with torch.no_grad():
+        losses, gradient = reference.rows_with_gradient(
+            logits, rows.target, curve, soft=rows.soft, weight=weight, ignore_index=ignore_index,
+            label_smoothing=label_smoothing)
+        if upstream is not None:
+            gradient = gradient * upstream[:, None]
+        logits.copy_(gradient if divisor is None else gradient / divisor)
+    return losses
+
+
+def check_overwritable(logits: Tensor) -> None:
+    """Refuse ``inplace=True`` for logits whose values belong to the caller."""
+    origin = logits._base if logits._base is not None else logits
+    if origin.is_leaf and logits.requires_grad and torch.is_grad_enabled():
+        raise ArgumentError("inplace=True would overwrite logits that are a leaf (or a view of one): expected the "
+                            "output of a layer. Pass inplace=False.")

@@ -1,0 +1,83 @@
+"""From the loss of every row to the number that is returned, and what a mean divides by."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError, DtypeError, ShapeError, TargetError
+from ..torch_state import values_are_readable
+
+Divisor = float | Tensor | None
+
+
+def reduce(losses: Tensor, reduction: str, divisor: Divisor = None) -> Tensor:
+    """The losses as they are, their sum, or their mean: the sum over ``divisor``, by default over their number."""
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    return losses.mean() if divisor is None else losses.sum() / divisor
+
+
+def check_divisor(divisor: Divisor, reduction: str) -> None:
+    """Refuse a divisor that no mean asks for, or that is not one number."""
+    if divisor is None:
+        return
+    if reduction != "mean":
+        raise ArgumentError(f"divisor with reduction={reduction!r}: it replaces what a mean divides by. Use "
+                            "reduction='mean', or leave divisor out and divide the result yourself.")
+    if isinstance(divisor, Tensor):
+        if divisor.ndim != 0:
+            raise ShapeError(f"divisor has shape {tuple(divisor.shape)}: expected one number, a tensor of shape ().")
+        if divisor.is_complex() or divisor.dtype == torch.bool:
+            raise DtypeError(f"divisor is {divisor.dtype}: expected a real number.")
+    elif isinstance(divisor, bool) or not isinstance(divisor, int | float):
+        raise DtypeError(f"divisor is a {type(divisor).__name__}: expected a number or a tensor of shape ().")
+    elif not 0 < divisor < math.inf:
+        raise ArgumentError(f"divisor={divisor!r}: expected a positive number, by which the summed loss is divided.")
+
+
+def loss_divisor(target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, *,
+                 class_dim: int = 1) -> Tensor:
+    """What ``reduction="mean"`` divides the summed loss of this target by, as a tensor of shape ().
+
+    For labels that is the number of labels that are not ignored, or the sum of their class weights; for probabilities
+    it is the number of examples, as in ``F.cross_entropy``. Sum it over the parts of a batch (accumulation steps,
+    ranks), and pass the sum to each part's loss as ``divisor``: the gradients of the parts then add up to the gradient
+    of the whole batch. It stays on the target's device and makes nothing wait.
+
+    Args:
+        target: Labels of any shape, or probabilities as the loss takes them.
+        weight: One number per class, as the loss takes it.
+        ignore_index: The label of rows that do not count.
+        class_dim: Where probabilities have their classes: 1 for ``curve_loss``, -1 for ``linear_curve_loss``.
+
+    >>> loss_divisor(torch.tensor([2, 0, -100, 1]))
+    tensor(3)
+    >>> loss_divisor(torch.tensor([2, 0, -100, 1]), weight=torch.tensor([1.0, 0.5, 0.25]))
+    tensor(1.7500)
+    """
+    if not isinstance(target, Tensor):
+        raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of labels or of probabilities.")
+    if target.is_floating_point():
+        classes = target.shape[class_dim if target.ndim > 1 else 0]
+        return torch.full((), target.numel() // max(1, classes), device=target.device)
+    labels = target.long()  # before the comparison: in uint8, -100 is the label 156
+    ignored = labels == ignore_index
+    if weight is not None:
+        weight = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
+        outside = ((labels < 0) | (labels >= weight.shape[0])) & ~ignored
+        if values_are_readable(labels) and bool(outside.any()):
+            raise TargetError(f"target holds the label {int(labels[outside][0])}, but weight has {weight.shape[0]} "
+                              "classes.")
+    return label_divisor(labels, weight, ignored)
+
+
+def label_divisor(labels: Tensor, weight: Tensor | None, ignored: Tensor) -> Tensor:
+    """The number of labels that are not ignored, or the sum of their class weights."""
+    if weight is None:
+        return (~ignored).sum()
+    return weight[labels.masked_fill(ignored, 0)].masked_fill(ignored, 0.0).sum()

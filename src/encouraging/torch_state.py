@@ -1,0 +1,69 @@
+"""What torch is doing around a call: compiling, transforming, differentiating forwards.
+
+The losses choose their path by these answers. Torch has no public names for most of them, so this is the one file that
+asks its private ones.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+
+def in_transform() -> bool:
+    """Whether a transform of ``torch.func`` (``vmap``, ``grad``, ``jvp``, ...) surrounds the call."""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
+def in_forward_mode() -> bool:
+    """Whether a level of forward-mode differentiation is open, so that tensors may carry tangents."""
+    return forward_ad._current_level >= 0
+
+
+def is_eager() -> bool:
+    """Whether tensors hold ordinary numbers: nothing is compiling, and no transform of ``torch.func`` is active."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is None
+
+
+def has_tangent(*tensors: Tensor | None) -> bool:
+    """Whether one of the tensors carries a tangent of forward-mode differentiation."""
+    return in_forward_mode() and any(
+        forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
+        for tensor in tensors if tensor is not None)
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Whether the tensor stands for a batch of tensors (``is_grads_batched=True``, ``torch.func.vmap``)."""
+    functorch = torch._C._functorch
+    return bool(functorch.is_legacy_batchedtensor(tensor) or functorch.is_batchedtensor(tensor))
+
+
+def values_are_readable(tensor: Tensor) -> bool:
+    """Whether the host can read the tensor's numbers without waiting for a device or breaking a trace or transform."""
+    if tensor.device.type != "cpu" or not is_eager():
+        return False
+    return torch._C._len_torch_dispatch_stack() == 0  # make_fx, linearize and fake tensors stand on it
+
+
+def backward_must_be_differentiable(upstream: Tensor) -> bool:
+    """Whether a backward pass that received ``upstream`` is itself differentiated, traced or batched.
+
+    ``is_grads_batched=True`` hands over a batch in disguise, which fast in-place code cannot write into.
+    """
+    return (torch.is_grad_enabled() or not is_eager() or in_forward_mode()
+            or torch._C._functorch.is_legacy_batchedtensor(upstream))
+
+
+def function_loses_derivatives() -> bool:
+    """Whether an autograd Function would lose a derivative here, so that plain operations must be used instead.
+
+    ``torch.compile`` ignores a Function's ``vmap`` inside a transform, and a Function's forward-mode rule is not
+    differentiated by a second forward mode around it: ``jacfwd(jacfwd(f))`` would silently be 0.
+    """
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    levels = torch._C._functorch.get_interpreter_stack() or []
+    return sum(level.key() == torch._C._functorch.TransformType.Jvp for level in levels) > 1

@@ -1,0 +1,144 @@
+"""Accuracy over epsilons: what it counts, and that it goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from encouraging.attacks import L2_EPSILONS, LINF_EPSILONS, Attack, Progress, accuracy_over_eps, pgd
+from encouraging.errors import ArgumentError, DtypeError
+
+ATTACKS = [Attack("fgsm"), Attack("pgd", steps=5, step_size=0.05, restarts=2)]
+GRID = (0.0, 0.05, 0.2)
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_the_grids_are_the_papers() -> None:
+    assert LINF_EPSILONS == (0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
+    assert L2_EPSILONS == (0, 0.3, 1, 3, 10, 30, 100)
+
+
+def test_it_counts_examples_that_are_right_before_and_after(digits: Any) -> None:
+    result = accuracy_over_eps(digits.model, digits.x, digits.y, ATTACKS, GRID, batch_size=150)
+    clean = digits.model(digits.x).argmax(1) == digits.y
+    assert 0 < clean.double().mean() < 1
+    found = pgd(digits.model, digits.x, digits.y, 0.2, steps=5, step_size=0.05, restarts=2)
+    after = digits.model(found).argmax(1) == digits.y
+    assert torch.equal(result.survived["pgd"][0.2], clean & after)
+    assert torch.equal(result.survived["fgsm"][0.0], clean)
+    assert result.accuracy("pgd", 0.2) == pytest.approx(100 * (clean & after).double().mean().item())
+    assert json.loads(json.dumps(result.table()))["pgd"].keys() == {"0", "0.05", "0.2"}
+
+
+def test_the_batch_size_does_not_change_it(digits: Any) -> None:
+    x, y = digits.first(60)
+    whole, parts = (accuracy_over_eps(digits.model, x, y, ATTACKS, GRID, batch_size=size) for size in (1000, 7))
+    assert whole.table() == parts.table()
+
+
+def test_another_seed_starts_elsewhere_and_the_same_one_does_not(digits: Any) -> None:
+    x, y = digits.first(60)
+    seeds = [pgd(digits.model, x, y, 0.1, steps=1, seed=seed) for seed in (0, 0, 1)]
+    assert torch.equal(seeds[0], seeds[1])
+    assert not torch.equal(seeds[0], seeds[2])
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4, 9])
+def test_a_call_that_was_stopped_goes_on_and_ends_alike(digits: Any, tmp_path: Path, stop: int) -> None:
+    x, y = digits.first(50)
+    path, seen = tmp_path / "state.json", []
+
+    def progress(where: Progress) -> None:
+        seen.append(where)
+        if len(seen) == stop:
+            raise StoppedError
+
+    def measure(**arguments: Any) -> Any:
+        return accuracy_over_eps(digits.model, x, y, ATTACKS, GRID, batch_size=20, **arguments)
+
+    with pytest.raises(StoppedError):
+        measure(state_path=path, progress=progress)
+    finished = {(where.attack, where.eps) for where in seen if where.accuracy is not None}
+    calls: list[Progress] = []
+    again = measure(state_path=path, progress=calls.append)
+    assert again.table() == measure().table()
+    # What was finished is reported once more, and not attacked again.
+    for cell in finished:
+        assert [where.fraction for where in calls if (where.attack, where.eps) == cell] == [1.0]
+    assert [(where.attack, where.eps) for where in calls if where.accuracy is not None] == [
+        (attack.name, eps) for attack in ATTACKS for eps in GRID]
+    assert all(where.accuracy in (None, again.accuracy(where.attack, where.eps)) for where in calls)
+
+
+def test_progress_rises_to_the_end_of_every_epsilon(digits: Any) -> None:
+    calls: list[Progress] = []
+    accuracy_over_eps(digits.model, *digits.first(50), [Attack("fgsm")], [0.1], batch_size=10, progress=calls.append)
+    fractions = [where.fraction for where in calls]
+    assert fractions == sorted(fractions)
+    assert len(fractions) >= 5
+    assert fractions[-1] == 1.0
+
+
+def test_new_attacks_and_epsilons_join_an_old_state(digits: Any, tmp_path: Path) -> None:
+    x, y = digits.first(40)
+    path = tmp_path / "state.json"
+    accuracy_over_eps(digits.model, x, y, ATTACKS[:1], [0.1], state_path=path)
+    more = accuracy_over_eps(digits.model, x, y, ATTACKS, [0.1, 0.2], state_path=path)
+    assert more.table() == accuracy_over_eps(digits.model, x, y, ATTACKS, [0.1, 0.2]).table()
+    other = {"fgsm": Attack("fgsm", loss="margin")}  # the same name with other settings is measured anew
+    changed = accuracy_over_eps(digits.model, x, y, other, [0.1], state_path=path)
+    assert torch.equal(changed.survived["fgsm"][0.1],
+                       accuracy_over_eps(digits.model, x, y, other, [0.1]).survived["fgsm"][0.1])
+
+
+def test_the_state_of_another_model_data_or_seed_is_refused(digits: Any, tmp_path: Path) -> None:
+    x, y = digits.first(40)
+    path = tmp_path / "state.json"
+    accuracy_over_eps(digits.model, x, y, ATTACKS[:1], [0.1], state_path=path)
+    for model, images, seed in ((digits.scaled(2), x, 0), (digits.model, x.flip(0), 0), (digits.model, x, 1)):
+        with pytest.raises(ArgumentError, match="another model, other data"):
+            accuracy_over_eps(model, images, y, ATTACKS[:1], [0.1], state_path=path, seed=seed)
+    path.write_text("{")
+    with pytest.raises(ArgumentError, match="not the state of an attack"):
+        accuracy_over_eps(digits.model, x, y, ATTACKS[:1], [0.1], state_path=path)
+
+
+def test_every_attack_may_have_its_own_grid(digits: Any) -> None:
+    x, y = digits.first(30)
+    attacks = {"near": Attack("fgsm"), "far": Attack("pgd_l2", steps=3)}
+    result = accuracy_over_eps(digits.model, x, y, attacks, {"near": [0.1], "far": [0.3, 3]})
+    assert {name: list(row) for name, row in result.table().items()} == {"near": ["0.1"], "far": ["0.3", "3"]}
+
+
+def test_normalised_images_need_attacks_that_do_not_clip(digits: Any) -> None:
+    x, y = digits.first(30)
+    shifted = x - 0.5
+    free = Attack("fgsm", loss="label_logit", clip=False)
+    result = accuracy_over_eps(lambda batch: digits.model(batch + 0.5), shifted, y, [free], [0.0, 0.2])
+    assert result.accuracy(free.name, 0.2) < result.accuracy(free.name, 0.0)
+    with pytest.raises(ArgumentError, match="expected 0 to 1"):
+        accuracy_over_eps(digits.model, shifted, y, [free, Attack("pgd")], [0.2])
+
+
+@pytest.mark.parametrize(("attacks", "epsilons", "kind", "says"), [
+    ([], [0.1], ArgumentError, "at least one"),
+    ([Attack("pgd"), Attack("pgd", steps=3)], [0.1], ArgumentError, "same name"),
+    (["pgd"], [0.1], DtypeError, "Attack.*got str"),
+    ([Attack("pgd")], {"fgsm": [0.1]}, ArgumentError, "no grid for 'pgd'"),
+    ([Attack("pgd")], [-0.1], ArgumentError, "eps=-0.1"),
+])
+def test_what_cannot_be_measured_is_refused(digits: Any, attacks: Any, epsilons: Any, kind: type, says: str) -> None:
+    with pytest.raises(kind, match=says):
+        accuracy_over_eps(digits.model, *digits.first(3), attacks, epsilons)
+
+
+def test_no_examples_are_refused(digits: Any) -> None:
+    with pytest.raises(ArgumentError, match="no examples"):
+        accuracy_over_eps(digits.model, *digits.first(0), [Attack("fgsm")], [0.1])

@@ -1,0 +1,277 @@
+"""Laws of FGSM and PGD: where their results lie, what they depend on, and what they leave as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from encouraging.attacks import Attack, fgsm, pgd, pgd_l2
+from encouraging.attacks._ball import L2_BALL, LINF
+from encouraging.attacks._noise import normal, uniform
+from encouraging.attacks._objective import OBJECTIVES, objective
+from encouraging.metrics import margin
+from strategies import SEEDS, generator
+
+Network = Callable[..., tuple[nn.Module, Tensor, Tensor]]
+LOSSES = sorted(OBJECTIVES)
+EPS = st.one_of(st.sampled_from([0.0, 1e-4, 2 / 255, 0.3, 1.0, 5.0]), st.floats(0, 10))
+
+
+def linear(classes: int, pixels: int, seed: int, scale: float = 1.0) -> Callable[[Tensor], Tensor]:
+    weight = scale * torch.randn(classes, pixels, generator=generator(seed))
+    return lambda x: torch.nn.functional.linear(x.flatten(1), weight.to(x.dtype)).tanh() * 3
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Callable[[Tensor], Tensor], Tensor, Tensor]:
+    g = generator(draw(SEEDS))
+    classes, count = draw(st.integers(2, 6)), draw(st.integers(1, 6))
+    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
+    x = torch.rand(count, 1, 3, 3, generator=g, dtype=dtype)
+    x = draw(st.sampled_from([x, x.round(), torch.zeros_like(x), torch.ones_like(x)]))
+    return linear(classes, 9, draw(SEEDS)), x, torch.randint(classes, (count,), generator=g)
+
+
+def slack(x: Tensor, eps: float) -> float:
+    return 8 * torch.finfo(x.dtype).eps * (1 + eps)
+
+
+@given(case=cases(), eps=EPS, loss=st.sampled_from(LOSSES), start=st.booleans(), step=st.floats(1e-3, 20))
+def test_pgd_stays_in_the_box_and_in_its_ball(case: Any, eps: float, loss: str, start: bool, step: float) -> None:
+    model, x, y = case
+    for attack, length in ((pgd, lambda d: d.abs().amax(1)), (pgd_l2, lambda d: d.norm(dim=1))):
+        found = attack(model, x, y, eps, steps=3, step_size=step, loss=loss, random_start=start)
+        assert found.dtype == x.dtype
+        assert found.min() >= 0
+        assert found.max() <= 1
+        assert length((found - x).flatten(1)).max() <= eps + slack(x, eps)
+
+
+@given(case=cases(), eps=EPS, loss=st.sampled_from(LOSSES))
+def test_fgsm_stays_in_the_box_unless_told_otherwise(case: Any, eps: float, loss: str) -> None:
+    model, x, y = case
+    found = fgsm(model, x, y, eps, loss=loss)
+    assert found.min() >= 0
+    assert found.max() <= 1
+    assert (found - x).abs().max() <= eps + slack(x, eps)
+    free = fgsm(model, 3 * x - 1, y, eps, loss=loss, clip=False)  # normalised units
+    assert (free - (3 * x - 1)).abs().max() <= eps + 4 * slack(x, eps)
+    torch.testing.assert_close(fgsm(model, x, y, eps, loss=loss, clip=False).clamp(0, 1), found)
+
+
+@given(case=cases(), seed=SEEDS, restarts=st.integers(1, 3))
+def test_epsilon_0_changes_nothing(case: Any, seed: int, restarts: int) -> None:
+    model, x, y = case
+    for found in (fgsm(model, x, y, 0), fgsm(model, x, y, 0, clip=False),
+                  pgd(model, x, y, 0, steps=2, seed=seed, restarts=restarts),
+                  pgd_l2(model, x, y, 0, steps=2, seed=seed, restarts=restarts, random_start=True)):
+        assert torch.equal(found, x)
+
+
+@given(seed=SEEDS, eps=EPS, scale=st.sampled_from([1e-3, 1.0, 100.0]))
+def test_projections_are_nearest_points_and_leave_the_ball_alone(seed: int, eps: float, scale: float) -> None:
+    g = generator(seed)
+    center, far = torch.rand(5, 7, generator=g).double(), scale * torch.randn(5, 7, generator=g).double()
+    for ball, length in ((LINF, lambda d: d.abs().amax(1)), (L2_BALL, lambda d: d.norm(dim=1))):
+        onto = ball.project(center + far, center, eps)
+        assert (length(onto - center) <= eps + 1e-12 * (1 + eps)).all()
+        torch.testing.assert_close(ball.project(onto, center, eps), onto, rtol=0, atol=1e-12 * (1 + eps))
+        inside = length(far) <= eps
+        torch.testing.assert_close(onto[inside], (center + far)[inside])
+        # No other point of the ball is nearer in the Euclidean sense.
+        for restart in range(3):
+            other = ball.start(center, eps, seed, restart, torch.arange(5))
+            there = (center + far - onto).norm(dim=1)
+            assert (there <= (center + far - other).norm(dim=1) + 1e-9 * (1 + there)).all()
+
+
+@given(seed=SEEDS, power=st.integers(-60, 60))
+def test_directions_have_length_1_and_do_not_depend_on_the_scale(seed: int, power: int) -> None:
+    gradient = torch.randn(4, 1, 3, 3, generator=generator(seed))
+    gradient[0] = 0
+    for ball, length in ((LINF, lambda d: d.abs().amax(1)), (L2_BALL, lambda d: d.norm(dim=1))):
+        direction = ball.direction(gradient)
+        torch.testing.assert_close(length(direction.flatten(1)), torch.tensor([0.0, 1.0, 1.0, 1.0]))
+        assert torch.equal(ball.direction(gradient * 2.0**power), direction)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1000), eps=st.sampled_from([0.02, 0.05, 0.1]), l2=st.booleans(),
+       loss=st.sampled_from(["ce", "margin"]))
+def test_restarts_never_make_the_attack_weaker(digits: Any, seed: int, eps: float, l2: bool, loss: str) -> None:
+    x, y = digits.first(60)
+    attack = Attack("pgd_l2" if l2 else "pgd", loss=loss, steps=3, step_size=eps, random_start=True)
+    before = torch.full((60,), torch.inf)
+    for restarts in (1, 2, 4):
+        found = Attack(attack.method, **attack.settings, restarts=restarts)(digits.model, x, y, 8 * eps if l2 else eps,
+                                                                           seed=seed)
+        now = margin(digits.model(found), y).detach()
+        assert (now[before > 0] <= before[before > 0]).all()
+        assert (now[before <= 0] == before[before <= 0]).all()  # what is broken is left alone
+        before = now
+
+
+@pytest.mark.parametrize("attack", [Attack("fgsm"), Attack("pgd", restarts=2), Attack("pgd", loss="dlr"),
+                                    Attack("pgd_l2", random_start=True, restarts=3), Attack("pgd_l2", loss="margin")],
+                         ids=repr)
+def test_the_batch_size_does_not_change_the_result(network: Network, attack: Attack) -> None:
+    model, x, y = network(count=13)
+    whole = attack(model, x, y, 0.2)
+    for size in (1, 4, 13, 100):
+        torch.testing.assert_close(attack(model, x, y, 0.2, batch_size=size), whole, rtol=0, atol=1e-9)
+
+
+@given(seed=SEEDS, restart=st.integers(0, 5), numbers=st.lists(st.integers(0, 2**40), min_size=1, max_size=6))
+def test_random_starts_follow_from_seed_and_index_alone(seed: int, restart: int, numbers: list[int]) -> None:
+    index, center = torch.tensor(numbers), torch.full((len(numbers), 2, 3), 0.5)
+    for ball in (LINF, L2_BALL):
+        whole = ball.start(center, 0.3, seed, restart, index)
+        for place in range(len(numbers)):
+            alone = ball.start(center[:1], 0.3, torch.tensor(seed), restart, index[place, None])
+            assert torch.equal(alone[0], whole[place])
+
+
+def test_other_seeds_restarts_and_examples_start_elsewhere() -> None:
+    center = torch.full((50, 4), 0.5)
+    for ball in (LINF, L2_BALL):
+        starts = torch.cat([ball.start(center, 0.3, seed, restart, torch.arange(50))
+                            for seed in range(4) for restart in range(4)])
+        assert len(starts.unique(dim=0)) == len(starts)
+
+
+def test_noise_is_uniform_and_normal() -> None:
+    """Moments of 400000 numbers, and of neighbours along every axis, within five standard errors."""
+    shape, index = (2000, 200), torch.arange(2000)
+    for seed in (0, 1, 2**62):
+        flat = uniform(shape, seed, 0, index).double()
+        bell = normal(shape, seed, 1, index).double()
+        error = 5 / flat.numel() ** 0.5
+        assert flat.min() > 0
+        assert flat.max() <= 1
+        assert abs(flat.mean() - 0.5) < error * (1 / 12) ** 0.5
+        assert abs(flat.var() - 1 / 12) < error * (1 / 180) ** 0.5
+        assert abs(bell.mean()) < error
+        assert abs(bell.var() - 1) < error * 2**0.5
+        for values in (12**0.5 * (flat - 0.5), bell):
+            assert abs((values[1:] * values[:-1]).mean()) < 1.01 * error
+            assert abs((values[:, 1:] * values[:, :-1]).mean()) < 1.01 * error
+        assert torch.histc(flat, 16, 0, 1).sub(25000).abs().max() < 5 * 25000**0.5
+
+
+def test_starts_fill_the_ball_evenly() -> None:
+    """In d dimensions a share of r**d of the points lies within r times the radius."""
+    center = torch.zeros(20000, 3)
+    length = L2_BALL.start(center, 2.0, 0, 0, torch.arange(20000)).norm(dim=1)
+    for share in (0.25, 0.5, 0.9):
+        assert abs((length <= 2 * share ** (1 / 3)).double().mean() - share) < 5 * (share * (1 - share) / 20000) ** 0.5
+    moves = LINF.start(center, 2.0, 0, 0, torch.arange(20000))
+    assert abs(moves.abs().mean() - 1) < 0.02
+
+
+@given(case=cases())
+def test_losses_are_as_defined(case: Any) -> None:
+    model, x, y = case
+    z = model(x).double()
+    rows = torch.arange(len(y))
+    rival = z.scatter(1, y[:, None], -torch.inf).amax(1)
+    ordered = z.sort(1, descending=True).values
+    torch.testing.assert_close(objective("ce")(z, y), -z.log_softmax(1)[rows, y])
+    torch.testing.assert_close(objective("margin")(z, y), rival - z[rows, y])
+    torch.testing.assert_close(objective("label_logit")(z, y), -z[rows, y])
+    if z.shape[1] == 2:  # no third logit: the margin itself
+        torch.testing.assert_close(objective("dlr")(z, y), rival - z[rows, y])
+    else:
+        distance = ordered[:, 0] - ordered[:, 2]
+        expected = torch.where(distance > 0, (rival - z[rows, y]) / distance, 0.0)
+        torch.testing.assert_close(objective("dlr")(z, y), expected)
+
+
+def test_equal_logits_have_a_finite_dlr_and_gradient() -> None:
+    z = torch.zeros(1, 4, requires_grad=True)
+    value = objective("dlr")(z, torch.tensor([1]))
+    value.sum().backward()
+    assert value.item() == 0
+    assert z.grad is not None
+    assert z.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 10])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_attacks_work_for_any_number_of_classes(network: Network, classes: int, loss: str) -> None:
+    model, x, _ = network(classes)
+    y = model.eval()(x).argmax(1)
+    for found in (pgd(model, x, y, 0.5, loss=loss), pgd_l2(model, x, y, 3.0, loss=loss)):
+        assert (margin(model(found), y) < margin(model(x), y)).double().mean() > 0.9
+
+
+def test_the_models_mode_its_gradients_and_the_random_state_stay_as_they_were(network: Network) -> None:
+    model, x, y = network()
+    model.train()
+    model[2].eval()  # a batch norm that its owner has frozen
+    model[0].weight.requires_grad_(False)
+    model[5].weight.grad = torch.ones_like(model[5].weight)
+    modes, state = [m.training for m in model.modules()], {k: v.clone() for k, v in model.state_dict().items()}
+    wants, random = [p.requires_grad for p in model.parameters()], torch.get_rng_state()
+    x.requires_grad_()
+    for attack in (Attack("fgsm"), Attack("pgd", restarts=2), Attack("pgd_l2")):
+        found = attack(model, x, y, 0.1)
+        assert not found.requires_grad
+        assert found.grad_fn is None
+    assert [m.training for m in model.modules()] == modes
+    assert [p.requires_grad for p in model.parameters()] == wants
+    assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
+    assert [p.grad is None for p in model.parameters()] == [p is not model[5].weight for p in model.parameters()]
+    assert (model[5].weight.grad == 1).all()
+    assert x.grad is None
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_the_mode_is_restored_after_an_error(network: Network) -> None:
+    model, x, y = network()
+    with pytest.raises(Exception, match="label 7"):
+        pgd(model.train(), x, torch.full_like(y, 7), 0.1)
+    assert all(m.training for m in model.modules())
+
+
+def test_attacks_work_where_gradients_are_off_and_ignore_autocast(digits: Any) -> None:
+    x, y = digits.first(20)
+    expected = pgd(digits.model, x, y, 0.1)
+    with torch.no_grad():
+        assert torch.equal(pgd(digits.model, x, y, 0.1), expected)
+    with torch.inference_mode():
+        assert torch.equal(pgd(digits.model, x.clone(), y.clone(), 0.1), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(pgd(digits.model, x, y, 0.1), expected)
+
+
+def test_a_gradient_that_is_nan_does_not_carry_the_example_out_of_its_ball() -> None:
+    def model(x: Tensor) -> Tensor:
+        return torch.stack([x.sum(1), (x - x).sqrt().sum(1)], 1)  # the derivative of sqrt at 0 times 0
+
+    x, y = torch.rand(3, 4), torch.tensor([0, 1, 0])
+    for attack in (Attack("fgsm"), Attack("pgd"), Attack("pgd_l2")):
+        found = attack(model, x, y, 0.1)
+        assert found.isfinite().all()
+        assert (found - x).abs().max() <= 0.1 + 1e-6
+
+
+def test_a_batch_without_examples_stays_one(digits: Any) -> None:
+    x, y = digits.first(0)
+    for attack in (Attack("fgsm"), Attack("pgd", restarts=2), Attack("pgd_l2")):
+        assert attack(digits.model, x, y, 0.1).shape == x.shape
+
+
+def test_the_authors_fgsm_lowers_the_raw_label_logit_in_normalised_units(digits: Any) -> None:
+    """Their attack on L-Softmax: the sign of the gradient of minus the label's logit, without clipping."""
+    weight = torch.randn(10, 64, generator=generator(0))
+    x = (digits.x[:20].flatten(1) - 0.1307) / 0.3081
+    y = digits.y[:20]
+    found = fgsm(lambda batch: batch @ weight.T, x, y, 0.2, loss="label_logit", clip=False)
+    assert torch.equal(found, x + (x + 0.2 * -weight[y].sign() - x).clamp(-0.2, 0.2))
+    assert found.min() < 0
