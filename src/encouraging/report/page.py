@@ -16,6 +16,7 @@ from ..engine.records import Record
 from ..errors import RunError
 from ..recipes import Recipe
 from .chapters import Chapter, chapters_of, in_words
+from .drawing.style import VARIABLES
 from .explorer.section import explorer
 from .numbers import listed, plural
 from .sections import paper
@@ -92,5 +93,5 @@ def fill_template(**content: Any) -> str:
     """The HTML of a report or of a diagnosis; all content is escaped."""
     pages = Environment(loader=PackageLoader("encouraging.report", "."), autoescape=True, undefined=StrictUndefined,
                         trim_blocks=True, lstrip_blocks=True)
-    text: str = pages.get_template("page.html.j2").render(**content)
+    text: str = pages.get_template("page.html.j2").render(colours=list(VARIABLES.values()), **content)
     return text
