@@ -110,6 +110,11 @@ def run(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override any setting: train.epochs=2")
     ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,...", help="Train an arm once per value, beside its baseline, and draw the "
+                     "numbers over the value: log_end=0,0.5,1. Twice for a map of two keys. --arm says which arm."),
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="How many runs to train at once on this machine.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per run.")] = None,
     ray: Annotated[str | None, typer.Option(help="Train on a Ray cluster: its address, or local.")] = None,
@@ -121,7 +126,8 @@ def run(
 
     with _errors_in_one_line():
         code = run_recipe(recipe, arms=arm or (), seeds=seeds, device=device, out=out, data=data,
-                          overrides=set_ or (), jobs=jobs, threads=threads, ray=ray, track=track, fetch=download)
+                          overrides=set_ or (), sweeps=sweep or (), jobs=jobs, threads=threads, ray=ray, track=track,
+                          fetch=download)
     raise typer.Exit(code)
 
 

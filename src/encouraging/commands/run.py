@@ -18,6 +18,7 @@ from ..errors import DataError, RecipeError
 from ..judge.claims import finals_of
 from ..recipes import Recipe, read_recipe, read_runs
 from ..recipes.grid import Job, cores, jobs_of, train_job
+from ..recipes.sweep import sweep_recipe
 from ..report.numbers import plural
 from .progress import ProgressDisplay
 from .run_table import print_table
@@ -26,13 +27,17 @@ from .run_table import print_table
 def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None, device: str = "auto",
                out: str | Path = "runs", data: str | None = None, overrides: Sequence[str] = (),
                jobs: int | None = None, threads: int | None = None, ray: str | None = None,
-               track: str | None = None, fetch: bool = False, console: Console | None = None) -> int:
-    """Train every arm and seed that is not finished yet.
+               track: str | None = None, fetch: bool = False, sweeps: Sequence[str] = (),
+               console: Console | None = None) -> int:
+    """Train every arm and seed that is not finished yet; with ``sweeps``, copies of an arm with other values.
 
     Returns:
         The exit code: 0 when all runs are finished, 1 when some failed, 130 when they were stopped.
     """
     recipe = read_recipe(name, [*overrides, *([f"seeds={_seeds(seeds)}"] if seeds is not None else [])])
+    whole = recipe
+    if sweeps:
+        recipe, arms = sweep_recipe(recipe, sweeps, arms), ()
     console = console or Console()
     chosen = choose_device(device)
     jobs = jobs or _default_jobs(recipe, chosen.type, threads)
@@ -67,10 +72,14 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
                     sweep.run_here(ready, train_job, display)
     finally:
         leave()
-    return _conclude(recipe, unfinished, display, console, Path(out)) if world.leads else int(bool(display.failed))
+    if not world.leads:
+        return int(bool(display.failed))
+    return _conclude(recipe, unfinished, display, console, Path(out), whole)
 
 
-def _conclude(recipe: Recipe, jobs: list[Job], display: ProgressDisplay, console: Console, out: Path) -> int:
+def _conclude(recipe: Recipe, jobs: list[Job], display: ProgressDisplay, console: Console, out: Path,
+              whole: Recipe) -> int:
+    """Print what came of it, and write the page of all runs in the folder; ``whole`` is the recipe with its claims."""
     for event in display.failed:
         console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
     folder = out / recipe.name
@@ -86,7 +95,7 @@ def _conclude(recipe: Recipe, jobs: list[Job], display: ProgressDisplay, console
     console.print(f"{plural(len(records), 'run')}, {seconds:.0f} s of training in all, in {folder}", markup=False,
                   highlight=False)
     if records:
-        _report(recipe, records, folder / "report.html", console)
+        _report(whole, records, folder / "report.html", console)
     return 130 if display.stopped else int(bool(display.failed))
 
 
