@@ -170,13 +170,19 @@ def collect(
 def results(
     records: Annotated[Path, typer.Argument(help="A directory of records or runs.")] = Path("results"),
     out: Annotated[Path, typer.Option("--out", "-o", help="The Markdown page to write.")] = Path("docs/results.md"),
+    update: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Also write anew what this Markdown page has between <!-- scoreboard: short --> "
+                     "and <!-- end of scoreboard -->; may be repeated."),
+    ] = None,
 ) -> None:
     """Write the page of results: our measurements beside the paper's, made from the records alone."""
     from .commands.results import write_results
 
     with _errors_in_one_line():
-        write_results(records, out)
-    typer.echo(f"wrote {out}")
+        written = write_results(records, out, update or ())
+    for path in written:
+        typer.echo(f"wrote {path}")
 
 
 @app.command()

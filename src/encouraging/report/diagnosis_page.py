@@ -56,8 +56,9 @@ def _answers(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]
                f"out-of-distribution-{number}")
     if diagnosis.get("shots"):
         groups = [f"{group} {show(accuracy)}%" for group, accuracy in diagnosis["shots"].items()]
-        yield ("frequent and rare", "", f"Accuracy by the number of training examples per class: {listed(groups)}.",
-               "class-frequency")
+        rare = min(diagnosis["shots"].values())
+        yield ("weakest frequency", f"{show(rare)}%", "Accuracy on classes with many, medium or few training examples: "
+               f"{listed(groups)}.", "class-frequency")
     shares = diagnosis["teaching"]["shares"]
     learned = shares["examples"]["0.9"]
     parts = [f"{show(100 * share['0.9'], 1)}% of the gradient of {name}" for name, share in shares.items()

@@ -13,6 +13,7 @@ from ..errors import RunError
 from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of
 from ..judge.metric_book import book_of
 from ..recipes import Recipe, names, read_recipe, read_runs
+from .markdown_board import board_of_records, cells, table, updated, whole_board
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
 from .sections.claims import SKEWED
 
@@ -29,10 +30,21 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 
 
 def results_page(folder: str | Path) -> str:
-    """The page as Markdown, one section per recipe of the package that has records below this folder."""
+    """The page as Markdown: the scoreboard, then one section per recipe of the package that has records below this
+    folder."""
     records = read_runs(folder)
     measured = [name for name in names() if any(record.recipe == name for record in records)]
-    return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in measured)])
+    board = board_of_records(records)
+    return "\n".join([HEAD, *(["## Scoreboard", "", *whole_board(board)] if board else []),
+                      *(_section(read_recipe(name), records) for name in measured)])
+
+
+def updated_page(text: str, folder: str | Path, source: str) -> str:
+    """A Markdown page whose parts between markers are written anew from the records below a folder."""
+    board = board_of_records(read_runs(folder))
+    if board is None:
+        raise RunError(f"{folder}: expected records of recipes of the package, and recipes with claims.")
+    return updated(text, board, source)
 
 
 def _section(recipe: Recipe, records: list[Record]) -> str:
@@ -45,24 +57,24 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
     lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
     if recipe.departs:
         lines += [f"Departs from the paper: {recipe.departs}", ""]
-    lines += _table(["arm", "n", *(f"`{path}`" for path in paths), *extra, "seconds per run"])
+    lines += table(["arm", "n", *(f"`{path}`" for path in paths), *extra, "seconds per run"])
     for row in arm_rows(recipe, finals, book):
         runs = [record for record in mine if record.arm == row.arm]
         if not runs:
             continue
-        cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
+        numbers = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
                  + (f" (paper {reached.paper:g})" if reached.paper is not None else "")
                  for path, reached in row.numbers.items()]
-        lines.append(_row([row.arm, str(len(runs)), *cells,
+        lines.append(cells([row.arm, str(len(runs)), *numbers,
                            *(_mean(r.final.get(path) for r in runs) for path in extra.values()),
                            _mean((r.timing.get("seconds") for r in runs), 0)]))
-    lines += ["", *_table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
+    lines += ["", *table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
     rows = claim_rows(recipe, finals, book)
     for claim_row in rows:
         claim, comparison = claim_row.claim, claim_row.comparison
         theirs = f"{claim.paper[claim.beats]:g} -> {claim.paper[claim.arm]:g}" if len(claim.paper) > 1 else ""
         digits, lower = claim_row.metric.digits, ", lower is better" if claim.better == "lower" else ""
-        lines.append(_row([f"{claim.arm} beats {claim.beats} on `{claim.metric}`{lower}", theirs,
+        lines.append(cells([f"{claim.arm} beats {claim.beats} on `{claim.metric}`{lower}", theirs,
                            signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
                            show(comparison.p_permutation, 3, style=PLAIN), str(comparison.n),
                            f"**{claim_row.verdict}**"]))
@@ -114,11 +126,3 @@ def plain_text(words: str) -> str:
 def _mean(values: Iterable[float | None], digits: int = 2) -> str:
     numbers = [value for value in values if value is not None]
     return show(statistics.fmean(numbers), digits, style=PLAIN) if numbers else ""
-
-
-def _table(head: list[str]) -> list[str]:
-    return [_row(head), "|" + " --- |" * len(head)]
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

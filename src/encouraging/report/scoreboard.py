@@ -28,11 +28,13 @@ WIDTH, HEIGHT = 132, 22  # of the small picture of a difference, in pixels
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One claim of one recipe; ``href`` leads to the recipe's section where the page has one."""
+    """One claim of one recipe. ``is_primary`` tells whether it is about the metric that the task is judged by; ``href``
+    leads to the recipe's section where the page has one."""
 
     recipe: Recipe
     row: ClaimRow
     sentence: str
+    is_primary: bool = False
     href: str = ""
 
     @property
@@ -148,7 +150,7 @@ def scoreboard_of(rows: Iterable[ScoreRow]) -> Scoreboard | None:
 def score_rows(recipe: Recipe, records: Sequence[Record] = (), href: str = "") -> list[ScoreRow]:
     """The claims of a recipe, judged on these records of its runs."""
     book = book_of(records) if records else MetricBook(recipe.needs().metrics)
-    return [ScoreRow(recipe, row, claim_sentence(row, book), href)
+    return [ScoreRow(recipe, row, claim_sentence(row, book), book.is_named_alone(row.metric), href)
             for row in claim_rows(recipe, finals_of(recipe.name, records), book)]
 
 
