@@ -46,8 +46,8 @@ def _answers(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]
     yield "calibration error", show(diagnosis["calibration"]["ece"], 4), _calibration(diagnosis), "calibration"
     yield ("median margin", show(margin["median"]), "How far the label’s logit is above its best rival. "
            f"{show(100 * margin['wrong'])}% of the examples are misclassified and have none.", "margins")
-    yield ("energy on the data", show(energy["label"]["mean"]), "Minus the label’s logit, on average; its best rival has "
-           f"{show(energy['rival']['mean'])}, and the free energy is {show(energy['free']['mean'])}.", "energy")
+    yield ("energy on the data", show(energy["label"]["mean"]), "Minus the label’s logit, on average. Its best rival "
+           f"has {show(energy['rival']['mean'])}, and the free energy is {show(energy['free']['mean'])}.", "energy")
     for number, (name, detection) in enumerate(diagnosis.get("ood", {}).items(), 1):
         best, rates = max(detection["scores"].items(), key=lambda item: item[1]["auroc"])
         yield ("AUROC" if name == UNNAMED else f"AUROC, {name}", f"{show(rates['auroc'])}%",

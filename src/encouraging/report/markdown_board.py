@@ -1,7 +1,7 @@
 """The scoreboard as Markdown: whole for the page of results, and short for a README or any other page.
 
-Short forms stand between markers, ``<!-- scoreboard: NAME -->`` and ``<!-- end of scoreboard -->``, and are rewritten by
-``encouraging results --update FILE``.
+Short forms stand between markers, ``<!-- scoreboard: NAME -->`` and ``<!-- end of scoreboard -->``;
+``encouraging results --update FILE`` writes them anew.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ def whole_board(board: Scoreboard) -> list[str]:
     for title, rows in board.kinds:
         lines += [f"### {title}", ""]
         if any(row.measured for row in rows):
-            lines += table(["claim", "recipe", "in the paper", "paper", "ours", "n", "difference", "interval", "verdict"])
-            lines += [cells([_claim(row), f"[{row.recipe.name}](#{row.recipe.name})", row.source, row.paper_words(PLAIN),
-                             row.our_words(PLAIN), str(row.n), row.difference_words(PLAIN), row.interval_words(PLAIN),
-                             f"**{row.verdict.word}**"]) for row in rows]
+            lines += table(["claim", "recipe", "in the paper", "paper", "ours", "n", "difference", "interval",
+                            "verdict"])
+            lines += [cells([_claim(row), f"[{row.recipe.name}](#{row.recipe.name})", row.source,
+                             row.paper_words(PLAIN), row.our_words(PLAIN), str(row.n), row.difference_words(PLAIN),
+                             row.interval_words(PLAIN), f"**{row.verdict.word}**"]) for row in rows]
         else:
             lines += table(["claim", "in the paper", "paper", "command"])
             lines += [cells([_claim(row), row.source, row.paper_words(PLAIN), f"`{row.command}`"]) for row in rows]
@@ -89,8 +90,8 @@ def updated(text: str, board: Scoreboard, source: str) -> str:
         return match[1] + "\n" + "\n".join(FORMS[name](board)) + "\n\n" + match[4]
     written, count = _BLOCK.subn(fill, text)
     if count != len(_OPENING.findall(text)) or not count:
-        raise ArgumentError(f"{source}: expected <!-- scoreboard: short --> on a line of its own and, below it, <!-- end of "
-                          "scoreboard -->; what is between them is written anew.")
+        raise ArgumentError(f"{source}: expected <!-- scoreboard: short --> on a line of its own and, below it, "
+                            "<!-- end of scoreboard -->; what is between them is written anew.")
     return written
 
 
@@ -100,7 +101,7 @@ def _by_recipe(rows: Iterable[ScoreRow], numbers: bool) -> str:
         every.setdefault(row.recipe.name, []).append(row)
     lines = []
     for name, members in every.items():
-        found = [row.row.metric.words + (f" {row.our_words(PLAIN)}" if numbers else "") for row in members]
+        found = [plain_text(row.row.metric.words) + (f" {row.our_words(PLAIN)}" if numbers else "") for row in members]
         counts = sorted({row.n for row in members})
         n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         lines.append(f"`{name}`, n = {n}: {'; '.join(dict.fromkeys(found))}")
@@ -108,7 +109,18 @@ def _by_recipe(rows: Iterable[ScoreRow], numbers: bool) -> str:
 
 
 def _claim(row: ScoreRow) -> str:
-    return row.sentence + (" (lower is better)" if row.lower_is_better else "")
+    return plain_text(row.sentence) + (" (lower is better)" if row.lower_is_better else "")
+
+
+def plain_text(words: str) -> str:
+    """Text of unknown origin, such as a device's name, so that Markdown and HTML show it as it is.
+
+    >>> plain_text("a|b <img> *c* mse_softmax `d`\\n# e")
+    'a\\\\|b &lt;img&gt; \\\\*c\\\\* mse_softmax \\\\`d\\\\` # e'
+    """
+    text = " ".join(words.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"([\\`*\[\]|]|^[#+-])", r"\\\1", text)
+    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word it means nothing
 
 
 def table(head: Sequence[str]) -> list[str]:

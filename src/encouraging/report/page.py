@@ -19,10 +19,9 @@ from ..recipes import Recipe, names, read_recipe
 from .chapters import Chapter, chapters_of, in_words
 from .drawing.style import VARIABLES
 from .explorer.section import explorer
-from .numbers import listed, plural
+from .numbers import plural
 from .scoreboard import score_rows, scoreboard_of, unmeasured
 from .sections import costs, paper
-
 
 SWEEPS_IN_LEAD = 3
 
@@ -68,13 +67,13 @@ def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Rec
 
 def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = None) -> str:
     groups = [chapter.group for chapter in chapters]
-    title = listed([group.name for group in groups])
+    title = groups[0].name if groups else ""
     runs = sum(len(group.records) for group in groups)
     waiting = unmeasured({name: read_recipe(name) for name in names()}, [group.name for group in groups])
     board = scoreboard_of([*(score for chapter in chapters for score in chapter.scores),
                            *(score for recipe in waiting if whole_paper for score in score_rows(recipe))])
     return fill_template(
-        title=title if len(chapters) == 1 or len(title) < 60 else f"{plural(len(chapters), 'recipe')}, {plural(runs, 'run')}",
+        title=title if len(chapters) == 1 else f"{plural(len(chapters), 'recipe')}, {plural(runs, 'run')}",
         kicker="encouraging · report", lead=[*([board.answer] if board else []), *_sweeps(chapters)], board=board,
         chapters=chapters,
         paper=paper.section(groups), costs=costs.section(groups, whole_paper), explorer=explorer(),
@@ -108,7 +107,8 @@ def fill_template(*, title: str, kicker: str, made: str, explorer: Markup, **con
     before it, ``notes`` after it; then ``chapters`` of recipes, or ``sections``.
     """
     if unknown := content.keys() - EMPTY.keys():
-        raise ArgumentError(f"fill_template: unknown content {', '.join(sorted(unknown))}; there are {', '.join(EMPTY)}.")
+        raise ArgumentError(f"fill_template: unknown content {', '.join(sorted(unknown))}; there are "
+                            f"{', '.join(EMPTY)}.")
     pages = Environment(loader=PackageLoader("encouraging.report", "."), autoescape=True, undefined=StrictUndefined,
                         trim_blocks=True, lstrip_blocks=True)
     text: str = pages.get_template("page.html.j2").render(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from ..errors import RunError
 from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of
 from ..judge.metric_book import book_of
 from ..recipes import Recipe, names, read_recipe, read_runs
-from .markdown_board import board_of_records, cells, table, updated, whole_board
+from .markdown_board import board_of_records, cells, plain_text, table, updated, whole_board
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
 from .sections.claims import SKEWED
 
@@ -110,17 +109,6 @@ def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
                   if (settings := recipe.config(record.arm, record.seed)) != record.config}
     return [f"Departures from the recipe (there) in these runs (here): {plain_text(words)}."
             for words in sorted(departures)]
-
-
-def plain_text(words: str) -> str:
-    """Text of unknown origin, such as a device's name, so that Markdown and HTML show it as it is.
-
-    >>> plain_text("a|b <img> *c* mse_softmax `d`\\n# e")
-    'a\\\\|b &lt;img&gt; \\\\*c\\\\* mse_softmax \\\\`d\\\\` # e'
-    """
-    text = " ".join(words.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = re.sub(r"([\\`*\[\]|]|^[#+-])", r"\\\1", text)
-    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word it means nothing
 
 
 def _mean(values: Iterable[float | None], digits: int = 2) -> str:

@@ -98,8 +98,8 @@ class ScoreRow:
                       style)
 
     def difference_words(self, style: Style = PAGE) -> str:
-        comparison = self.row.comparison
-        return signed(comparison.mean, enough_digits([comparison.mean], self.row.metric.digits), style) if self.n else ""
+        mean = self.row.comparison.mean
+        return signed(mean, enough_digits([mean], self.row.metric.digits), style) if self.n else ""
 
     def interval_words(self, style: Style = PAGE) -> str:
         comparison = self.row.comparison

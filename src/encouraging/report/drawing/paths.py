@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 _TOKENS = re.compile(r"[A-Za-z]|-?\d+(?:\.\d+)?(?:e-?\d+)?")
@@ -95,7 +96,7 @@ def _lines(d: str) -> Iterator[tuple[list[tuple[float, float]] | None, bool]]:
 def _short(line: list[tuple[float, float]]) -> str:
     points = [(round(10 * x), round(10 * y)) for x, y in line]
     steps: list[list[int]] = []
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(points):
         dx, dy = x1 - x0, y1 - y0
         flat = steps and ((dy == steps[-1][1] == 0 and dx * steps[-1][0] > 0)
                           or (dx == steps[-1][0] == 0 and dy * steps[-1][1] > 0))

@@ -113,7 +113,7 @@ def _text(node: ET.Element) -> ET.Element:
     font = style.get("font", style.get("font-size", ""))
     names += ["b"] if "bold" in font or "700" in font.split("px")[0] or style.get("font-weight") in ("700", "bold") \
         else []
-    attributes = {key: number(float(node.attrib[key])) for key in ("x", "y") if key in node.attrib}
+    attributes: dict[str, str] = {key: number(float(node.attrib[key])) for key in ("x", "y") if key in node.attrib}
     if names:
         attributes["class"] = " ".join(names)
     size = re.search(r"([\d.]+)px", style.get("font-size", font))

@@ -99,9 +99,9 @@ def _reached(arm: Arm, metric: Metric) -> str:
 
 
 def _table(sweep: Sweep, metrics: Sequence[Metric]) -> Table:
-    def row(arm: Arm, *name: str) -> list[Cell]:
+    def row(arm: Arm, name: str, values: str = "") -> list[Cell]:
         means = [arm.mean(m.path) for m in metrics]
-        return [Cell(*name), Cell(str(len(arm.finals))),
+        return [Cell(name, values), Cell(str(len(arm.finals))),
                 *(Cell(plus_minus(mean.value, mean.std, m.digits)) for mean, m in zip(means, metrics, strict=True))]
     rows = [row(arm, base, ", ".join(f"{_name(key)} = {_word(value)}"
                                      for key, value in zip(sweep.keys, values, strict=True)))
@@ -149,9 +149,9 @@ def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Ax
             if points:
                 colour = sweep.points(base)[0][1].colour
                 x = [place for place, _, _ in points]
-                ends = [[mean.value + sign * (mean.std if math.isfinite(mean.std) else 0) for _, mean, _ in points]
-                        for sign in (-1, 1)]
-                axes.fill_between(x, *ends, color=colour, alpha=0.16, lw=0)
+                low, high = ([mean.value + sign * (mean.std if math.isfinite(mean.std) else 0) for _, mean, _ in points]
+                             for sign in (-1, 1))
+                axes.fill_between(x, low, high, color=colour, alpha=0.16, lw=0)
                 axes.plot(x, [mean.value for _, mean, _ in points], color=colour, lw=1.8, marker="o", ms=5)
         if log:
             axes.set_xscale("log")
@@ -216,8 +216,8 @@ def _map(number: int, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None
     return Picture(f"sweep-{number}", f"{_title(first)} by {_name(sweep.keys[0])} and {_name(sweep.keys[1])}: "
                    f"{'; '.join([*words, *others])}.",
                    "Mean over the seeds for every pair of values; the stronger the colour, the better; the frame is "
-                   "around the best." + (f" {_title(first)} without these keys: {listed(others)}." if others else ""), panels,
-                   columns=2)
+                   "around the best." + (f" {_title(first)} without these keys: {listed(others)}." if others else ""),
+                   panels, columns=2)
 
 
 def _cells(cells: dict[tuple[Any, ...], float], across: Sequence[Any], down: Sequence[Any],
