@@ -11,7 +11,7 @@ from ..engine.run_dir import difference
 from ..errors import RunError
 from ..judge.claims import arm_rows, claim_rows, finals_of, metrics_of
 from ..judge.metric_book import book_of
-from ..recipes import Recipe, names, read_recipe
+from ..recipes import Recipe, kept_recipes, names, read_recipe
 from .numbers import PLAIN, interval, plus_minus, show, signed
 
 HEAD = """# Results
@@ -27,13 +27,16 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 
 
 def results_page(folder: str | Path) -> str:
-    """The page as Markdown, one section per recipe of the package that has records below this folder."""
+    """The page as Markdown, one section per recipe that has records below this folder: those of the package, then the
+    reader's own as their runs have kept them."""
     records = read_records(folder)
     measured = [name for name in names() if any(record.recipe == name for record in records)]
-    return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in measured)])
+    own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
+    return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in measured),
+                      *(_section(recipe, records, shipped=False) for recipe in own)])
 
 
-def _section(recipe: Recipe, records: list[Record]) -> str:
+def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str:
     finals = finals_of(recipe.name, records)
     mine = [record for record in records if record.recipe == recipe.name]
     book = book_of(mine)
@@ -54,7 +57,8 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
         lines.append(_row([row.arm, str(len(runs)), *cells,
                            *(_mean(r.final.get(path) for r in runs) for path in extra.values()),
                            _mean((r.timing.get("seconds") for r in runs), 0)]))
-    lines += ["", *_table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
+    if recipe.claims:
+        lines += ["", *_table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
     for claim_row in claim_rows(recipe, finals, book):
         claim, comparison = claim_row.claim, claim_row.comparison
         theirs = f"{claim.paper[claim.beats]:g} -> {claim.paper[claim.arm]:g}" if len(claim.paper) > 1 else ""
@@ -63,7 +67,7 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
                            signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
                            show(comparison.p_permutation, 3, style=PLAIN), str(comparison.n),
                            f"**{claim_row.verdict}**"]))
-    return "\n".join([*lines, "", _cost(mine), *_departures(recipe, mine), ""])
+    return "\n".join([*lines, "", _cost(mine), *(_departures(recipe, mine) if shipped else ()), ""])
 
 
 def _cost(records: list[Record]) -> str:
