@@ -85,11 +85,11 @@ class Trainer:
         self.task, self.model, self.plan, self.train, self.at, self.log = task, model, plan, train, at, log
         self.hooks, self.world, self.device, self.seed = hooks, world, device, seed
         self.source = task.source(at.stage)
-        self.average = Average(model, train.ema) if train.ema is not None else None
         self.optimizer = build_optimizer(train, task.groups(model), device)
         self.meter: Meter = DeviceMeter(train.diverge_above, device, task.sums) if device.type == "cuda" \
             else HostMeter(train.diverge_above, task.sums)
-        taught = world.wrap(model, device)
+        taught = world.wrap(model, device)  # every rank has rank 0's weights from here on
+        self.average = Average(model, train.ema) if train.ema is not None else None
         if train.compile:
             taught = torch.compile(taught, dynamic=False)  # type: ignore[assignment]
         update = Update(task, taught, self.optimizer, train, self.meter, self.average, world, device)
