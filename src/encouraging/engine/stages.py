@@ -16,11 +16,10 @@ from ..errors import RunError, did_you_mean
 from . import random_state
 from .checkpoint import Checkpoint
 from .distributed import World
+from .numbers import ENGINE
 from .settings import StagePlan
 from .task import Task
 from .train import Hooks, Log, Position, Trainer
-
-BASE = ("stage", "epoch", "step", "lr", "loss", "grad_norm")
 
 
 def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, found: Checkpoint | None, *, seed: int,
@@ -111,4 +110,4 @@ def _looks(log: Log) -> dict[str, Any]:
 
 def measured(line: Mapping[str, Any]) -> dict[str, Any]:
     """What the task measured, without what the engine did."""
-    return {name: value for name, value in line.items() if name not in BASE}
+    return {name: value for name, value in line.items() if name not in ENGINE}
