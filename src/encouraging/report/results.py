@@ -12,7 +12,7 @@ from ..engine.run_dir import difference
 from ..errors import RunError
 from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of
 from ..judge.metric_book import book_of
-from ..recipes import Recipe, names, read_recipe, read_runs
+from ..recipes import Recipe, kept_recipes, names, read_recipe, read_runs
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
 from .sections.claims import SKEWED
 
@@ -29,13 +29,16 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 
 
 def results_page(folder: str | Path) -> str:
-    """The page as Markdown, one section per recipe of the package that has records below this folder."""
+    """The page as Markdown, one section per recipe that has records below this folder: those of the package, then the
+    reader's own as their runs have kept them."""
     records = read_runs(folder)
     measured = [name for name in names() if any(record.recipe == name for record in records)]
-    return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in measured)])
+    own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
+    return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in measured),
+                      *(_section(recipe, records, shipped=False) for recipe in own)])
 
 
-def _section(recipe: Recipe, records: list[Record]) -> str:
+def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str:
     finals = finals_of(recipe.name, records)
     mine = [record for record in records if record.recipe == recipe.name]
     book = book_of(mine)
@@ -56,7 +59,8 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
         lines.append(_row([row.arm, str(len(runs)), *cells,
                            *(_mean(r.final.get(path) for r in runs) for path in extra.values()),
                            _mean((r.timing.get("seconds") for r in runs), 0)]))
-    lines += ["", *_table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
+    if recipe.claims:
+        lines += ["", *_table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
     rows = claim_rows(recipe, finals, book)
     for claim_row in rows:
         claim, comparison = claim_row.claim, claim_row.comparison
@@ -66,7 +70,7 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
                            signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
                            show(comparison.p_permutation, 3, style=PLAIN), str(comparison.n),
                            f"**{claim_row.verdict}**"]))
-    return "\n".join([*lines, "", *_skewed(rows), _cost(mine), *_departures(recipe, mine), ""])
+    return "\n".join([*lines, "", *_skewed(rows), _cost(mine), *(_departures(recipe, mine) if shipped else []), ""])
 
 
 def _skewed(rows: Sequence[ClaimRow]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -162,12 +163,12 @@ class ImageTask(BaseTask[Batch]):
         stage, taught = objective
         target = self.train[1][batch[0]]
         logits = model(self._floats(self._cut(batch)), target)
-        mean, count = taught.loss(logits, target, self.weights[stage - 1])
+        loss = taught.loss(logits, target, self.weights[stage - 1])
         said = logits.detach()
         sums: dict[str, Tensor | float] = {"correct": correct(said, target).sum(), "examples": len(target)}
         if self.traces:
             sums["confidence"] = said.softmax(-1).amax(-1).sum()
-        return Loss(mean, count, sums)
+        return replace(loss, sums=sums)
 
     def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
         examples = max(sums["examples"], 1)
