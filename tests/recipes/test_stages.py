@@ -1,4 +1,4 @@
-"""Stages of a recipe and of an arm, arms that start from another one's weights, and objectives that change on the way."""
+"""Stages of a recipe and of an arm, arms that start from another one's weights, and objectives that change."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def weights(folder):
 def parts(folder):
     """The tensors of a model by its parts."""
     found = weights(folder)
-    return {part: {name: tensor for name, tensor in found.items() if name.startswith(part)} for part in ("body", "head")}
+    return {part: {name: found[name] for name in found if name.startswith(part)} for part in ("body", "head")}
 
 
 def same(ours, theirs):
