@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Clock
-from ..errors import DivergenceError, RunError
+from ..errors import DivergenceError, RunError, did_you_mean
 from . import random_state
 from .checkpoint import Checkpoint
 from .distributed import World
@@ -254,7 +254,8 @@ class Trainer:
         if self.train.monitor is None and primary is not None:
             better = primary.better
         if monitor not in line:
-            raise RunError(f"train.monitor = {monitor!r}: the task measures {', '.join(line)}.")
+            raise RunError(f"train.monitor = {monitor!r}: the task measures {', '.join(line)}."
+                           + did_you_mean(monitor, line))
         sign = 1 if better == "higher" else -1
         if best is None or sign * line[monitor] > sign * best[monitor]:
             self.log.best = dict(line)
