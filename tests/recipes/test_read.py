@@ -130,7 +130,7 @@ def test_the_output_layer_of_the_mnist_recipes_starts_as_the_authors_does():
         assert getattr(head, "bias", None) is None
     plain = build_named("lsoftmax_cnn", 10, 1).head
     scaled = build_named("lsoftmax_cnn", 10, 1, options={"head_scale": 10.0}).head
-    assert scaled.weight.std() / plain.weight.std() == pytest.approx(10, rel=0.1)
+    assert (scaled.weight.std() / plain.weight.std()).item() == pytest.approx(10, rel=0.1)
 
 
 def test_an_arm_may_begin_its_bonus_and_its_class_weights_late(tmp_path):
