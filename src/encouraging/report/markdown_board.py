@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..engine.records import Record
 from ..errors import ArgumentError, did_you_mean
-from ..recipes import names, read_recipe
+from ..recipes import kept_recipes, names, read_recipe
 from .numbers import PLAIN, plural
-from .scoreboard import Scoreboard, ScoreRow, compares_bonus, score_rows, scoreboard_of, unmeasured
+from .scoreboard import Scoreboard, ScoreRow, compares_bonus, score_rows, scoreboard_of, unmeasured_rows
 
 _BLOCK = re.compile(r"(<!-- scoreboard: *(\S+) *-->\n)(.*?)(<!-- end of scoreboard -->)", re.DOTALL)
 _OPENING = re.compile(r"<!-- scoreboard:")
@@ -21,12 +21,13 @@ _TONES = {"good": "better with a bonus", "bad": "worse with a bonus", "same": "n
 
 
 def board_of_records(records: Sequence[Record]) -> Scoreboard | None:
-    """The board of the package's recipes: those that have records, and those of the paper that have none."""
-    recipes = {name: read_recipe(name) for name in names()}
+    """The board of all recipes that have records, and of what the paper claims beyond them."""
+    shipped = {name: read_recipe(name) for name in names()}
+    recipes = {**kept_recipes(records), **shipped}
     measured = [name for name in recipes if any(record.recipe == name for record in records)]
     rows = [row for name in measured
             for row in score_rows(recipes[name], [record for record in records if record.recipe == name])]
-    return scoreboard_of([*rows, *(row for recipe in unmeasured(recipes, measured) for row in score_rows(recipe))])
+    return scoreboard_of([*rows, *unmeasured_rows(shipped, measured)])
 
 
 def whole_board(board: Scoreboard) -> list[str]:

@@ -20,7 +20,7 @@ from .chapters import Chapter, chapters_of, in_words
 from .drawing.style import VARIABLES
 from .explorer.section import explorer
 from .numbers import plural
-from .scoreboard import score_rows, scoreboard_of, unmeasured
+from .scoreboard import scoreboard_of, unmeasured_rows
 from .sections import costs, paper
 
 SWEEPS_IN_LEAD = 3
@@ -69,9 +69,10 @@ def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = 
     groups = [chapter.group for chapter in chapters]
     title = groups[0].name if groups else ""
     runs = sum(len(group.records) for group in groups)
-    waiting = unmeasured({name: read_recipe(name) for name in names()}, [group.name for group in groups])
-    board = scoreboard_of([*(score for chapter in chapters for score in chapter.scores),
-                           *(score for recipe in waiting if whole_paper for score in score_rows(recipe))])
+    scores = [score for chapter in chapters for score in chapter.scores]
+    if whole_paper:
+        scores += unmeasured_rows({name: read_recipe(name) for name in names()}, [group.name for group in groups])
+    board = scoreboard_of(scores)
     return fill_template(
         title=title if len(chapters) == 1 else f"{plural(len(chapters), 'recipe')}, {plural(runs, 'run')}",
         kicker="encouraging · report", lead=[*([board.answer] if board else []), *_sweeps(chapters)], board=board,

@@ -11,7 +11,7 @@ from ..engine.run_dir import difference
 from ..errors import RunError
 from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of
 from ..judge.metric_book import book_of
-from ..recipes import Recipe, names, read_recipe, read_runs
+from ..recipes import Recipe, kept_recipes, names, read_recipe, read_runs
 from .markdown_board import board_of_records, cells, plain_text, table, updated, whole_board
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
 from .sections.claims import SKEWED
@@ -29,24 +29,26 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 
 
 def results_page(folder: str | Path) -> str:
-    """The page as Markdown: the scoreboard, then one section per recipe of the package that has records below this
-    folder."""
+    """The page as Markdown: the scoreboard, then one section per recipe that has records below this folder: those of the
+    package, then the reader's own as their runs have kept them."""
     records = read_runs(folder)
     measured = [name for name in names() if any(record.recipe == name for record in records)]
+    own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
     board = board_of_records(records)
     return "\n".join([HEAD, *(["## Scoreboard", "", *whole_board(board)] if board else []),
-                      *(_section(read_recipe(name), records) for name in measured)])
+                      *(_section(read_recipe(name), records) for name in measured),
+                      *(_section(recipe, records, shipped=False) for recipe in own)])
 
 
 def updated_page(text: str, folder: str | Path, source: str) -> str:
     """A Markdown page whose parts between markers are written anew from the records below a folder."""
     board = board_of_records(read_runs(folder))
     if board is None:
-        raise RunError(f"{folder}: expected records of recipes of the package, and recipes with claims.")
+        raise RunError(f"{folder}: expected records of recipes with claims.")
     return updated(text, board, source)
 
 
-def _section(recipe: Recipe, records: list[Record]) -> str:
+def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str:
     finals = finals_of(recipe.name, records)
     mine = [record for record in records if record.recipe == recipe.name]
     book = book_of(mine)
@@ -67,7 +69,8 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
         lines.append(cells([row.arm, str(len(runs)), *numbers,
                            *(_mean(r.final.get(path) for r in runs) for path in extra.values()),
                            _mean((r.timing.get("seconds") for r in runs), 0)]))
-    lines += ["", *table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
+    if recipe.claims:
+        lines += ["", *table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
     rows = claim_rows(recipe, finals, book)
     for claim_row in rows:
         claim, comparison = claim_row.claim, claim_row.comparison
@@ -77,7 +80,7 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
                            signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
                            show(comparison.p_permutation, 3, style=PLAIN), str(comparison.n),
                            f"**{claim_row.verdict}**"]))
-    return "\n".join([*lines, "", *_skewed(rows), _cost(mine), *_departures(recipe, mine), ""])
+    return "\n".join([*lines, "", *_skewed(rows), _cost(mine), *(_departures(recipe, mine) if shipped else []), ""])
 
 
 def _skewed(rows: Sequence[ClaimRow]) -> list[str]:

@@ -51,8 +51,10 @@ class ScoreRow:
 
     @property
     def papers(self) -> bool:
-        """Whether the paper claims this, in this setting: a recipe of runs that were once another's has its own."""
-        return bool(self.row.claim.paper) and self.recipe.formerly is None
+        """Whether the paper claims this, in this setting: a recipe that says in brackets how it differs, or that was
+        once another's, has its own."""
+        own_setting = self.recipe.formerly is not None or self.recipe.paper.endswith(")")
+        return bool(self.row.claim.paper) and not own_setting
 
     @property
     def source(self) -> str:
@@ -224,10 +226,11 @@ def picture(score: ScoreRow) -> Markup:
     return Markup(f'<svg class="mini" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{"".join(parts)}</svg>')
 
 
-def unmeasured(recipes: Mapping[str, Recipe], measured: Iterable[str]) -> list[Recipe]:
-    """The recipes of the paper without runs."""
+def unmeasured_rows(recipes: Mapping[str, Recipe], measured: Iterable[str]) -> list[ScoreRow]:
+    """What the paper claims, of the recipes without runs."""
     names = set(measured)
-    return [recipe for name, recipe in recipes.items() if name not in names and recipe.paper and recipe.claims]
+    return [row for name, recipe in recipes.items() if name not in names and recipe.paper and recipe.claims
+            for row in score_rows(recipe) if row.papers]
 
 
 def _arrow(numbers: Sequence[str], style: Style) -> str:
