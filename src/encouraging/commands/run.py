@@ -18,7 +18,7 @@ from ..errors import DataError, RecipeError
 from ..judge.claims import finals_of
 from ..recipes import Recipe, read_recipe, read_runs
 from ..recipes.grid import Job, cores, jobs_of, train_job
-from ..recipes.sweep import sweep_recipe
+from ..recipes.sweep import narrowed, sweep_recipe
 from ..report.numbers import plural
 from .progress import ProgressDisplay
 from .run_table import print_table
@@ -35,9 +35,9 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         The exit code: 0 when all runs are finished, 1 when some failed, 130 when they were stopped.
     """
     recipe = read_recipe(name, [*overrides, *([f"seeds={_seeds(seeds)}"] if seeds is not None else [])])
-    whole = recipe
     if sweeps:
-        recipe, arms = sweep_recipe(recipe, sweeps, arms), ()
+        recipe, arms = sweep_recipe(recipe, sweeps, arms)
+    shown = narrowed(recipe, arms) if sweeps else recipe
     console = console or Console()
     chosen = choose_device(device)
     jobs = jobs or _default_jobs(recipe, chosen.type, threads)
@@ -74,19 +74,19 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         leave()
     if not world.leads:
         return int(bool(display.failed))
-    return _conclude(recipe, unfinished, display, console, Path(out), whole)
+    return _conclude(recipe, shown, unfinished, display, console, Path(out))
 
 
-def _conclude(recipe: Recipe, jobs: list[Job], display: ProgressDisplay, console: Console, out: Path,
-              whole: Recipe) -> int:
-    """Print what came of it, and write the page of all runs in the folder; ``whole`` is the recipe with its claims."""
+def _conclude(recipe: Recipe, shown: Recipe, jobs: list[Job], display: ProgressDisplay, console: Console,
+              out: Path) -> int:
+    """Print what came of it, and write the page of all runs in the folder; ``shown`` is what the table has of it."""
     for event in display.failed:
         console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
     folder = out / recipe.name
     records = read_runs(folder) if folder.is_dir() else []
     finals = finals_of(recipe.name, records)
     if any(finals.values()):
-        print_table(console, recipe, finals)
+        print_table(console, shown, finals)
     if display.stopped:
         words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
         console.print(f"stopped with {len(display.stopped)} of {len(jobs)} runs unfinished. {words}".strip(),
@@ -95,7 +95,7 @@ def _conclude(recipe: Recipe, jobs: list[Job], display: ProgressDisplay, console
     console.print(f"{plural(len(records), 'run')}, {seconds:.0f} s of training in all, in {folder}", markup=False,
                   highlight=False)
     if records:
-        _report(whole, records, folder / "report.html", console)
+        _report(recipe, records, folder / "report.html", console)
     return 130 if display.stopped else int(bool(display.failed))
 
 

@@ -44,14 +44,14 @@ def parse_sweep(text: str) -> Sweep:
     return Sweep(key.strip(), tuple(dict.fromkeys(values)))
 
 
-def sweep_recipe(recipe: Recipe, texts: Sequence[str], arms: Sequence[str] = ()) -> Recipe:
-    """The recipe of a sweep: the arms to compare with, and a copy of ``arms`` per value, or per pair of values.
+def sweep_recipe(recipe: Recipe, texts: Sequence[str], arms: Sequence[str] = ()) -> tuple[Recipe, list[str]]:
+    """The recipe with a copy of ``arms`` per value, or per pair of values; and the arms of the sweep: those copies, and
+    the arms to compare them with.
 
-    Without ``arms``, the first arm that has the key is copied; where none has it, as with ``train.lr``, all are. It
-    makes no claims: whoever looks at many values and picks the best has not tested anything.
+    Without ``arms``, the first arm that has the key is copied; where none has it, as with ``train.lr``, all are.
 
     >>> from encouraging.recipes import read_recipe
-    >>> list(sweep_recipe(read_recipe("digits"), ["log_end=0,0.5,1"]).arms)
+    >>> sweep_recipe(read_recipe("digits"), ["log_end=0,0.5,1"])[1]
     ['ce', 'el_05.log_end-0', 'el_05.log_end-0.5', 'el_05.log_end-1']
     """
     sweeps = [parse_sweep(text) for text in texts]
@@ -66,15 +66,19 @@ def sweep_recipe(recipe: Recipe, texts: Sequence[str], arms: Sequence[str] = ())
         for values in itertools.product(*(sweep.values for sweep in sweeps)):
             name, arm = _copy(base, tree["arms"][base], [sweep.key for sweep in sweeps], values)
             copies[name] = arm
-    kept = references(recipe, bases)
-    kept = [arm for arm in recipe.arms if arm in _with_origins(recipe, [*kept, *bases], kept)]
+    others = _with_origins(recipe, bases, references(recipe, bases))
     source = f"{recipe.name}.toml" if recipe._folder is None else str(Path(recipe._folder) / f"{recipe.name}.toml")
     try:
-        return check_recipe({**tree, "arms": {**{arm: tree["arms"][arm] for arm in kept}, **copies}, "claims": []},
-                            recipe.name, source)
+        swept = check_recipe({**tree, "arms": {**tree["arms"], **copies}}, recipe.name, source)
     except RecipeError as error:
         hint = "".join(_hint(sweep.key, tree["arms"]) for sweep in sweeps)
         raise RecipeError(f"--sweep {' --sweep '.join(texts)}: {error}{hint}") from error
+    return swept, [*(arm for arm in recipe.arms if arm in others), *copies]
+
+
+def narrowed(recipe: Recipe, arms: Sequence[str]) -> Recipe:
+    """These arms alone, without claims: whoever looks at many values and picks the best has not tested anything."""
+    return recipe.model_copy(update={"arms": {arm: recipe.arms[arm] for arm in arms}, "claims": ()})
 
 
 def references(recipe: Recipe, bases: Iterable[str]) -> list[str]:
@@ -119,10 +123,10 @@ def _word(value: Any) -> str:
     return re.sub(r"[^\w.-]+", "_", text).strip("_").lower() or "none"
 
 
-def _with_origins(recipe: Recipe, wanted: Sequence[str], kept: Sequence[str]) -> set[str]:
-    """The arms to keep, and those whose weights any wanted arm starts from."""
-    every = set(kept)
-    for name in wanted:
+def _with_origins(recipe: Recipe, bases: Sequence[str], others: Sequence[str]) -> set[str]:
+    """The other arms, and those whose weights any of them or of the bases starts from."""
+    every = set(others)
+    for name in (*bases, *others):
         before = recipe.arms[name].after
         while before is not None:
             every.add(before)

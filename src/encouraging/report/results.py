@@ -29,8 +29,8 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 
 
 def results_page(folder: str | Path) -> str:
-    """The page as Markdown: the scoreboard, then one section per recipe that has records below this folder: those of the
-    package, then the reader's own as their runs have kept them."""
+    """The page as Markdown: the scoreboard, then one section per recipe that has records below this folder; first those
+    of the package, then the reader's own as their runs have kept them."""
     records = read_runs(folder)
     measured = [name for name in names() if any(record.recipe == name for record in records)]
     own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]

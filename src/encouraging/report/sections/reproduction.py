@@ -72,7 +72,7 @@ def _sweep_words(sweep: Sweep) -> list[str]:
 
 def _swept_recipe(name: str, sweep: Sweep) -> Callable[[Sequence[str]], Recipe]:
     texts = _sweep_words(sweep)[1:2 * len(sweep.keys):2]
-    return lambda overrides: sweep_recipe(read_recipe(name, overrides), texts, sweep.bases)
+    return lambda overrides: sweep_recipe(read_recipe(name, overrides), texts, sweep.bases)[0]
 
 
 def _toml(value: Any) -> str:
@@ -81,7 +81,8 @@ def _toml(value: Any) -> str:
 
 def _line(words: list[str], arms: Sequence[Arm], group: Group, swept: bool = False) -> str:
     seeds = sorted({seed for arm in arms for seed in arm.finals})
-    if group.recipe is not None and len(arms) < len(group.recipe.arms) and not swept:
+    every = [arm for arm in group.recipe.arms.values() if arm.swept is None] if group.recipe else []
+    if len(arms) < len(every) and not swept:
         words = [*words, *(word for arm in arms for word in ("--arm", arm.name))]
     if seeds != list(range(len(seeds))):
         words = [*words, "--seeds", ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine import Metric
 from ...judge.metric_book import MetricBook
+from ...recipes.sweep import references
 from ..arms import Arm, Group
 from ..drawing.panels import WIDTH, Key, Panel, Picture, printable
 from ..drawing.style import BLUE
@@ -59,9 +60,8 @@ def sweeps_of(group: Group) -> list[Sweep]:
 
 
 def _references(group: Group, swept: Sequence[Arm]) -> list[Arm]:
-    """The arms without other values that the same recipe has, as its runs have kept it."""
-    names = {name for arm in swept for record in arm.records
-             for name, entry in ((record.recipe_tree or {}).get("arms") or {}).items() if not entry.get("swept")}
+    """The arms with which these are compared."""
+    names = references(group.recipe, [arm.swept.arm for arm in swept if arm.swept]) if group.recipe else []
     return [arm for arm in group.arms if arm.name in names]
 
 
