@@ -115,13 +115,19 @@ def run(
     ray: Annotated[str | None, typer.Option(help="Train on a Ray cluster: its address, or local.")] = None,
     track: Annotated[str | None, typer.Option(help="Also log the numbers to: tensorboard.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data from its publisher.")] = False,
+    until_decided: Annotated[
+        bool,
+        typer.Option("--until-decided", help="Train 4, 8, 16, at most 32 seeds, until every claim is decided or shows "
+                                             "no difference. The claims pay for the looks."),
+    ] = False,
 ) -> None:
     """Train every arm and seed of a recipe, resume what is unfinished, and print the comparison with its verdicts."""
     from .commands.run import run_recipe
 
     with _errors_in_one_line():
         code = run_recipe(recipe, arms=arm or (), seeds=seeds, device=device, out=out, data=data,
-                          overrides=set_ or (), jobs=jobs, threads=threads, ray=ray, track=track, fetch=download)
+                          overrides=set_ or (), jobs=jobs, threads=threads, ray=ray, track=track, fetch=download,
+                          until_decided=until_decided)
     raise typer.Exit(code)
 
 

@@ -11,4 +11,4 @@ from ..report.page import write_report
 
 def report_on(runs: Sequence[Path], out: Path, figures: Path | None = None) -> list[Path]:
     """Write the page, and every figure where a folder for them is given; the paths of all files."""
-    return write_report(read_records(*runs), out, figures=figures)
+    return write_report(read_records(*runs, failed=True), out, figures=figures)
