@@ -17,7 +17,7 @@ from ..engine.records import read_records
 from ..engine.sweep import Event
 from ..errors import RecipeError
 from ..judge.claims import claim_rows, finals_of
-from ..judge.looks import LOOKS, Plan, keep_plan, plan_looks, plan_of, read_plan
+from ..judge.looks import LOOKS, Plan, keep_plan, plan_looks, read_plan
 from ..judge.metric_book import MetricBook
 from ..judge.stats import UNDECIDED
 from ..recipes import Recipe
@@ -60,8 +60,8 @@ def train_to_looks(recipe: Recipe, grid: Sequence[Job], folder: Path, train: Cal
         before, part = count, [job for job in grid if job.seed in recipe.seeds[:count]]
         if display.stopped or not all(RunDir(job.folder).done or RunDir(job.folder).diverged for job in part):
             break
-        records = read_records(folder, failed=True)
-        rows = claim_rows(recipe, finals_of(recipe.name, records), book, plan_of(recipe, records))
+        seen = Plan(recipe.looks, recipe.seeds[:count])  # later seeds may exist: this look does not know them
+        rows = claim_rows(recipe, finals_of(recipe.name, read_records(folder, failed=True)), book, seen)
         undecided = sum(row.verdict == UNDECIDED for row in rows)
         console.print(f"look {number} of {len(recipe.looks)}, {count} seeds: {undecided} of {len(rows)} claims "
                       "undecided", highlight=False)
