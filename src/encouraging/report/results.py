@@ -22,8 +22,8 @@ Measured with the recipes of this package; every number is the mean over seeds, 
 is that of the 95% t interval of the paired differences, Holm-adjusted within a recipe: *reproduced* when it lies wholly
 on the claimed side of 0, *contradicted* when wholly on the other, *no difference* when closer to zero than half of the
 paper's difference, else *undecided*: a verdict on the direction, not on the size. What the paper does not claim in
-that setting *holds* or *fails* instead, in a table of its own. Beside the verdict: whether the size of the difference is
-consistent with the paper's, and how many seeds would decide an undecided claim ([verdicts](verdicts.md) explains it).
+that setting *holds* or *fails* instead, in a table of its own. Beside the verdict: whether the size of the difference
+is consistent with the paper's, and how many seeds would decide an undecided claim: see [verdicts](verdicts.md).
 The exact permutation p is given beside it; with n seeds it cannot fall below 2 / 2^n, which is 0.25 for three
 and 0.06 for five. Differences are counted towards the claim: a positive one supports it, also where lower is better.
 The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
