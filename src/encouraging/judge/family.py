@@ -1,7 +1,8 @@
-"""Several claims judged together, at one look at the seeds or at several: false decisions stay below 5% in all.
+"""Several claims judged together, at one look at the seeds or at several, so that wrong decisions stay rare in all.
 
-Holm's procedure goes over the claims. Where looks were planned, a claim's p is the smallest at any look so far, times
-the number of planned looks (Bonferroni), so it does not matter at which look the training ends.
+Holm's procedure goes over the claims, and keeps wrong directions at 5% of the families. Where looks were planned, a
+claim's p is the smallest at any look so far, times the number of planned looks (Bonferroni), so it does not matter at
+which look the training ends. ``benchmarks/verdicts.py`` measures how often verdicts are wrong.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def judge_cases(cases: Sequence[Case], *, overlap: float | None = None) -> list[
     countable = [i for i, case in enumerate(cases) if case.looks and len(case.latest) >= MINIMUM]
     chosen = {i: _strongest_look(cases[i], overlap) for i in countable}
     steps = dict(zip(countable, holm([_adjusted_p(cases[i], chosen[i], overlap) for i in countable]), strict=True))
-    return [_judged(case, steps.get(i), chosen.get(i, 0), overlap) for i, case in enumerate(cases)]
+    strictest = ALPHA / max(len(countable), 1)
+    return [_judged(case, steps.get(i), chosen.get(i, 0), strictest, overlap) for i, case in enumerate(cases)]
 
 
 def _strongest_look(case: Case, overlap: float | None) -> int:
@@ -106,13 +108,12 @@ def _adjusted_p(case: Case, look: int, overlap: float | None) -> float:
     return min(1.0, interval.p * max(case.planned, 1))
 
 
-def _judged(case: Case, step: Step | None, look: int, overlap: float | None) -> Comparison:
+def _judged(case: Case, step: Step | None, look: int, strictest: float, overlap: float | None) -> Comparison:
     planned = max(case.planned, 1)
-    level = 1 - (ALPHA if step is None else step.alpha) / planned
 
-    def shown(number: int, verdict: str) -> Comparison:
+    def shown(number: int, verdict: str, alpha: float = ALPHA if step is None else step.alpha) -> Comparison:
         differences = case.looks[number] if case.looks else case.latest
-        return replace(measured(differences, level, overlap), verdict=verdict, looks=case.planned,
+        return replace(measured(differences, 1 - alpha / planned, overlap), verdict=verdict, looks=case.planned,
                        look=number + 1 if case.planned and case.looks else 0)
 
     last = max(len(case.looks) - 1, 0)
@@ -121,10 +122,12 @@ def _judged(case: Case, step: Step | None, look: int, overlap: float | None) -> 
     if step.decided:
         return shown(look, HOLDS if case.looks[look].mean() > 0 else FAILS)
     if NO_DIFFERENCE not in case.withheld:
+        # At the level of the first claim, whatever Holm has decided: a claim that is decided by its direction could
+        # still have been called "no difference" wrongly, so it has not left the family.
         for number in range(last, -1, -1):
             interval = t_interval(case.looks[number], overlap) if len(case.looks[number]) >= MINIMUM else None
             if interval is not None:
-                reach = interval.reach(level)
+                reach = interval.reach(1 - strictest / planned)
                 if is_within(interval.mean - reach, interval.mean + reach, case.sought):
-                    return shown(number, NO_DIFFERENCE)
+                    return shown(number, NO_DIFFERENCE, strictest)
     return shown(last, UNDECIDED)

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from ..engine.settings import Frozen
 
 
-class Compared(NamedTuple):
-    """The two sides of a claim: the paper's number of each, or whatever else there is one of per side."""
+class Sides(NamedTuple):
+    """The two sides of a claim: a number of each."""
 
     ours: float
     theirs: float
@@ -87,12 +87,12 @@ class Claim(Frozen):
         return (self.arm,) if self.beats_metric is None else (self.metric, self.beats_metric)
 
     @property
-    def paper_numbers(self) -> Compared | None:
+    def paper_numbers(self) -> Sides | None:
         """The paper's two numbers, where it gives both."""
         if not all(key in self.paper for key in self._keys):
             return None
         ours, *theirs = (self.paper[key] for key in self._keys)
-        return Compared(ours, theirs[0] if theirs else self.constant or 0.0)
+        return Sides(ours, theirs[0] if theirs else self.constant or 0.0)
 
     @property
     def paper_difference(self) -> float | None:
