@@ -163,7 +163,7 @@ def page() -> str:
         "exactly half of the sought one, 1.5 standard deviations. Directions alone are wrong in at most 5%; *no "
         "difference*, which is wrong here by a hair, adds to it where the number of seeds is fixed.", worst(),
         "**Strongly skewed differences** (exponential, skewness 2): more are wrong than 5%.", decisions("exponential"),
-        "**Looking without paying**: families without any difference that are decided all the same; normal differences.",
+        "**Looking without paying**: families without any difference that are decided all the same (normal).",
         unpaid(),
         "**The warning of skew** needs seeds to see it.", alarms()]) + "\n"
 

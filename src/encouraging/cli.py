@@ -131,6 +131,33 @@ def run(
     raise typer.Exit(code)
 
 
+@app.command()
+def compare(
+    numbers: Annotated[Path, typer.Argument(help="Numbers per arm and seed: a .csv, .tsv, .jsonl or .json file.")],
+    metric: Annotated[list[str], typer.Option(help="The column with the numbers; may be repeated.")],
+    baseline: Annotated[str | None, typer.Option(help="The arm to compare with; by default the first one.")] = None,
+    lower: Annotated[bool, typer.Option("--lower", help="Smaller numbers are better.")] = False,
+    expected: Annotated[
+        float | None, typer.Option(help="The difference that would matter, for \"no difference\" and for power.")
+    ] = None,
+    overlap: Annotated[
+        float | None, typer.Option(help="Test over training examples, for random splits of one dataset.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="The title of the page.")] = "",
+    arm: Annotated[str, typer.Option(metavar="COLUMN", help="The column that names the arm.")] = "arm",
+    seed: Annotated[str, typer.Option(metavar="COLUMN", help="The column that names the seed.")] = "seed",
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("comparison.html"),
+) -> None:
+    """Compare arms of any script over seeds: paired differences, verdicts, power, and a page."""
+    from .commands.compare import compare_file
+
+    with _errors_in_one_line():
+        written = compare_file(numbers, metric, out, baseline=baseline, better="lower" if lower else "higher",
+                               expected=expected, overlap=overlap, title=title, arm=arm, seed=seed)
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
 @app.command("list")
 def list_(
     data: Annotated[str | None, typer.Option(help="The data directory; default: ENCOURAGING_DATA.")] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -11,9 +12,11 @@ from rich.table import Table
 from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of
 from ..judge.looks import Plan
 from ..judge.metric_book import MetricBook
-from ..recipes import Recipe
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
 from ..report.sections.claim_words import SKEWED, needed_words
+
+if TYPE_CHECKING:
+    from ..recipes import Recipe
 
 COLOURS = {"reproduced": "green", "contradicted": "red", "holds": "green", "fails": "red", "no difference": "cyan",
            "undecided": "yellow", "not measured": "dim"}
