@@ -35,7 +35,7 @@ PUBLIC = {
     "curve_loss_with_stats", "LossStats", "curve_loss_and_gradient_", "loss_divisor", "compare",
 }
 CORE = {"torch", "numpy", "scipy", "scikit-learn", "pydantic", "typer", "rich", "safetensors", "pooch", "jinja2",
-        "matplotlib"}
+        "matplotlib", "filelock", "pillow"}
 EXTRAS = {
     "vision": {"torchvision", "timm"},
     "graph": {"torch-geometric"},

@@ -119,7 +119,7 @@ def test_what_cannot_be_compared_is_refused_in_words(numbers, how, words):
     ("arm,seed,accuracy\nce,0,1\nel,0,one\n", [], "line 3: accuracy is 'one'"),
     ("arm,seed,score\nce,0,1\n", [], "no 'accuracy'"),
     ("arm,seed,accuracy\nce,0,1\nel,0,2\n", ["--expected", "0"], "expected = 0.0"),
-    ("arm,seed,accuracy\nce,0,1\nel,0,2\n", ["-o", "numbers.csv"], "the file with the numbers"),
+    ("arm,seed,accuracy\nce,0,1\nel,0,2\n", ["-o", "numbers.csv"], "read by the command itself"),
     ("arm,seed,accuracy\nce,0,1\nel,0,2\n", ["-o", "."], "a folder"),
 ])
 def test_a_bad_file_ends_with_2_and_one_line(tmp_path, monkeypatch, content, words, message):

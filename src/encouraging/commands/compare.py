@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ..errors import DataError
+from ..engine.outputs import check_output
 from ..report.comparison import compare
 from .run_table import print_claims
 
@@ -16,9 +16,8 @@ from .run_table import print_claims
 def compare_file(path: Path, metrics: Sequence[str], out: Path | None, *, console: Console | None = None,
                  **how: Any) -> list[Path]:
     """Print the claims about the numbers of a file and write their page; the files that were written."""
-    if out is not None and (out.is_dir() or (out.exists() and out.samefile(path))):
-        raise DataError(f"{out}: expected the name of a page to write, and this is "
-                        f"{'a folder' if out.is_dir() else 'the file with the numbers'}.")
+    if out is not None:
+        check_output(out, [path])
     found = compare(path, metrics, **how)
     print_claims(console or Console(), found.rows)
     return [] if out is None else [found.write(out)]

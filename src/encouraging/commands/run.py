@@ -13,11 +13,11 @@ from ..data import absent, data_dir, download, missing
 from ..engine import RunDir, sweep
 from ..engine.distributed import World, join, leave
 from ..engine.environment import choose_device
-from ..engine.records import Record, read_records
+from ..engine.records import Record
 from ..errors import DataError, RecipeError
 from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
-from ..recipes import Recipe, read_recipe
+from ..recipes import Recipe, read_recipe, read_runs
 from ..recipes.grid import Job, cores, jobs_of, train_job
 from ..report.numbers import plural
 from .progress import ProgressDisplay
@@ -92,7 +92,7 @@ def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str 
 def _conclude(recipe: Recipe, display: ProgressDisplay, console: Console, folder: Path) -> int:
     for event in display.failed:
         console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
-    ended = read_records(folder, failed=True) if folder.is_dir() else []
+    ended = read_runs(folder, failed=True) if folder.is_dir() else []
     records = [record for record in ended if record.failed is None]
     if records:
         print_table(console, recipe, finals_of(recipe.name, ended), plan_of(recipe, ended))

@@ -41,7 +41,7 @@ def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
                  + (f"\n[dim]paper {reached.paper:g}[/]" if reached.paper is not None else "")
                  for path, reached in row.numbers.items()]
         n = str(max(reached.n for reached in row.numbers.values()))
-        table.add_row(row.arm, n + (f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""), *cells)
+        table.add_row(escape(row.arm), n + (f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""), *cells)
     return table
 
 
@@ -56,8 +56,9 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: Plan | None =
     if plan is not None and plan.looks:
         console.print(f"judged at looks of {', '.join(map(str, plan.looks))} seeds: p counts {len(plan.looks)} times, "
                       "and the intervals are as much wider", highlight=False)
-    if any(row.skewed for row in rows):
-        console.print(f"* {SKEWED}", highlight=False)
+    for row in rows:
+        if row.comparison.skewed:
+            console.print(f"{claim_words(row)}: {SKEWED}", markup=False, highlight=False, style="yellow")
 
 
 def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
@@ -66,8 +67,8 @@ def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
         table.add_column(head, justify="left" if head in ("claim", "verdict") else "right")
     for row in rows:
         comparison, digits = row.comparison, row.metric.digits
-        n = f"{comparison.n}{'*' if row.skewed else ''}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")
-        table.add_row(claim_words(row), signed(comparison.mean, digits, PLAIN),
+        n = f"{comparison.n}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")
+        table.add_row(escape(claim_words(row)), signed(comparison.mean, digits, PLAIN),
                       interval(comparison.low, comparison.high, digits),
                       show(comparison.p_permutation, 3, style=PLAIN), n, _verdict(row))
     return table
@@ -77,7 +78,7 @@ def claim_words(row: ClaimRow) -> str:
     """A claim as the terminal shows it: the path of its metric last."""
     claim = row.claim
     words = f"{claim.arm} beats {claim.beats}: {claim.metric}" if claim.beats is not None else claim.sentence()
-    return escape(words + (" (lower is better)" if claim.better == "lower" else ""))
+    return words + (" (lower is better)" if claim.better == "lower" else "")
 
 
 def _verdict(row: ClaimRow) -> str:

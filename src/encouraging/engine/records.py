@@ -12,7 +12,9 @@ from typing import Any
 
 from ..errors import RunError
 from . import RunDir
-from .files import LOOKS_FILE, read_json, write_whole
+from .files import LOOKS_FILE, read_json
+from .outputs import make_folder, write_output
+from .run_dir import fingerprint
 
 SCHEMA = 1
 OTHER_FILES = ("config.json", "timing.json", "diagnosis.json", LOOKS_FILE)  # of runs, beside final and failed.json
@@ -60,9 +62,10 @@ def read_records(*folders: str | Path, failed: bool = False) -> list[Record]:
     ``failed`` also those that diverged.
 
     Raises:
-        RunError: a folder does not exist, a file is damaged or of another version, or two runs contradict each other.
+        RunError: a folder does not exist, a file is damaged or of another version, or two runs contradict each other:
+            the same settings and other numbers.
     """
-    records: dict[tuple[str, str, int], Record] = {}
+    records: dict[tuple[str, str, int, str], Record] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise RunError(f"{folder}: expected a directory of runs or records.")
@@ -71,16 +74,16 @@ def read_records(*folders: str | Path, failed: bool = False) -> list[Record]:
             if record is None:
                 continue
             _check(record, path)
-            other = records.get(record.key)
+            key = (*record.key, fingerprint(record.config))
+            other = records.get(key)
             if record.failed is not None:
                 if failed and other is None:
-                    records[record.key] = record
+                    records[key] = record
                 continue
-            if other is not None and other.failed is None and (other.config, other.final) != (record.config,
-                                                                                              record.final):
+            if other is not None and other.failed is None and other.final != record.final:
                 raise RunError(f"{path}: another run of {record.recipe}, {record.arm}, seed {record.seed} below these "
-                               "folders has other settings or numbers. Pass only one of the two.")
-            records[record.key] = record
+                               "folders has other numbers. Pass only one of the two.")
+            records[key] = record
     return [records[key] for key in sorted(records)]
 
 
@@ -139,21 +142,37 @@ def _check(record: Record, path: Path) -> None:
 
 
 def collect(runs: str | Path, out: str | Path) -> list[Path]:
-    """Write one record per run that is finished or diverged, ``<out>/<recipe>/<arm>-seed<k>.json``; their paths."""
+    """Write one record per run that is finished or diverged, ``<out>/<recipe>/<arm>-seed<k>.json``; their paths.
+
+    Where a record of other settings is there already, the new one has its fingerprint in its name; nothing is lost.
+    """
     written = []
     for record in read_records(runs, failed=True):
         path = Path(out) / record.recipe / f"{record.arm}-seed{record.seed}.json"
         if not path.resolve().is_relative_to(Path(out).resolve()) or "/" in record.arm or "/" in record.recipe:
             raise RunError(f"the recipe {record.recipe!r} with the arm {record.arm!r} would be written outside of "
                            f"{out}.")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = _place(path, record)
+        make_folder(path.parent)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}
         parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree),
                                                 ("failed", record.failed), ("looks", record.looks)) if part}
-        write_whole(path, _in_lines(parts).encode())
+        write_output(path, _in_lines(parts).encode())
         written.append(path)
     return written
+
+
+def _place(path: Path, record: Record) -> Path:
+    """Where a record goes: a newer one of the same settings is replaced, one of other settings is left alone, and what
+    is no record of this arm and seed is refused."""
+    if not path.is_file():
+        return path
+    content = read_json(path).get("asked")
+    if not isinstance(content, dict) or tuple(map(content.get, ("recipe", "arm", "seed"))) != record.key:
+        raise RunError(f"{path}: is not a record of {record.recipe}, {record.arm}, seed {record.seed}, and is left as "
+                       "it is. Choose another --out.")
+    return path if content == record.config else path.with_stem(f"{path.stem}-{fingerprint(record.config)[:8]}")
 
 
 def _in_lines(parts: dict[str, Any]) -> str:

@@ -49,7 +49,13 @@ class RunDir:
         return (self.path / "failed.json").is_file() and not self.done
 
     def final(self) -> dict[str, Any]:
-        return read_json(self.path / "final.json")
+        """The final numbers."""
+        found = read_json(self.path / "final.json")
+        if found.get("schema") != SCHEMA:
+            raise RunError(f"{self.path / 'final.json'}: schema {found.get('schema')}, expected {SCHEMA}: it was "
+                           "written by another version. Read it with that version, or move the folder away to train "
+                           "again.")
+        return found
 
     def open(self, config: Mapping[str, Any], environment: Mapping[str, Any],
              about: Mapping[str, Any] | None = None) -> str:

@@ -19,12 +19,27 @@ Predictions = Mapping[str, Any]
 class Loss:
     """The loss of a batch: its mean, what it is the mean over (examples, tokens, boxes), and sums to report.
 
-    ``sums`` has the names of the task's ``sums``. A count of 0 needs a mean of 0.
+    An update over several batches or ranks is the sum of their totals divided by the sum of their counts, which is
+    raised to ``least`` where it is smaller. ``total`` is the mean times the count unless it is given; give it where a
+    batch can have a loss although its count is 0 (images without a box). A count of 0 without a total needs a mean of
+    0. ``sums`` has the names of the task's ``sums``.
     """
 
     mean: Tensor
-    count: int | Tensor
+    count: int | float | Tensor
     sums: Mapping[str, Tensor | float] = field(default_factory=dict)
+    total: Tensor | None = None
+    least: float = 0.0
+
+    def sum(self) -> Tensor:
+        """What this batch adds to the total of an update."""
+        return self.mean * self.count if self.total is None else self.total
+
+    def size(self) -> int | float | Tensor:
+        """What the mean of this batch alone is over."""
+        if not self.least:
+            return self.count
+        return self.count.clamp(min=self.least) if isinstance(self.count, Tensor) else max(self.count, self.least)
 
 
 class ParameterGroup(NamedTuple):

@@ -21,7 +21,6 @@ from .stats import (
     UNDECIDED,
     Comparison,
     describe,
-    looks_skewed,
     paired_differences,
 )
 
@@ -88,11 +87,6 @@ class ClaimRow:
             return UNDECIDED if self.diverged else NOT_MEASURED
         verdict = self.comparison.verdict
         return PAPERS_WORDS.get(verdict, verdict) if self.papers else verdict
-
-    @property
-    def skewed(self) -> bool:
-        """Whether the differences look so skewed that the interval's level is not to be relied on."""
-        return looks_skewed(self.comparison.differences)
 
 
 def finals_of(recipe: str, records: Iterable[Record]) -> dict[str, dict[int, dict[str, Any]]]:

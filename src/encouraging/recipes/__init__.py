@@ -11,6 +11,7 @@ _HOME = {
     for home, names in {
         "claim": ("Claim",),
         "read": ("check_recipe", "kept_recipes", "names", "read_recipe"),
+        "runs": ("read_runs",),
         "schema": ("Arm", "Recipe"),
     }.items()
     for name in names
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .read import kept_recipes as kept_recipes
     from .read import names as names
     from .read import read_recipe as read_recipe
+    from .runs import read_runs as read_runs
     from .schema import Arm as Arm
     from .schema import Recipe as Recipe
 else:  # hidden from type checkers, which would take it as a promise that every attribute exists
@@ -33,4 +35,5 @@ else:  # hidden from type checkers, which would take it as a promise that every 
         return value
 
 
-__all__ = ["Arm", "Claim", "Recipe", "check_recipe", "kept_recipes", "names", "read_recipe"]
+
+__all__ = ["Arm", "Claim", "Recipe", "check_recipe", "kept_recipes", "names", "read_recipe", "read_runs"]

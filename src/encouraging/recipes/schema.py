@@ -55,6 +55,7 @@ class Recipe(Frozen):
     about: str = ""
     departs: str = ""  # from the paper, and why; shown wherever the results are
     stands_in: bool = False  # for an experiment of the paper in another setting: its claims hold or fail here
+    formerly: str | None = None  # the name under which runs with these settings were recorded before
     task: str
     data: str = ""
     model: str = ""

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import __version__
-from ..engine.files import write_whole
 from ..engine.metric import Metric
+from ..engine.outputs import write_output
 from ..errors import ArgumentError, DataError, did_you_mean
 from ..judge.claims import ClaimRow, judge_claims, number_at
 from ..judge.metric_book import MetricBook
@@ -28,8 +28,8 @@ from .sections.claims import view_claims
 class Comparisons:
     """What :func:`compare` found: one row per claim, in the order of metrics and arms.
 
-    A row has ``verdict``, ``claim``, ``comparison`` (n, mean, low, high, level, p values, differences), ``needed`` (the
-    seeds that would decide) and ``skewed``. Printing it shows all of it; :meth:`write` makes the page.
+    A row has ``verdict``, ``claim``, ``comparison`` (n, mean, low, high, level, p values, differences, skewed), and
+    ``needed`` (the seeds that would decide). Printing it shows all of it; :meth:`write` makes the page.
     """
 
     title: str
@@ -71,7 +71,7 @@ class Comparisons:
 
     def write(self, path: str | Path) -> Path:
         """Write the page."""
-        write_whole(Path(path), self.page().encode(errors="replace"))
+        write_output(Path(path), self.page().encode(errors="replace"))
         return Path(path)
 
 
@@ -161,6 +161,6 @@ def _line(row: ClaimRow) -> str:
     ends = (f"interval {between(comparison.low, comparison.high, digits)} at {100 * comparison.level:.4g}%"
             if math.isfinite(comparison.low) else "no interval")
     needed = f"; {needed_words(row.needed)} seeds would decide" if row.needed is not None else ""
-    skewed = "; the differences look skewed" if row.skewed else ""
+    skewed = "; the differences look skewed" if row.comparison.skewed else ""
     return (f"{row.claim.sentence()}: {row.verdict}; mean difference {signed(comparison.mean, digits)}, {ends}, "
             f"{plural(comparison.n, 'seed')}{needed}{skewed}")

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import __version__
-from ..engine.files import write_whole
+from ..engine.outputs import write_output
 from ..engine.records import Record
 from ..errors import RunError
 from ..recipes import Recipe
@@ -47,7 +47,7 @@ def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Rec
         out.parent.mkdir(parents=True, exist_ok=True)
         with in_words("these runs"):
             text = _render(chapters)
-        write_whole(out, text.encode(errors="replace"))
+        write_output(out, text.encode(errors="replace"))
         written = [out]
         for chapter in chapters if figures else ():
             assert figures is not None

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..engine.records import Record, read_records
+from ..engine.records import Record
 from ..engine.run_dir import difference
 from ..errors import RunError
 from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
-from ..recipes import Recipe, names, read_recipe
-from .numbers import PLAIN, interval, plus_minus, show, signed
+from ..recipes import Recipe, kept_recipes, names, read_recipe, read_runs
+from .numbers import PLAIN, interval, listed, plus_minus, show, signed
 from .sections.claim_words import SKEWED, needed_words
 
 HEAD = """# Results
@@ -32,13 +33,16 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 
 
 def results_page(folder: str | Path) -> str:
-    """The page as Markdown, one section per recipe of the package that has records below this folder."""
-    records = read_records(folder, failed=True)
+    """The page as Markdown, one section per recipe that has records below this folder: those of the package, then the
+    reader's own as their runs have kept them."""
+    records = read_runs(folder, failed=True)
     measured = [name for name in names() if any(record.recipe == name for record in records)]
-    return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in measured)])
+    own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
+    return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in measured),
+                      *(_section(recipe, records, shipped=False) for recipe in own)])
 
 
-def _section(recipe: Recipe, records: list[Record]) -> str:
+def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str:
     finals = finals_of(recipe.name, records)
     everything = [record for record in records if record.recipe == recipe.name]
     mine = [record for record in everything if record.failed is None]
@@ -64,10 +68,8 @@ def _section(recipe: Recipe, records: list[Record]) -> str:
     for papers, title in ((True, "What the paper claims:"), (False, "Questions of our own:")):
         if chosen := [row for row in rows if row.papers == papers]:
             lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen)]
-    if any(row.skewed for row in rows):
-        lines += ["", f"Where n has a *: {SKEWED}."]
-    lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {run.failed}" for run in everything if run.failed]
-    return "\n".join([*lines, "", _cost(mine), *_departures(recipe, mine), ""])
+    lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {plain_text(run.failed)}" for run in everything if run.failed]
+    return "\n".join([*lines, "", *_skewed(rows), _cost(mine), *(_departures(recipe, mine) if shipped else []), ""])
 
 
 def _claims(rows: list[ClaimRow]) -> list[str]:
@@ -84,13 +86,22 @@ def _claim(row: ClaimRow) -> list[str]:
     numbers = claim.paper_numbers
     paper = "" if numbers is None else f"{numbers.ours:g}" if claim.constant is not None else (
         f"{numbers.theirs:g} -> {numbers.ours:g}")
-    n = f"{comparison.n}{'*' if row.skewed else ''}" + (f", {len(row.diverged)} diverged" if row.diverged else "")
+    n = f"{comparison.n}" + (f", {len(row.diverged)} diverged" if row.diverged else "")
     look = f" at look {comparison.look} of {comparison.looks}" if comparison.look else ""
     return [claim.sentence("`{}`".format) + (", lower is better" if claim.better == "lower" else ""), paper,
             signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
             show(comparison.p_permutation, 3, style=PLAIN), n, f"**{row.verdict}**{look}",
             "" if row.beside is None else row.beside.word,
             "" if row.needed is None else needed_words(row.needed)]
+
+
+def _skewed(rows: Sequence[ClaimRow]) -> list[str]:
+    """A warning about claims whose differences look skewed."""
+    claims = [row.claim.sentence("`{}`".format).replace(" beats ", " against ") for row in rows
+              if row.comparison.skewed]
+    if not claims:
+        return []
+    return [f"Warning for {listed(claims)}: {SKEWED} ([how often](report.md#skewed-differences)).", ""]
 
 
 def _cost(records: list[Record]) -> str:
@@ -102,7 +113,7 @@ def _cost(records: list[Record]) -> str:
         versions = sorted({f"torch {record.timing['torch']}" for record in records})
     except KeyError as error:
         raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
-    return (f"{', '.join(devices)}; {', '.join(versions)}; {first['epochs']} epochs of "
+    return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {first['epochs']} epochs of "
             f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. Runs that shared the card "
             "took longer than one alone.")
 
@@ -111,7 +122,19 @@ def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
     """Where runs were made with other settings than the recipe's, the page says so."""
     departures = {difference(settings, record.config) for record in records if record.arm in recipe.arms
                   if (settings := recipe.config(record.arm, record.seed)) != record.config}
-    return [f"Departures from the recipe (there) in these runs (here): {words}." for words in sorted(departures)]
+    return [f"Departures from the recipe (there) in these runs (here): {plain_text(words)}."
+            for words in sorted(departures)]
+
+
+def plain_text(words: str) -> str:
+    """Text of unknown origin, such as a device's name, so that Markdown and HTML show it as it is.
+
+    >>> plain_text("a|b <img> *c* mse_softmax `d`\\n# e")
+    'a\\\\|b &lt;img&gt; \\\\*c\\\\* mse_softmax \\\\`d\\\\` # e'
+    """
+    text = " ".join(words.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"([\\`*\[\]|]|^[#+-])", r"\\\1", text)
+    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word it means nothing
 
 
 def _mean(values: Iterable[float | None], digits: int = 2) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -12,8 +13,8 @@ from torch.nn import functional as F
 
 from .. import curves
 from ..curves import Curve
-from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, dataset, generator
-from ..data.images import read_images
+from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, generator
+from ..data.images import check_images, read_images
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
 from ..engine.explain import explain
 from ..engine.settings import Frozen
@@ -24,7 +25,6 @@ from ..metrics._calibration import nll
 from ..metrics._teaching import usual
 from ..models import Classifier
 from ..models.named import build_named, check_named, extras_of
-from ..plugins import is_reference
 from .base import BaseTask
 from .objective import Objective
 from .spec import TaskSpec
@@ -120,10 +120,10 @@ class ImageTask(BaseTask[Batch]):
         except ValidationError as error:
             raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
         margins = {stage.objective.margin for stage in spec.stages}
-        check_named(spec.model, spec.model_options, next((m for m in margins if m is not None), None))
-        named = [name for name in (spec.data, *options.ood) if not is_reference(name) and ":" not in name]
-        for name in named:
-            dataset(name)
+        check_named(spec.model, spec.model_options, next((m for m in margins if m is not None), None), spec.folder)
+        for key, name in (("data", spec.data), *(("options.ood", name) for name in options.ood)):
+            check_images(name, key, spec.folder)
+        named = [name for name in (spec.data, *options.ood) if ":" not in name]
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
         return Needs(datasets, extras_of(spec.model), metrics_of(options))
 
@@ -162,12 +162,12 @@ class ImageTask(BaseTask[Batch]):
         stage, taught = objective
         target = self.train[1][batch[0]]
         logits = model(self._floats(self._cut(batch)), target)
-        mean, count = taught.loss(logits, target, self.weights[stage - 1])
+        loss = taught.loss(logits, target, self.weights[stage - 1])
         said = logits.detach()
         sums: dict[str, Tensor | float] = {"correct": correct(said, target).sum(), "examples": len(target)}
         if self.traces:
             sums["confidence"] = said.softmax(-1).amax(-1).sum()
-        return Loss(mean, count, sums)
+        return replace(loss, sums=sums)
 
     def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
         examples = max(sums["examples"], 1)

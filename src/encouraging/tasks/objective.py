@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 from torch import Tensor
 
 from .. import curves
 from ..curves import Curve
 from ..data import Clock
+from ..engine import Loss
 from ..engine.settings import Frozen
 from ..errors import CurveError, did_you_mean
-from ..losses import curve_loss, mirror_mse_loss, sigmoid_curve_loss
+from ..losses import curve_loss, loss_divisor, mirror_mse_loss, sigmoid_curve_loss
 
-Divisor = Literal["weights", "examples", "positives"]
+DIVISORS = ("weights", "tokens", "examples", "positives")
 
 
 @dataclass(frozen=True)
@@ -33,40 +35,56 @@ class Objective:
     ignore_index: int | None = None
     divisor: str | float = "weights"
 
-    def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> tuple[Tensor, int | Tensor]:
-        """The mean loss of a batch and what it is the mean over.
+    def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Loss:
+        """The loss of a batch, which may be a part of the update's.
 
         ``weight`` holds one number per class and counts where the objective is ``weighted``. Where every target is
         ignored the mean is 0, and so is the count: such a part of a batch adds nothing to the whole.
         """
         weight = weight if self.weighted else None
+        if not target.numel():  # a rank's share of a small batch
+            return Loss(logits.sum() * 0.0, 0)
         if self.curve is None:
-            return mirror_mse_loss(logits, target, bonus=self.bonus, link=self.link), target.shape[0]
-        plain = self.link == "softmax" and self.divisor == "weights" and self.ignore_index is None
-        if plain:
-            count: int | Tensor = target.numel() if weight is None else weight[target].sum()
-            return self._total(logits, target, weight, "mean"), count
-        divisor = self._count(target, weight)
-        total = self._total(logits, target, weight, "sum")
-        if not isinstance(divisor, Tensor):
-            divisor = torch.full_like(total, divisor)
-        return total / divisor.clamp(min=torch.finfo(total.dtype).tiny), divisor
+            return Loss(mirror_mse_loss(logits, target, bonus=self.bonus, link=self.link), target.shape[0])
+        if self.link == "softmax" and self.divisor == "weights" and self.ignore_index is None:
+            count: int | Tensor = target.numel()
+            if target.is_floating_point():
+                count = target.shape[0] if target.ndim < 3 else target[:, 0].numel()
+            elif weight is not None:
+                count = weight[target].sum()
+            return Loss(self._sum(logits, target, weight, "mean"), count)
+        total = self._sum(logits, target, weight, "sum")
+        if not isinstance(self.divisor, str):  # one number for the whole update, however many parts it has
+            return Loss(total / self.divisor, 0, total=total, least=float(self.divisor))
+        counted = torch.as_tensor(self._count(target, weight), dtype=total.dtype, device=total.device)
+        if self.divisor == "positives":
+            return Loss(total / counted.clamp(min=1), counted, total=total, least=1.0)
+        return Loss(total / counted.clamp(min=torch.finfo(total.dtype).tiny), counted)
 
-    def _total(self, logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    def _sum(self, logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
         assert self.curve is not None
         if self.link == "sigmoid":
             return sigmoid_curve_loss(logits, target, self.curve, weight, reduction)
-        return curve_loss(logits, target, self.curve, weight, -100 if self.ignore_index is None else self.ignore_index,
-                          reduction, self.label_smoothing, match_norm=self.match_norm)
+        return curve_loss(logits, target, self.curve, weight, self._ignored, reduction, self.label_smoothing,
+                          match_norm=self.match_norm)
 
-    def _count(self, target: Tensor, weight: Tensor | None) -> float | Tensor:
-        if not isinstance(self.divisor, str):
-            return float(self.divisor)
-        if self.divisor == "positives":
-            return (target > 0).sum().clamp(min=1)
+    @property
+    def _ignored(self) -> int:
+        return -100 if self.ignore_index is None else self.ignore_index
+
+    def _count(self, target: Tensor, weight: Tensor | None) -> int | Tensor:
+        """What the sum of a batch's losses is divided by, as far as this batch contributes to it."""
         if self.link == "sigmoid":
+            if self.divisor == "positives":
+                return (target > 0).sum()
             return target.shape[0] if self.divisor == "examples" else target.numel()
-        kept = target != (-100 if self.ignore_index is None else self.ignore_index)
+        if target.is_floating_point():
+            return loss_divisor(target)
+        kept = target != self._ignored
+        if self.divisor == "positives":
+            return ((target > 0) & kept).sum()
+        if self.divisor == "examples":
+            return (kept if target.ndim < 2 else kept.flatten(1).any(1)).sum()
         if self.divisor == "weights" and weight is not None:
             return (weight[target.masked_fill(~kept, 0)] * kept).sum()
         return kept.sum()
@@ -113,10 +131,18 @@ class ObjectiveConfig(BaseModel):
     margin: int | None = Field(default=None, ge=1, le=4)
     # Newer keys: a run's config names them only where they are used, so that older runs keep their fingerprints.
     ignore_index: int | None = None
-    divisor: Divisor | float = Field(default="weights")
+    divisor: str | float = "weights"
     changes: tuple[Change, ...] = ()
 
     _cache: dict[tuple[bool, ...], Objective] = PrivateAttr(default_factory=dict)
+
+    @field_validator("divisor", mode="before")
+    @classmethod
+    def _known_divisor(cls, given: object) -> object:
+        if given in DIVISORS or (isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < inf):
+            return given
+        raise ValueError(f"{given!r}: expected {', '.join(DIVISORS)}, or a positive number." +
+                         did_you_mean(given, DIVISORS))
 
     @property
     def params(self) -> dict[str, Any]:
@@ -133,12 +159,10 @@ class ObjectiveConfig(BaseModel):
             return self
         if "bonus" in self.model_fields_set:
             raise ValueError("bonus belongs to loss = 'mse'; a curve's bonus is part of the curve")
-        if self.link == "sigmoid" and (self.label_smoothing or self.match_norm or self.margin):
-            raise ValueError("link = 'sigmoid', where each class is on its own, takes no label_smoothing, match_norm "
-                             "or margin")
-        if isinstance(self.divisor, float) and not self.divisor > 0:
-            raise ValueError(f"divisor = {self.divisor}: expected a positive number, or 'weights', 'examples', "
-                             "'positives'")
+        if self.link == "sigmoid" and (self.label_smoothing or self.match_norm or self.margin
+                                       or self.ignore_index is not None or self.divisor == "tokens"):
+            raise ValueError("link = 'sigmoid', where each class is on its own, takes no label_smoothing, match_norm, "
+                             "margin, ignore_index or divisor = 'tokens'")
         self._check_words(self.params)
         self._curve(self.params)
         for change in self.changes:

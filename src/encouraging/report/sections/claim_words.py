@@ -22,8 +22,7 @@ PHRASES = {REPRODUCED: ("is reproduced", "are reproduced"), CONTRADICTED: ("is c
            NO_DIFFERENCE: ("shows no difference", "show no difference"), UNDECIDED: ("is undecided", "are undecided"),
            NOT_MEASURED: ("is not measured", "are not measured")}
 OF_PAPER, OWN = (REPRODUCED, CONTRADICTED, UNDECIDED), (HOLDS, FAILS, UNDECIDED)  # counted also where there are none
-SKEWED = ("the differences look skewed; the interval of skewed differences decides wrongly more often than its level "
-          "says")
+SKEWED = "the differences look skewed, and such verdicts are wrong more often than stated"
 
 
 def tally(counts: Mapping[str, int], always: Sequence[str] = OF_PAPER) -> str:

@@ -27,14 +27,13 @@ __all__ = ["ClaimView", "Claims", "claims_of", "overall", "view_claims"]
 
 @dataclass(frozen=True)
 class ClaimView:
-    """A claim as the page shows it; ``warnings`` are what a reader must know before relying on the verdict."""
+    """A claim as the page shows it."""
 
     sentence: str
     verdict: str
     facts: Sequence[tuple[str, str]]
     picture: Picture | None
     papers: bool = True
-    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,7 @@ def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBoo
            f"{between(comparison.low, comparison.high, m.digits)}, {plural(comparison.n, 'seed')}.")
     panel = claim_panel(comparison, axis, sentence, claim.paper_difference)
     picture = Picture(f"claim-{number}", alt, "", [panel])
-    return ClaimView(sentence, row.verdict, [*_facts(row, book), *diverged], picture, row.papers,
-                     [SKEWED] if row.skewed else [])
+    return ClaimView(sentence, row.verdict, [*_facts(row, book), *diverged], picture, row.papers)
 
 
 def _facts(row: ClaimRow, book: MetricBook) -> list[tuple[str, str]]:
@@ -111,6 +109,8 @@ def _facts(row: ClaimRow, book: MetricBook) -> list[tuple[str, str]]:
     if (numbers := claim.paper_numbers) is not None:
         theirs = "" if claim.constant is not None else f"{numbers.theirs:g} → "
         facts.append(("paper", f"{theirs}{numbers.ours:g}".replace("-", "−")))
+    if comparison.skewed:
+        facts.append(("warning", SKEWED))
     if row.beside is not None:
         facts.append(("beside the paper", beside_words(row.beside, digits)))
     if row.needed is not None:
