@@ -16,6 +16,6 @@ def report_on(runs: Sequence[Path], out: Path, figures: Path | None = None) -> l
     Where any of the runs is of an experiment of the paper, what else the paper has is listed as not measured.
     """
     check_output(out, runs, make_parents=True)
-    records = read_runs(*runs)
+    records = read_runs(*runs, failed=True)
     shipped = {record.recipe for record in records} & set(names())
     return write_report(records, out, figures=figures, whole_paper=any(read_recipe(name).paper for name in shipped))

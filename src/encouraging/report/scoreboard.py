@@ -16,9 +16,10 @@ from markupsafe import Markup
 from ..curves import catalogue
 from ..engine.records import Record
 from ..judge.claims import ClaimRow, claim_rows, finals_of
+from ..judge.looks import plan_of
 from ..judge.metric_book import MetricBook, book_of
 from ..judge.stats import mean_of
-from ..recipes import Claim, Recipe
+from ..recipes import Recipe
 from ..tasks import ObjectiveConfig
 from .numbers import PAGE, Style, between, enough_digits, interval, listed, show, signed
 from .verdicts import NOT_MEASURED, Verdict, counted, verdict_of
@@ -51,10 +52,8 @@ class ScoreRow:
 
     @property
     def papers(self) -> bool:
-        """Whether the paper claims this, in this setting: a recipe that says in brackets how it differs, or that was
-        once another's, has its own."""
-        own_setting = self.recipe.formerly is not None or self.recipe.paper.endswith(")")
-        return bool(self.row.claim.paper) and not own_setting
+        """Whether the paper claims this, in this setting."""
+        return self.row.papers
 
     @property
     def source(self) -> str:
@@ -71,13 +70,12 @@ class ScoreRow:
 
     @property
     def lower_is_better(self) -> bool:
-        return self.row.claim.better == "lower"
+        return self.row.claim.direction == "lower"
 
     @property
     def paper_difference(self) -> float | None:
         """The paper's difference, positive where it supports the claim."""
-        numbers = paper_numbers(self.row.claim)
-        return None if numbers is None else (numbers[1] - numbers[0]) * (-1 if self.lower_is_better else 1)
+        return self.row.claim.paper_difference
 
     @property
     def clearness(self) -> float:
@@ -89,15 +87,18 @@ class ScoreRow:
         return comparison.mean / ((comparison.high - comparison.low) / 2)
 
     def paper_words(self, style: Style = PAGE) -> str:
-        numbers = paper_numbers(self.row.claim)
-        return "" if numbers is None else _arrow([f"{number:g}" for number in numbers], style)
+        numbers = self.row.claim.paper_numbers
+        if numbers is None:
+            return ""
+        one = self.row.claim.constant is not None
+        return _arrow([f"{number:g}" for number in ([numbers.ours] if one else [numbers.theirs, numbers.ours])], style)
 
     def our_words(self, style: Style = PAGE) -> str:
         if not self.n:
             return ""
-        digits = self.row.metric.digits
-        return _arrow([show(mean_of(side).value, digits) for side in (self.row.pairs.theirs, self.row.pairs.ours)],
-                      style)
+        digits, pairs = self.row.metric.digits, self.row.pairs
+        sides = [pairs.ours] if self.row.claim.constant is not None else [pairs.theirs, pairs.ours]
+        return _arrow([show(mean_of(side).value, digits) for side in sides], style)
 
     def difference_words(self, style: Style = PAGE) -> str:
         mean = self.row.comparison.mean
@@ -153,27 +154,21 @@ def score_rows(recipe: Recipe, records: Sequence[Record] = (), href: str = "") -
     """The claims of a recipe, judged on these records of its runs."""
     book = book_of(records) if records else MetricBook(recipe.needs().metrics)
     return [ScoreRow(recipe, row, claim_sentence(row, book), book.is_named_alone(row.metric), href)
-            for row in claim_rows(recipe, finals_of(recipe.name, records), book)]
+            for row in claim_rows(recipe, finals_of(recipe.name, records), book, plan_of(recipe, records))]
 
 
 def claim_sentence(row: ClaimRow, book: MetricBook) -> str:
     """What is claimed, in words."""
-    words = row.metric.words if book.is_named_alone(row.metric) else f"the {row.metric.words}"
-    return f"{row.claim.arm} beats {row.claim.beats} on {words}"
-
-
-def paper_numbers(claim: Claim) -> tuple[float, float] | None:
-    """The paper's number of the other side, then of the side that it says is better; None unless it gives both."""
-    if claim.arm not in claim.paper or claim.beats not in claim.paper:
-        return None
-    return claim.paper[claim.beats], claim.paper[claim.arm]
+    def name(path: str) -> str:
+        metric = book[path]
+        return metric.words if book.is_named_alone(metric) else f"the {metric.words}"
+    return row.claim.sentence(name)
 
 
 def compares_bonus(row: ScoreRow) -> bool:
     """Whether the claim is that a bonus helps: the one side has it and the other has not."""
-    arms = row.recipe.arms
-    return (row.row.claim.beats in arms and has_bonus(arms[row.row.claim.arm])
-            and not has_bonus(arms[row.row.claim.beats]))
+    arms, beats = row.recipe.arms, row.row.claim.beats
+    return beats in arms and has_bonus(arms[row.row.claim.arm]) and not has_bonus(arms[beats])
 
 
 def has_bonus(arm: ObjectiveConfig) -> bool:

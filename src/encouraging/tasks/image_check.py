@@ -22,12 +22,12 @@ def check_together(spec: TaskSpec, options: AugmentOptions) -> None:
                 raise RecipeError(f"mixup = {options.mixup:g} with {', '.join(wrong)}: a mixed image has two labels, "
                                   "and these need one. Leave one of the two out.", "options")
     if len({objective.logit_scale for objective in objectives}) > 1:
-        raise RecipeError("logit_scale differs between the stages of an arm: evaluations multiply the logits by it too, "
+        raise RecipeError("logit_scale differs between the stages of an arm: evaluations multiply the logits by it, "
                           "so it belongs to the network. Give every stage the same.", "stages")
     for stage in spec.stages:
         if stage.objective.bonus_divisor and stage.train.accumulate > 1:
-            raise RecipeError(f"bonus_divisor with accumulate = {stage.train.accumulate}: two divisors per batch do not "
-                              "add up over batches. Use accumulate = 1 and a larger batch_size.", "train")
+            raise RecipeError(f"bonus_divisor with accumulate = {stage.train.accumulate}: two divisors do not "
+                              "add up over several batches. Use accumulate = 1 and a larger batch_size.", "train")
 
 
 def check_tail(data: str, options: TailOptions) -> None:
