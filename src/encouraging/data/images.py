@@ -49,12 +49,15 @@ def check_images(name: str, key: str, folder: str | None = None) -> None:
 
 
 def read_images(name: str, root: str | Path | None = None, *, splits: tuple[str, ...] = ("train", "test"),
-                size: int | None = None, folder: str | None = None) -> Images:
+                size: int | None = None, folder: str | None = None, imbalance: float | None = None) -> Images:
     """The images that ``name`` names: of a known dataset, ``folder:PATH``, or ``module:function``.
 
     A function returns :class:`Images`, or a dict with ``train`` and ``test``, each a pair of images (uint8,
-    (N, C, H, W) or (N, H, W)) and labels.
+    (N, C, H, W) or (N, H, W)) and labels. ``imbalance`` is for a long-tailed set of the registry, such as
+    ``cifar100-lt``.
     """
+    if imbalance is not None and (name.startswith("folder:") or is_reference(name)):
+        raise DataError(f"imbalance = {imbalance:g} for {name}: expected a long-tailed dataset such as cifar100-lt.")
     if name.startswith("folder:"):
         path = folder_path(name, root, folder)
         read = {split: read_folder(path, split, size) for split in splits}
@@ -65,9 +68,9 @@ def read_images(name: str, root: str | Path | None = None, *, splits: tuple[str,
     if is_reference(name):
         found = load_function(name, folder, "data")()
         return found if isinstance(found, Images) else _own(name, found, splits)
-    known = dataset(name)
-    return Images({split: load(name, split, root) for split in splits}, known.classes, known.mean, known.std,
-                  known.highest)
+    facts = dataset(name, imbalance)
+    return Images({split: load(name, split, root, imbalance) for split in splits}, facts.classes, facts.mean, facts.std,
+                  facts.highest, facts.names)
 
 
 def folder_path(name: str, root: str | Path | None, folder: str | None) -> Path:

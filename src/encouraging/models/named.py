@@ -47,6 +47,11 @@ def check_named(name: str, options: Mapping[str, Any], margin: int | None = None
             if key not in HEAD:
                 raise RecipeError(f"{key}: the model {name} takes no options but {', '.join(HEAD)}."
                                   + did_you_mean(key, HEAD), "model_options")
+        if not isinstance(options.get("cosine", False), bool):
+            raise RecipeError(f"cosine = {options['cosine']!r}: expected true or false.", "model_options")
+        if options.get("cosine") and margin is not None:
+            raise RecipeError(f"cosine = true with margin = {margin}: L-Softmax has its own output layer; leave one of "
+                              "the two out.", "model_options")
     if margin is not None and (own or library in LIBRARIES):
         raise RecipeError(f"margin = {margin} needs a network of this package ({', '.join(MODELS)}), not {name}.",
                           "model")

@@ -17,7 +17,8 @@ from ..engine.records import Record
 from ..engine.settings import Train
 from ..errors import RecipeError, did_you_mean
 from ..tasks import ObjectiveConfig, Sampling, find_task
-from .schema import Arm, Claim, Recipe, Stage
+from .claim import Claim
+from .schema import Arm, Recipe, Stage
 
 
 def names() -> list[str]:
