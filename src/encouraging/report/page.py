@@ -19,7 +19,7 @@ from .chapters import Chapter, chapters_of, in_words
 from .explorer.section import explorer
 from .numbers import listed, plural
 from .sections import paper
-from .sections.claims import NOT_MEASURED, VERDICTS, tally
+from .sections.claims import overall
 from .sections.costs import costs
 
 
@@ -72,11 +72,8 @@ def _render(chapters: Sequence[Chapter], when: date | None = None) -> str:
 
 
 def _overall(chapters: Sequence[Chapter]) -> str:
-    counts = {verdict: sum(chapter.claims.count(verdict) for chapter in chapters if chapter.claims)
-              for verdict in (*VERDICTS, NOT_MEASURED)}
-    if not any(counts.values()):
-        return f"{plural(len(chapters), 'recipe')}, without claims."
-    return f"Of {plural(sum(counts.values()), 'claim')} {tally(counts)}."
+    rows = [row for chapter in chapters if chapter.claims for row in chapter.claims.rows]
+    return overall(rows) if rows else f"{plural(len(chapters), 'recipe')}, without claims."
 
 
 def slug(name: str) -> str:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from .. import curves
 from ..curves import Curve
 from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, Source, dataset, generator
-from ..data.images import read_images
+from ..data.images import check_images, read_images
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
 from ..engine.explain import explain
 from ..errors import RecipeError
@@ -24,7 +24,6 @@ from ..metrics._calibration import nll
 from ..metrics._teaching import usual
 from ..models import Classifier
 from ..models.named import build_named, check_named, extras_of
-from ..plugins import is_reference
 from .base import BaseTask
 from .class_shift import ClassShift
 from .image_augment import PIECE, AugmentOptions, Mixed, MixedSource, ResizedCrop
@@ -134,12 +133,13 @@ class ImageTask(BaseTask[Batch]):
         check_together(spec, options)
         check_tail(spec.data, options)
         margins = {stage.objective.margin for stage in spec.stages}
-        check_named(spec.model, spec.model_options, next((m for m in margins if m is not None), None))
-        named = [name for name in (spec.data, *options.ood) if not is_reference(name) and ":" not in name]
-        for name in named:
-            dataset(name, options.imbalance if name == spec.data else None)
+        check_named(spec.model, spec.model_options, next((m for m in margins if m is not None), None), spec.folder)
+        for key, name in (("data", spec.data), *(("options.ood", name) for name in options.ood)):
+            check_images(name, key, spec.folder)
+        named = [name for name in (spec.data, *options.ood) if ":" not in name]
         if spec.data in named:
-            classes_by_name(options.profiles, dataset(spec.data).names, spec.data)
+            facts = dataset(spec.data, options.imbalance)
+            classes_by_name(options.profiles, facts.names, spec.data)
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
         return Needs(datasets, extras_of(spec.model), metrics_of(options))
 

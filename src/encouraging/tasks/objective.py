@@ -44,7 +44,7 @@ class Objective:
         """
         weight = weight if self.weighted else None
         if not target.numel():  # a rank's share of a small batch
-            return Loss(logits.sum() * 0.0, 0)
+            return Loss(logits.sum() * 0.0, 0, least=self._least)
         if self.curve is None:
             return Loss(mirror_mse_loss(logits, target, bonus=self.bonus, link=self.link), target.shape[0])
         if self.bonus_divisor == "examples" and weight is not None:
@@ -58,10 +58,12 @@ class Objective:
             return Loss(self._sum(logits, target, weight, "mean"), count)
         total = self._sum(logits, target, weight, "sum")
         if not isinstance(self.divisor, str):  # one number for the whole update, however many parts it has
-            return Loss(total / self.divisor, 0, total=total, least=float(self.divisor))
-        counted = torch.as_tensor(self._count(target, weight), dtype=total.dtype, device=total.device)
+            return Loss(total / self.divisor, 0, total=total, least=self._least)
+        count = self._count(target, weight)
+        # A CUDA graph can hold a fill but no copy from the host.
+        counted = count.to(total.dtype) if isinstance(count, Tensor) else torch.full_like(total, count)
         if self.divisor == "positives":
-            return Loss(total / counted.clamp(min=1), counted, total=total, least=1.0)
+            return Loss(total / counted.clamp(min=1), counted, total=total, least=self._least)
         return Loss(total / counted.clamp(min=torch.finfo(total.dtype).tiny), counted)
 
     def _bonus_apart(self, logits: Tensor, target: Tensor, weight: Tensor) -> Loss:
@@ -78,6 +80,13 @@ class Objective:
             return sigmoid_curve_loss(logits, target, self.curve, weight, reduction)
         return curve_loss(logits, target, self.curve, weight, self._ignored, reduction, self.label_smoothing,
                           match_norm=self.match_norm)
+
+    @property
+    def _least(self) -> float:
+        """The smallest number that the sum of an update is divided by."""
+        if not isinstance(self.divisor, str):
+            return float(self.divisor)
+        return 1.0 if self.divisor == "positives" else 0.0
 
     @property
     def _ignored(self) -> int:
