@@ -126,6 +126,16 @@ def test_the_stages_of_a_recipe_are_those_of_all_arms_but_for_arms_with_their_ow
     assert "stages" not in recipe.config("b", 0)
 
 
+def test_an_override_reaches_an_entry_of_a_list(read):
+    text = "stages = [{}, { train = { epochs = 5, lr = 0.2 } }]" + RECIPE + "arms.a = {}"
+    assert read(text, "stages.1.train.lr=0.4").stages_of("a")[1].train.lr == 0.4
+    for wrong, words in (("stages.2.train.lr=0.4", "stages is a list of 2: expected a number from 0 to 1"),
+                         ("stages.first.train.lr=0.4", "expected a number from 0 to 1"),
+                         ("train.lr.x=3", "lr is 0.1, not a table that could hold x")):
+        with pytest.raises(RecipeError, match=words):
+            read(text, wrong)
+
+
 @pytest.mark.parametrize(("text", "words"), [
     ("arms.a = { after = 'c' }", ["arm a starts after 'c'; there are a"]),
     ("arms.a = { after = 'b' }\narms.b = { after = 'a' }", ["a, b start after each other"]),

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from encouraging.report.results import plain_text, results_page
+from encouraging.report.markdown_board import plain_text
+from encouraging.report.results import results_page
 from synthetic_runs import write_mnist_runs
 
 

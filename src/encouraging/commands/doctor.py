@@ -18,6 +18,7 @@ from .inventory import dataset_table, new_table
 OPTIONAL = {
     "timm": 'networks: model = "timm/NAME"',
     "torchvision": 'networks: model = "torchvision/NAME"',
+    "torch_geometric": 'networks for graphs: model = "torch_geometric/NAME"',
     "pyautoattack": "attacks: AutoAttack",
     "ray": "encouraging run --ray",
     "tensorboard": "encouraging run --track tensorboard",

@@ -70,7 +70,7 @@ def read_images(name: str, root: str | Path | None = None, *, splits: tuple[str,
         return found if isinstance(found, Images) else _own(name, found, splits)
     facts = dataset(name, imbalance)
     return Images({split: load(name, split, root, imbalance) for split in splits}, facts.classes, facts.mean, facts.std,
-                  facts.highest)
+                  facts.highest, facts.names)
 
 
 def folder_path(name: str, root: str | Path | None, folder: str | None) -> Path:

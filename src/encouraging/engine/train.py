@@ -239,10 +239,11 @@ class Trainer:
         """What is measured at the end; rank 0 has it."""
         pieces = self.predictions(model, final=True)
         kept: list[Conclusion] = []
+        last = {**self.log.lines[-1], **({"best_epoch": self.log.best["epoch"]} if self.log.best else {})}
 
         def work() -> None:
             with nullcontext() if self.task.predicts_with_gradients else torch.no_grad():
-                kept.append(self.task.conclude(pieces, self.log.lines[-1]))
+                kept.append(self.task.conclude(pieces, last))
 
         self.world.by_leader(work, self.device)
         return kept[0] if kept else None

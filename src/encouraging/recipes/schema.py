@@ -34,16 +34,26 @@ class Stage(Frozen):
         return {"kind": given} if isinstance(given, str) else given
 
 
+class Swept(Frozen):
+    """Where an arm of a sweep comes from: the arm it is a copy of, and the keys that were given other values."""
+
+    arm: str
+    values: dict[str, Any]
+
+
 class Arm(ObjectiveConfig):
     """One side of a comparison: what it teaches, and where it differs from the recipe.
 
-    ``after`` names another arm: this one starts from its finished weights of the same seed.
+    ``after`` names another arm: this one starts from its finished weights of the same seed. ``swept`` is written by
+    ``encouraging run --sweep``.
     """
 
     train: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
     model_options: dict[str, Any] = Field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
     after: str | None = None
+    swept: Swept | None = None
     about: str = ""
 
 
@@ -124,7 +134,8 @@ class Recipe(Frozen):
                   root: str | None = None) -> TaskSpec:
         """What the task of this arm and seed is made from."""
         return TaskSpec(self.data, self.model, self.stages_of(arm), seed, device or torch.device("cpu"), root,
-                        self.options, {**self.model_options, **self.arms[arm].model_options}, self._folder)
+                        {**self.options, **self.arms[arm].options},
+                        {**self.model_options, **self.arms[arm].model_options}, self._folder)
 
     def needs(self, arm: str | None = None) -> Needs:
         """What the task needs and measures; the first arm speaks for all unless one is named."""
@@ -138,7 +149,8 @@ class Recipe(Frozen):
         stages, primary = self.stages_of(arm), self.needs(arm).primary
         config: dict[str, Any] = {
             "recipe": self.name, "arm": arm, "seed": seed,
-            "task": self.task, "data": self.data, "model": self.model, "options": self.options,
+            "task": self.task, "data": self.data, "model": self.model,
+            "options": {**self.options, **self.arms[arm].options},
             "objectives": [_objective(stage.objective) for stage in stages],
             "train": [stage.train.config() for stage in stages],
         }
@@ -168,9 +180,11 @@ class Recipe(Frozen):
         return {"metrics": metrics, "recipe": self.model_dump(mode="json", exclude_unset=True) | {"name": self.name}}
 
 
-LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": []}
+LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": [], "bonus_divisor": None,
+                              "balanced_softmax": False, "ldam_margin": None, "logit_scale": 1.0}
 
 
 def _objective(objective: ObjectiveConfig) -> dict[str, Any]:
-    whole = objective.model_dump(mode="json", exclude={"about", "train", "model_options", "stages", "after"})
+    other = {"about", "train", "options", "model_options", "stages", "after", "swept"}
+    whole = objective.model_dump(mode="json", exclude=other)
     return {key: value for key, value in whole.items() if key not in LATER_KEYS or value != LATER_KEYS[key]}
