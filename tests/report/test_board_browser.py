@@ -1,4 +1,4 @@
-"""The page with the scoreboard in a real browser: filters, sorting, folding, keyboard, print, widths and contrast."""
+"""The page with thirty recipes in a real browser: it opens at once, and a reader filters, sorts, folds and prints."""
 
 from __future__ import annotations
 

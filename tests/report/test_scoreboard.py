@@ -17,9 +17,10 @@ from encouraging.engine.records import Record
 from encouraging.judge.claims import claim_rows, finals_of
 from encouraging.judge.metric_book import book_of
 from encouraging.recipes import names, read_recipe, read_runs
+from encouraging.report.board import WIDTH, natural, scoreboard_of
 from encouraging.report.markdown_board import FORMS, board_of_records, updated
 from encouraging.report.page import build_report
-from encouraging.report.scoreboard import WIDTH, compares_bonus, natural, score_rows, scoreboard_of, unmeasured_rows
+from encouraging.report.scoreboard import score_rows, unmeasured_rows
 from encouraging.report.verdicts import VERDICTS, counted, verdict_of
 
 REPOSITORY = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ def board(records):
 
 def test_every_claim_of_a_recipe_with_runs_has_a_row(board, records):
     measured = {record.recipe for record in records}
-    shown = [(row.recipe.name, row.row.claim) for row in board.rows]
+    shown = [(row.recipe, row.row.claim) for row in board.rows]
     for name in measured:
         claims = read_recipe(name).claims
         assert [claim for recipe, claim in shown if recipe == name and claim in claims]
@@ -49,21 +50,21 @@ def test_every_claim_of_a_recipe_with_runs_has_a_row(board, records):
 
 def test_what_the_paper_claims_and_nobody_ran_has_a_row_with_its_command(board, records):
     measured = {record.recipe for record in records}
-    waiting = [row for row in board.rows if row.recipe.name not in measured]
+    waiting = [row for row in board.rows if row.recipe not in measured]
     papers = unmeasured_rows({name: read_recipe(name) for name in names()}, measured)
-    assert sorted((row.recipe.name, row.sentence) for row in waiting) == sorted(
-        (row.recipe.name, row.sentence) for row in papers)
+    assert sorted((row.recipe, row.sentence) for row in waiting) == sorted(
+        (row.recipe, row.sentence) for row in papers)
     for row in waiting:
         assert row.papers
         assert not row.measured
-        assert row.command == f"encouraging run {row.recipe.name}"
+        assert row.command == f"encouraging run {row.recipe}"
 
 
 def test_the_numbers_are_the_judge_s(board, records):
     for row in board.rows:
         if row.measured:
-            mine = [record for record in records if record.recipe == row.recipe.name]
-            judged = claim_rows(row.recipe, finals_of(row.recipe.name, mine), book_of(mine))
+            mine = [record for record in records if record.recipe == row.recipe]
+            judged = claim_rows(read_recipe(row.recipe), finals_of(row.recipe, mine), book_of(mine))
             same = next(other for other in judged if other.claim == row.row.claim)
             assert same.comparison == row.row.comparison
             assert row.verdict.word == same.verdict
@@ -86,8 +87,8 @@ def test_the_paper_s_difference_counts_towards_the_claim(board):
     assert True in signs
     for row in board.rows:
         if row.paper_difference is not None:
-            theirs, ours = row.row.claim.paper[row.row.claim.beats], row.row.claim.paper[row.row.claim.arm]
-            assert (row.paper_difference > 0) == ((ours > theirs) == (row.row.claim.better == "higher"))
+            ours, theirs = row.row.claim.paper_numbers
+            assert (row.paper_difference > 0) == ((ours > theirs) == (row.row.claim.direction == "higher"))
 
 
 @pytest.mark.parametrize("word", list(VERDICTS))
@@ -139,7 +140,7 @@ def synthetic_final(recipe, arm, seed, value):
 
 
 def test_only_bonuses_against_their_own_loss_count_as_help(board):
-    compared = {(row.row.claim.arm, row.row.claim.beats) for row in board.rows if compares_bonus(row)}
+    compared = {(row.row.claim.arm, row.row.claim.beats) for row in board.rows if row.is_about_bonus}
     assert ("el", "ce") in compared
     assert ("mse_softmax_bonus", "mse_softmax") in compared
     assert ("lsoftmax_el", "lsoftmax") in compared
@@ -160,11 +161,11 @@ def test_the_pages_have_the_board_of_the_committed_records(board, page):
 def test_the_short_form_says_where_it_helped_and_where_not_with_n(board):
     lines = FORMS["short"](board)
     for row in board.rows:
-        if row.measured and compares_bonus(row):
+        if row.measured and row.is_about_bonus:
             line = next(line for line in lines if line.startswith({
                 "good": "| **better", "bad": "| **worse", "same": "| **no difference", "open": "| **undecided"
             }[row.verdict.tone]))
-            assert re.search(rf"`{row.recipe.name}`, n = [\d to]+: [^`]*{re.escape(row.row.metric.words)}", line)
+            assert re.search(rf"`{row.recipe}`, n = [\d to]+: [^`]*{re.escape(row.row.metric.words)}", line)
 
 
 @pytest.mark.parametrize(("text", "words"), [
