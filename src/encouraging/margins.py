@@ -1,7 +1,5 @@
 """Margins before the softmax: they change the label's logit, and any curve can follow."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -136,11 +136,10 @@ def test_squared_errors_of_probabilities(bonus: bool) -> None:
 def test_infinite_logits() -> None:
     z = torch.tensor([math.inf, -math.inf, 300.0, -300.0])
     for curve in (curves.cross_entropy(), FOCAL):
-        loss, gradient = ours(z, torch.tensor([1, 0, 1, 0]), curve, torch.ones(4), reduction="none")
-        assert (loss == 0).all()
-        assert (gradient == 0).all()
-        loss, _ = ours(z, torch.tensor([1.0, 0.0, 1.0, 0.0]), curve, torch.ones(4), reduction="none")
-        assert loss.isnan().tolist() == [True, True, False, False]  # 0 times infinity, as torch's
+        for target in (torch.tensor([1, 0, 1, 0]), torch.tensor([1.0, 0.0, 1.0, 0.0])):
+            loss, gradient = ours(z, target, curve, torch.ones(4), reduction="none")
+            assert (loss == 0).all()
+            assert (gradient == 0).all()
     loss, gradient = ours(-z, torch.tensor([1, 0, 1, 0]), EL, torch.ones(4), reduction="none")
     assert loss.tolist() == [math.inf, math.inf, 300.0, 300.0]
     assert gradient.tolist() == [-1.0, 1.0, -1.0, 1.0]

@@ -10,12 +10,12 @@ from torch import Tensor
 from ..curves import Curve
 from ..curves._curve import nll
 from ..links import class_gaps, sigmoid_gap
-from ..torch_state import function_loses_derivatives
+from ..torch_state import needs_plain_operations
 
 
 def curve_values(gap: Tensor, curve: Curve) -> Tensor:
     """``curve.value(gap)`` with the derivative ``-curve.pull(gap)``, under every transform."""
-    if function_loses_derivatives():
+    if needs_plain_operations():
         return curve.value(gap)
     op = _Values if torch.compiler.is_compiling() else _ValuesForward
     return op.apply(gap, curve)  # type: ignore[no-any-return, no-untyped-call]
@@ -36,8 +36,8 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
     for_negatives = 1.0 if alpha is None else 1 - alpha
     if target.is_floating_point():
         presence = target.to(dtype)
-        loss = (presence * for_positives * curve_values(logits, curve)
-                + (1 - presence) * for_negatives * curve_values(-logits, negative_curve))
+        loss = (_weighted(presence * for_positives, curve_values(logits, curve))
+                + _weighted((1 - presence) * for_negatives, curve_values(-logits, negative_curve)))
         if mse:
             between = presence * (1 - presence)
             p = torch.sigmoid(logits)
@@ -52,6 +52,11 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
         if pos_weight is not None or alpha is not None:
             loss = loss * torch.where(positive, for_positives, torch.full_like(loss, for_negatives))
     return loss if weight is None else loss * weight
+
+
+def _weighted(weight: Tensor, values: Tensor) -> Tensor:
+    """Their product, in which a weight of 0 leaves nothing of an infinite value."""
+    return weight * torch.where((weight == 0) & values.isinf(), 0.0, values)
 
 
 def squared_errors(logits: Tensor, truth: Tensor, bonus: bool, link: str = "softmax") -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from pydantic import Field, ValidationError
@@ -12,11 +13,10 @@ from torch.nn import functional as F
 
 from .. import curves
 from ..curves import Curve
-from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, dataset, generator
-from ..data.images import read_images
+from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, Source, dataset, generator
+from ..data.images import check_images, read_images
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
 from ..engine.explain import explain
-from ..engine.settings import Frozen
 from ..errors import RecipeError
 from ..imbalance import effective_weights
 from ..metrics import Reader, accuracy, correct, excess_risk, read, summary
@@ -24,25 +24,27 @@ from ..metrics._calibration import nll
 from ..metrics._teaching import usual
 from ..models import Classifier
 from ..models.named import build_named, check_named, extras_of
-from ..plugins import is_reference
 from .base import BaseTask
+from .class_shift import ClassShift
+from .image_augment import PIECE, AugmentOptions, Mixed, MixedSource, ResizedCrop
+from .image_check import check_tail, check_together, classes_by_name
+from .image_tail import Shots, Tail, TailOptions, class_energies, tail_metrics
 from .objective import Objective
 from .spec import TaskSpec
 
 Batch = tuple[Tensor, ...]
 PAD = 4
-PIECE = 2000  # images that are evaluated at once
 PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 
 
-class Options(Frozen):
+class Options(AugmentOptions, TailOptions):
     """The ``options`` table of an image recipe."""
 
-    augment: Literal["none", "crop_flip"] = "none"
     ood: tuple[str, ...] = ()
     validation: int = Field(default=0, ge=0)
     normalise: bool = True
     size: int | None = Field(default=None, gt=0)
+    profiles: tuple[str, ...] = ()
 
 
 def metrics_of(options: Options) -> list[Metric]:
@@ -69,6 +71,9 @@ def metrics_of(options: Options) -> list[Metric]:
         Metric("first_updates.grad_norm", "gradient norm of the first updates", digits=3, log=True, **hidden),
         Metric("first_updates.confidence", "confidence in the first updates", **PERCENT, **hidden),
         Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **hidden),
+        *(Metric(f"class_energy.{name}", f"energy on the data, class {name}", better="lower", **hidden)
+          for name in options.profiles),
+        *tail_metrics(options),
     ]
     if options.validation:
         metrics.insert(1, Metric("val_accuracy", "validation accuracy", **PERCENT))
@@ -89,7 +94,8 @@ class ImageTask(BaseTask[Batch]):
         self.sums = ("correct", "examples", *(("confidence",) if self.traces else ()))
         self.options = Options(**spec.options)
         self.metrics = metrics_of(self.options)
-        data = read_images(spec.data, spec.root, size=self.options.size, folder=spec.folder)
+        data = read_images(spec.data, spec.root, size=self.options.size, folder=spec.folder,
+                           imbalance=self.options.imbalance)
         self.data, self.classes = data, data.classes
         images, labels = data.splits["train"]
         held = self.options.validation
@@ -105,7 +111,12 @@ class ImageTask(BaseTask[Batch]):
         self.side = images.shape[2:]
         padded = (PAD,) * 4 if self.options.augment == "crop_flip" else (0,) * 4
         self.pixels = F.pad(self.train[0], padded)
+        self.crops = ResizedCrop(self.options, self.device) if self.options.augment == "resized_crop" else None
+        self.piece = self.crops.piece if self.crops is not None else PIECE
         self.counts = torch.bincount(labels, minlength=self.classes)
+        self.profiled = classes_by_name(self.options.profiles, data.names, spec.data)
+        self.tail = Tail(self.options.shots, self.counts) if self.options.shots is not None else None
+        self.shifts = [ClassShift(stage.objective, self.counts, self.device) for stage in spec.stages]
         self.weights = [self._class_weights(stage.objective.reweight_beta)
                         if stage.objective.reweight_from_epoch else None for stage in spec.stages]
         mean, std = (torch.tensor(numbers, device=self.device)[:, None, None] if self.options.normalise else default
@@ -119,11 +130,16 @@ class ImageTask(BaseTask[Batch]):
             options = Options(**spec.options)
         except ValidationError as error:
             raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
+        check_together(spec, options)
+        check_tail(spec.data, options)
         margins = {stage.objective.margin for stage in spec.stages}
-        check_named(spec.model, spec.model_options, next((m for m in margins if m is not None), None))
-        named = [name for name in (spec.data, *options.ood) if not is_reference(name) and ":" not in name]
-        for name in named:
-            dataset(name)
+        check_named(spec.model, spec.model_options, next((m for m in margins if m is not None), None), spec.folder)
+        for key, name in (("data", spec.data), *(("options.ood", name) for name in options.ood)):
+            check_images(name, key, spec.folder)
+        named = [name for name in (spec.data, *options.ood) if ":" not in name]
+        if spec.data in named:
+            facts = dataset(spec.data, options.imbalance)
+            classes_by_name(options.profiles, facts.names, spec.data)
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
         return Needs(datasets, extras_of(spec.model), metrics_of(options))
 
@@ -136,7 +152,7 @@ class ImageTask(BaseTask[Batch]):
         assert isinstance(model, Classifier)
         return {"head": model.head, "body": model.body}
 
-    def source(self, stage: int) -> ResidentSource:
+    def source(self, stage: int) -> Source[Batch]:
         here, count = self.spec.stages[stage - 1], len(self.pixels)
         sampling, size = here.sampling, here.train.batch_size
         sampler: Sampler
@@ -144,8 +160,14 @@ class ImageTask(BaseTask[Batch]):
             sampler = ClassBalanced(self.train[1], size, sampling.per_class)
         else:
             sampler = Shuffled(count, size, here.train.shuffle and sampling.kind == "shuffled")
-        return ResidentSource(sampler, self.spec.seed, self.device,
-                              self._moves if self.options.augment == "crop_flip" else None)
+        source = ResidentSource(sampler, self.spec.seed, self.device, self._drawn)
+        return MixedSource(source, self.options.mixup) if self.options.mixup else source
+
+    def _drawn(self, count: int, draw: torch.Generator) -> list[Tensor]:
+        """What is drawn for each image of an epoch."""
+        if self.crops is not None:
+            return self.crops.draw(count, self.side, draw)
+        return self._moves(count, draw) if self.options.augment == "crop_flip" else []
 
     @staticmethod
     def _moves(count: int, draw: torch.Generator) -> list[Tensor]:
@@ -159,15 +181,24 @@ class ImageTask(BaseTask[Batch]):
         return {"ce": (clock.stage, Objective(curves.cross_entropy()))}
 
     def loss(self, model: nn.Module, batch: Batch, objective: tuple[int, Objective]) -> Loss:
+        if self.options.mixup:
+            return self._mixed_loss(model, Mixed.of(batch), objective[1])
         stage, taught = objective
         target = self.train[1][batch[0]]
         logits = model(self._floats(self._cut(batch)), target)
-        mean, count = taught.loss(logits, target, self.weights[stage - 1])
-        said = logits.detach()
-        sums: dict[str, Tensor | float] = {"correct": correct(said, target).sum(), "examples": len(target)}
-        if self.traces:
-            sums["confidence"] = said.softmax(-1).amax(-1).sum()
-        return Loss(mean, count, sums)
+        loss = taught.loss(self.shifts[stage - 1](logits, target), target, self.weights[stage - 1])
+        return replace(loss, sums=self._sums(logits.detach(), correct(logits, target).sum()))
+
+    def _mixed_loss(self, model: nn.Module, mixed: Mixed, taught: Objective) -> Loss:
+        own, other = (self.train[1][part[0]] for part in (mixed.own, mixed.other))
+        logits = model(mixed.images(*(self._floats(self._cut(part)) for part in (mixed.own, mixed.other))))
+        loss = taught.loss(logits, mixed.target(own, other, self.classes))
+        right = mixed.correct(*(correct(logits, labels) for labels in (own, other)))
+        return replace(loss, sums=self._sums(logits.detach(), right))
+
+    def _sums(self, logits: Tensor, right: Tensor) -> dict[str, Tensor | float]:
+        confidence = {"confidence": logits.softmax(-1).amax(-1).sum()} if self.traces else {}
+        return {"correct": right, "examples": len(logits), **confidence}
 
     def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
         examples = max(sums["examples"], 1)
@@ -177,6 +208,8 @@ class ImageTask(BaseTask[Batch]):
     def _cut(self, batch: Batch) -> Tensor:
         """The images of a batch; with augmentation, crop and flip are one gather."""
         index, *moves = batch
+        if self.crops is not None:
+            return self.crops.train(self.pixels[index], *moves)
         if not moves:
             return self.pixels[index]
         upper, left, flip = moves
@@ -201,14 +234,18 @@ class ImageTask(BaseTask[Batch]):
         if final:
             sets |= {"train": self.train[0], **{f"ood.{name}": images for name, images in self.ood.items()}}
         for name, images in sets.items():
-            pieces = torch.split(images, PIECE)
+            pieces = torch.split(images, self.piece)
             for number in range(rank, len(pieces), world):
-                logits = model(self._floats(pieces[number].to(self.device)))
-                yield {"set": name, "number": number, "logits": logits}
+                whole = pieces[number].to(self.device)
+                logits = model(self._floats(whole if self.crops is None else self.crops.test(whole)))
+                yield {"set": name, "number": number, "logits": self.shifts[-1].evaluated(logits)}
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         logits = _joined(predictions)
         numbers = self._measure(logits["test"], self.test[1], "accuracy", "test_loss")
+        if self.tail is not None:
+            labels = self.test[1].to(logits["test"].device)
+            numbers |= self.tail.accuracies(correct(logits["test"], labels), labels)
         if self.options.validation:
             numbers |= self._measure(logits["validation"], self.validation[1], "val_accuracy", "val_loss")
         return numbers
@@ -229,8 +266,16 @@ class ImageTask(BaseTask[Batch]):
             kept["ood_logits" if number == 0 else f"ood_logits.{name}"] = logits[f"ood.{name}"]
             reader.update_outside(logits[f"ood.{name}"], name)
         taught = read(logits["train"], self.train[1].to(labels.device))
-        diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught)
+        bounds = self.options.shots or Shots()
+        diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught,
+                                     many=bounds.many, few=bounds.few)
         numbers: dict[str, Any] = summary(diagnosis)
+        if self.tail is not None:
+            diagnosis["shot_bounds"] = bounds.model_dump()
+            numbers["adjusted"] = self.tail.adjusted(kept["logits"], labels)
+        if self.profiled:
+            diagnosis |= {"class_names": list(self.data.names), "profiled": list(self.profiled.values())}
+            numbers["class_energy"] = class_energies(diagnosis, self.profiled)
         numbers["train_accuracy"] = accuracy(taught)
         numbers["train_ce"] = nll(taught)
         numbers["excess_risk"] = excess_risk(taught, reader.readings)

@@ -54,7 +54,8 @@ def sigmoid_kernel(
         value, pull = curve_at(z, p, q, surprise, -surprise_of_rest, k0, k1, k2, k3, KIND)
         negative_value, negative_pull = curve_at(-z, q, p, surprise_of_rest, -surprise, n0, n1, n2, n3, NEGATIVE_KIND)
         u, v = t * weight_of_positives, (1.0 - t) * for_negatives
-        row_loss = u * value + v * negative_value
+        # A part of no weight adds nothing, also where its value is infinite.
+        row_loss = tl.where(u == 0.0, 0.0, u * value) + tl.where(v == 0.0, 0.0, v * negative_value)
         slope = v * negative_pull - u * pull
         if MSE:
             between = t * (1.0 - t)
