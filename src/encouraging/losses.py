@@ -210,20 +210,23 @@ def poly_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignor
 
 
 def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None,
-                       reduction: str = "mean", pos_weight: Tensor | None = None, *,
-                       alpha: float | None = None, divisor: Divisor = None) -> Tensor:
+                       reduction: str = "mean", pos_weight: Tensor | None = None, *, alpha: float | None = None,
+                       negative_curve: Curve | None = None, divisor: Divisor = None) -> Tensor:
     r"""``F.binary_cross_entropy_with_logits`` with another curve: each class on its own, any shape.
 
     .. math:: t\,\omega\,\varphi(\sigma(z)) + (1-t)\,\varphi(1-\sigma(z))
 
     Args:
         input: Logits of any shape.
-        target: 0 or 1 (any integer type or bool), or a probability, of the input's shape.
+        target: 0 or 1 (any integer type or bool), or a probability, of the input's shape. Or the index of the one class
+            that is present, for an input with its classes last: (...) for (..., C), which reads less than 0s and 1s; an
+            index that names no class, such as -1, stands for none.
         curve: What is taught at which confidence; ``curves.focal(gamma)`` with ``alpha`` is detection's focal loss.
         weight: Multiplies the losses; broadcasts to the input.
         reduction: ``"none"``, ``"mean"`` (over all elements) or ``"sum"``.
         pos_weight: Multiplies the positive part; broadcasts to the input.
         alpha: Focal loss's balance: positives count ``alpha``, negatives ``1 - alpha``.
+        negative_curve: A curve of its own for absent classes; by default the same.
         divisor: With ``reduction="mean"``: divide the summed loss by this number instead of the number of elements,
             for example by the number of positives, as detection does.
 
@@ -235,6 +238,8 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     tensor([-2., -1.])
     """
     check_curve(curve)
+    negative_curve = curve if negative_curve is None else negative_curve
+    check_curve(negative_curve)
     check_input(input)
     check_reduction(reduction)
     check_divisor(divisor, reduction)
@@ -242,11 +247,12 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     check_factor("weight", weight, input)
     check_factor("pos_weight", pos_weight, input)
     check_alpha(alpha)
-    if dispatch.takes_elementwise(input, target, weight, pos_weight, curves=(curve,)):
-        loss: Tensor = dispatch.kernels().sigmoid_loss(input, target, curve, weight=weight, pos_weight=pos_weight,
-                                                       alpha=alpha, reduction=reduction, divisor=divisor)
+    if dispatch.takes_elementwise(input, target, weight, pos_weight, curves=(curve, negative_curve)):
+        loss: Tensor = dispatch.kernels().sigmoid_loss(
+            input, target, curve, negative_curve=negative_curve, weight=weight, pos_weight=pos_weight, alpha=alpha,
+            reduction=reduction, divisor=divisor)
     else:
-        losses = sigmoid_losses(input, target, curve, curve, weight, pos_weight, alpha)
+        losses = sigmoid_losses(input, target, curve, negative_curve, weight, pos_weight, alpha)
         loss = reduce(losses, reduction, divisor)
     return loss.to(result_dtype(input))
 
