@@ -47,10 +47,12 @@ def tiling_for(classes: int, smooth: bool = False, planes: bool = False) -> Tili
 
 @lru_cache(maxsize=1024)
 def _tiling(classes: int, smooth: bool, planes: bool) -> Tiling:
-    block = max(16, 1 << (classes - 1).bit_length())
+    block = max(2, 1 << (classes - 1).bit_length())
     # Where neighbouring rows are neighbours in memory, a warp takes a line of 32.
     if planes and classes <= MOST_PLANES:
-        return Tiling(rows=32, block=block, warps=max(1, block // 64))
+        return Tiling(rows=32, block=max(16, block), warps=max(1, block // 64))
+    if block <= 8:
+        return Tiling(rows=128, block=block, warps=4, skip=False)
     # Smoothing needs more registers per element: its rows stay on chip up to 8192 classes, the plain ones up to 16384.
     if block > (8192 if smooth else 16384):
         if classes > 65536:
@@ -70,13 +72,15 @@ def soft_tiling_for(classes: int, cross_entropy: bool) -> Tiling:
 
 @lru_cache(maxsize=1024)
 def _soft_tiling(classes: int, cross_entropy: bool) -> Tiling:
-    block = max(16, 1 << (classes - 1).bit_length())
+    block = max(2, 1 << (classes - 1).bit_length())
     if block > 8192:
         return Tiling(1, 4096, 8, streamed=True, per_processor=3 if cross_entropy and classes <= 65536 else 4)
     if block == 8192:
         return Tiling(1, 2048, 4, streamed=True, per_processor=8)
     if block >= 1024:
         return Tiling(1, block, warps=(4 if cross_entropy else 2) * block // 1024)
+    if block <= 8:
+        return Tiling(rows=128, block=block, warps=4)
     if block == 16:
         return Tiling(32, block, warps=1) if cross_entropy else Tiling(64, block, warps=2)
     return Tiling(rows=512 // block, block=block, warps=1)
@@ -110,9 +114,9 @@ def piece_of(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> in
 
 
 def gradient_tile(classes: int) -> tuple[int, int]:
-    """Rows and classes of a tile for the gradient that is made later: about 4096 elements, no sums."""
-    block = min(4096, max(16, 1 << (classes - 1).bit_length()))
-    return 4096 // block, block
+    """Rows and classes of a tile for the gradient that is made later: at most 4096 elements, no sums."""
+    block = min(4096, max(2, 1 << (classes - 1).bit_length()))
+    return min(512, 4096 // block), block
 
 
 @contextmanager
