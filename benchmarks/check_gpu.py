@@ -1,6 +1,10 @@
 """The kernels on a GPU against float64: accuracy, sizes, layouts, graphs and compilation. One line per check.
 
     python benchmarks/check_gpu.py [--list] [NAME ...]
+    python benchmarks/check_gpu_arguments.py [--list] [NAME ...]
+
+The second file has soft targets, rows that are not aligned, the sigmoid link, squared errors, norm matching and curves
+of one's own.
 
 Exits with status 1 when a check fails.
 """
@@ -395,19 +399,19 @@ def transforms_take_the_reference() -> str:
     return "grad, vmap of grad"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(checks: list[Callable[[], str]] = CHECKS, words: str | None = __doc__) -> int:
+    parser = argparse.ArgumentParser(description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these checks; without a name, all")
     parser.add_argument("--list", action="store_true", help="print the names of the checks and exit")
     asked = parser.parse_args()
-    known = [function.__name__ for function in CHECKS]
+    known = [function.__name__ for function in checks]
     if asked.list:
         print("\n".join(known))
         return 0
     for name in asked.names:
         if name not in known:
             parser.error(f"no check is called {name}: --list prints their names")
-    chosen = [function for function in CHECKS if not asked.names or function.__name__ in asked.names]
+    chosen = [function for function in checks if not asked.names or function.__name__ in asked.names]
     if not torch.cuda.is_available() or not find_spec("triton"):
         print("needs a CUDA device and Triton")
         return 1
@@ -416,13 +420,13 @@ def main() -> int:
     for function in chosen:
         start = time.perf_counter()
         try:
-            words, verdict = function(), "ok  "
+            result, verdict = function(), "ok  "
         except Exception as error:
-            words, verdict = f"{type(error).__name__}: {error}", "FAIL"
+            result, verdict = f"{type(error).__name__}: {error}", "FAIL"
             failures += 1
             if not isinstance(error, AssertionError):
                 traceback.print_exc()
-        print(f"{verdict} {function.__name__} ({time.perf_counter() - start:.1f} s): {words}", flush=True)
+        print(f"{verdict} {function.__name__} ({time.perf_counter() - start:.1f} s): {result}", flush=True)
         torch.cuda.empty_cache()
     print(f"{len(chosen) - failures} of {len(chosen)} checks hold on {torch.cuda.get_device_name()}")
     return 1 if failures else 0

@@ -151,13 +151,14 @@ def inputs(case: Case, device: str) -> tuple[Tensor, Tensor]:
     return logits, present.to(dtype) if kind == "float" else present
 
 
-def losses(case: Case, device: str, by_kernels: bool = False) -> tuple[Loss, Loss]:
-    """Our loss, and the formula; ``by_kernels`` also where it would not take them, on a CPU."""
+def losses(case: Case, device: str, by_kernels: bool = False, dtype: torch.dtype | None = None) -> tuple[Loss, Loss]:
+    """Our loss, and the formula, with factors in the logits' type; ``by_kernels`` also where it would not take them, on
+    a CPU."""
     call, curve = CALLS[case.call], case.make()
     given: dict[str, Any] = dict(call.arguments)
     for name in ("weight", "pos_weight"):
         if name in given:
-            given[name] = torch.linspace(0.5, 1.5, case.classes, device=device)
+            given[name] = torch.linspace(0.5, 1.5, case.classes, device=device, dtype=dtype or _DTYPES[case.dtype])
     if call.link == "softmax":
         ours = {("label_smoothing" if name == "smoothing" else name): value for name, value in given.items()}
         return (partial(curve_loss, curve=curve, impl="triton" if by_kernels else "auto", **ours),
@@ -176,7 +177,7 @@ def check(case: Case, device: str) -> float:
     exact = logits.detach().double().requires_grad_()
     losses(case, device, by_kernels=True)[0](found, target).sum().backward()  # type: ignore[no-untyped-call]
     wide = target.double() if target.is_floating_point() else target
-    losses(case, device)[1](exact, wide).sum().backward()  # type: ignore[no-untyped-call]
+    losses(case, device, dtype=torch.float64)[1](exact, wide).sum().backward()  # type: ignore[no-untyped-call]
     if found.grad is None or exact.grad is None:
         return math.inf
     return float((found.grad.double() - exact.grad).abs().max() / exact.grad.abs().max().clamp(min=1e-30))

@@ -1,0 +1,216 @@
+"""The kernels of every argument on a GPU against float64, with the plain code in float32 as the measure. One line per
+check.
+
+    python benchmarks/check_gpu_arguments.py [--list] [NAME ...]
+
+Exits with status 1 when a check fails. ``check_gpu.py`` has the losses of labels.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent))
+from check_gpu import CURVES, EL, ULP, draw, expect, main, row_error, spacing
+
+from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
+from encouraging.commands.bench_cases import check as case_error
+from encouraging.commands.bench_cases import matrix, random_cases
+from encouraging.curves import Curve
+from encouraging.ops import reference
+
+if find_spec("triton"):  # --help and --list do without
+    from encouraging.ops.triton import loss_and_gradient_, soft_loss
+
+CHECKS: list[Callable[[], str]] = []
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def check(function: Callable[[], str]) -> Callable[[], str]:
+    CHECKS.append(function)
+    return function
+
+
+def at_odd_place(tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:
+    """The same numbers inside a poisoned storage, and that storage."""
+    storage = torch.full((tensor.numel() + offset + 9,), math.nan, dtype=tensor.dtype, device="cuda")
+    return storage[offset:offset + tensor.numel()].view(tensor.shape).copy_(tensor), storage
+
+
+def soft_targets(rows: int, classes: int, target: Tensor, dtype: torch.dtype) -> Tensor:
+    """One class, two classes, and all."""
+    hot = F.one_hot(target, classes).float()
+    share = torch.rand(rows, 1, device="cuda")
+    soft = share * hot + (1 - share) * hot[torch.randperm(rows, device="cuda")]
+    soft[::3] = torch.randn(rows, classes, device="cuda").mul_(2).softmax(1)[::3]
+    soft[1::3] = hot[1::3]
+    return soft.to(dtype)
+
+
+def allowed(plain: Tensor, slope: Tensor, dtype: torch.dtype) -> Tensor:
+    """Twice the error of the plain code in float32, and one rounding."""
+    return ((2 * row_error(plain, slope)).clamp(min=32 * ULP) + 0.51 * torch.finfo(dtype).eps + spacing(slope, dtype))
+
+
+def soft_case(rows: int, classes: int, dtype: torch.dtype, target_dtype: torch.dtype, curve: Curve,
+              offset: int = 0, **arguments: Any) -> float:
+    z, y = draw(rows, classes, dtype)
+    q = soft_targets(rows, classes, y, target_dtype)
+    if offset:
+        z, q = at_odd_place(z, offset)[0], at_odd_place(q, offset)[0]
+    worst = 0.0
+    for reduction in ("none", "mean"):
+        # The gradient of a mean is rounded before an upstream gradient multiplies it: with 1, once.
+        above = torch.rand(rows, device="cuda") + 0.5 if reduction == "none" else torch.ones((), device="cuda")
+        leaf, target = z.detach().requires_grad_(), q.detach().requires_grad_()
+        leaf.grad = None
+        loss = soft_loss(leaf, target, curve, reduction=reduction, **arguments)
+        loss.backward(above)
+        exact, exact_target = z.detach().double().requires_grad_(), q.detach().double().requires_grad_()
+        expected = reference.soft_loss(exact, exact_target, curve, reduction=reduction, **arguments)
+        expected.backward(above.double())
+        plain = z.detach().float().clone().requires_grad_()
+        reference.soft_loss(plain, q.detach().float(), curve, reduction=reduction, **arguments).backward(above)
+        words = f"{classes} {dtype} {target_dtype} {curve!r} offset {offset} {reduction}"
+        value = ((loss.double() - expected).abs() / (ULP * expected.abs().clamp(min=8))).max().item()
+        error = (row_error(leaf.grad, exact.grad) / allowed(plain.grad, exact.grad, dtype)).max().item()
+        unit = torch.finfo(target_dtype).eps * (8 if target_dtype == torch.float32 else 1)
+        size = exact_target.grad.abs().clamp(min=8 / (1 if reduction == "none" else rows))
+        by_target = ((target.grad.double() - exact_target.grad).abs() / (unit * size)).max().item()
+        expect(value <= 8, f"values {words}: {value:.1f} ulp")
+        expect(error <= 1, f"gradients {words}: {error:.2f} of what is allowed")
+        expect(by_target <= 1, f"gradients on the targets {words}: {by_target:.2f} of what is allowed")
+        worst = max(worst, error)
+    return worst
+
+
+@check
+def soft_targets_of_every_size() -> str:
+    cases = [(512, 2), (512, 3), (512, 10), (512, 101), (256, 1000), (64, 8142), (33, 32000), (33, 50257), (17, 128257)]
+    worst = [soft_case(rows, classes, dtype, target, EL) for rows, classes in cases
+             for dtype, target in ((torch.float32, torch.float32), (torch.bfloat16, torch.float32),
+                                   (torch.bfloat16, torch.bfloat16), (torch.float16, torch.float32))]
+    return f"{len(worst)} cases: at most {max(worst):.2f} of what is allowed"
+
+
+@check
+def soft_targets_of_every_curve() -> str:
+    weight = torch.rand(1000, device="cuda") + 0.5
+    worst = [soft_case(256, 1000, torch.float32, torch.float32, curve, weight=weight) for curve in CURVES]
+    worst += [soft_case(33, 20001, torch.float32, torch.float32, curve, label_smoothing=0.1) for curve in CURVES]
+    worst += [soft_case(33, 50257, torch.bfloat16, torch.bfloat16, EL, offset) for offset in (1, 3, 7)]
+    return f"{len(worst)} cases: at most {max(worst):.2f} of what is allowed"
+
+
+@check
+def rows_that_start_anywhere() -> str:
+    worst, tried = 0.0, 0
+    for rows, classes in ((257, 1001), (65, 4095), (65, 10007), (33, 32001), (33, 50257), (17, 262145)):
+        for dtype in TYPES:
+            for offset, smoothing in ((0, 0.0), (3, 0.0), (0, 0.1), (5, 0.1)):
+                z, y = draw(rows, classes, dtype)
+                y[1] = -100
+                view, storage = at_odd_place(z, offset)
+                exact = z.double().requires_grad_()
+                reference.hard_loss(exact, y, EL, reduction="sum", label_smoothing=smoothing).backward()
+                plain = z.detach().float().clone().requires_grad_()
+                reference.hard_loss(plain, y, EL, reduction="sum", label_smoothing=smoothing).backward()
+                loss_and_gradient_(view, y, EL, label_smoothing=smoothing)
+                error = (row_error(view, exact.grad) / allowed(plain.grad, exact.grad, dtype)).max().item()
+                words = f"{classes} {dtype} offset {offset} smoothing {smoothing}"
+                expect(error <= 1, f"{words}: {error:.2f} of what is allowed")
+                outside = torch.cat([storage[:offset], storage[offset + z.numel():]])
+                expect(outside.isnan().all(), f"{words}: written outside")
+                worst, tried = max(worst, error), tried + 1
+    return f"{tried} cases: at most {worst:.2f} of what is allowed"
+
+
+@check
+def sigmoid_losses() -> str:
+    worst, tried = 0.0, 0
+    for dtype in TYPES:
+        z = (16 * (2 * torch.rand(511, 80, device="cuda") - 1)).to(dtype)
+        present = torch.rand(511, 80, device="cuda") < 0.3
+        for curve in CURVES:
+            for target in (present, present.to(dtype), torch.rand(511, 80, device="cuda"), present.long()):
+                arguments = {"pos_weight": torch.rand(80, device="cuda") + 0.5, "alpha": 0.25, "reduction": "none"}
+                leaf, exact = z.clone().requires_grad_(), z.double().requires_grad_()
+                wide = target.double() if target.is_floating_point() else target
+                sigmoid_curve_loss(leaf, target, curve, **arguments).sum().backward()
+                arguments["pos_weight"] = arguments["pos_weight"].double()
+                sigmoid_curve_loss(exact, wide, curve, **arguments).sum().backward()
+                bound = 0.51 * torch.finfo(dtype).eps * exact.grad.abs() + 64 * ULP * exact.grad.abs() + 1e-6
+                bound += torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+                error = ((leaf.grad.double() - exact.grad).abs() / bound).max().item()
+                expect(error <= 1, f"{dtype} {curve!r} {target.dtype}: {error:.2f} of what is allowed")
+                worst, tried = max(worst, error), tried + 1
+    return f"{tried} cases: at most {worst:.2f} of what is allowed"
+
+
+@check
+def squared_errors() -> str:
+    worst, tried = 0.0, 0
+    for rows, classes in ((512, 2), (512, 10), (256, 1000), (64, 8142), (33, 32000), (17, 50257)):
+        for dtype in TYPES:
+            z, y = draw(rows, classes, dtype)
+            for target in (y, soft_targets(rows, classes, y, torch.float32)):
+                for bonus in (True, False):
+                    for link in ("softmax", "sigmoid"):
+                        leaf, exact = z.clone().requires_grad_(), z.double().requires_grad_()
+                        plain = z.detach().cpu().float().requires_grad_()
+                        wide = target.double() if target.is_floating_point() else target
+                        for one, truth in ((leaf, target), (exact, wide), (plain, target.cpu())):
+                            mirror_mse_loss(one, truth, bonus=bonus, link=link, reduction="sum").backward()
+                        bound = allowed(plain.grad.cuda(), exact.grad, dtype).clamp(min=128 * ULP)
+                        error = (row_error(leaf.grad, exact.grad) / bound).max().item()
+                        expect(error <= 1, f"{classes} {dtype} {bonus} {link}: {error:.2f} of what is allowed")
+                        worst, tried = max(worst, error), tried + 1
+    return f"{tried} cases: at most {worst:.2f} of what is allowed"
+
+
+@check
+def norm_matching_and_own_curves() -> str:
+    own = curves.custom(lambda gap: F.softplus(-gap, threshold=40), lambda gap: torch.sigmoid(-gap), "own")
+    tried = 0
+    for rows, classes in ((512, 10), (256, 1000), (257, 1001), (33, 50257)):
+        for dtype in TYPES:
+            z, y = draw(rows, classes, dtype)
+            soft = soft_targets(rows, classes, y, torch.float32)
+            for curve, twin, target, arguments in (
+                    (curves.normal(), curves.normal(), y, {"match_norm": True}),
+                    (EL, EL, y, {"match_norm": True, "label_smoothing": 0.1}), (EL, EL, soft, {"match_norm": True}),
+                    (own, curves.cross_entropy(), y, {}), (own, curves.cross_entropy(), y, {"match_norm": True})):
+                leaf, exact = z.clone().requires_grad_(), z.double().requires_grad_()
+                wide = target.double() if target.is_floating_point() else target
+                curve_loss(leaf, target, curve, reduction="sum", impl="triton", **arguments).backward()
+                curve_loss(exact, wide, twin, reduction="sum", **arguments).backward()
+                # Smoothed and soft gradients are rounded, multiplied by the factor, and rounded again.
+                bound = 1.02 * torch.finfo(dtype).eps + 512 * ULP + 2 * spacing(exact.grad, dtype)
+                error = (row_error(leaf.grad, exact.grad) / bound).max().item()
+                expect(error <= 1, f"{classes} {dtype} {curve!r} {arguments}: {error:.2f} of what is allowed")
+                tried += 1
+    return f"{tried} cases"
+
+
+@check
+def every_case_of_the_matrix_is_its_formula() -> str:
+    worst, tried = 0.0, 0
+    for case in {case.small() for case in [*matrix(), *random_cases(40, torch.initial_seed())]}:
+        bound = {"float32": 2e-4, "bfloat16": 2.0**-6, "float16": 2.0**-8}[case.dtype]
+        error = case_error(case, "cuda")
+        expect(error <= bound, f"{case}: {error:.1e}")
+        worst, tried = max(worst, error / bound), tried + 1
+    return f"{tried} cases: at most {worst:.2f} of what is allowed"
+
+
+if __name__ == "__main__":
+    sys.exit(main(CHECKS, __doc__))
