@@ -12,16 +12,18 @@ from typing import Any
 
 from ..errors import RunError
 from . import RunDir
+from .attack_results import read_attacks
 from .files import read_json, write_whole
 
 SCHEMA = 1
-OTHER_FILES = ("config.json", "timing.json", "diagnosis.json")  # of a run directory, beside final.json
+OTHER_FILES = ("config.json", "timing.json", "diagnosis.json", "attacks.json")  # of a run directory, beside final.json
 
 
 @dataclass(frozen=True)
 class Record:
     """One finished run: its settings, the machine, its final numbers, its cost, its epochs and its diagnosis; the
-    metrics that its task declares, and the recipe with its claims, where it was kept."""
+    metrics that its task declares, and the recipe with its claims, where it was kept; and what ``encouraging attack``
+    measured later."""
 
     config: dict[str, Any]
     environment: dict[str, Any]
@@ -31,6 +33,16 @@ class Record:
     diagnosis: dict[str, Any] | None = None
     metrics: list[dict[str, Any]] | None = None
     recipe_tree: dict[str, Any] | None = None
+    attacks: dict[str, Any] | None = None
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """All that claims, tables and figures may name: the final numbers, and under ``attacks`` the accuracy by attack
+        and epsilon."""
+        if not self.attacks:
+            return self.final
+        tables = {name: entry["accuracy"] for name, entry in self.attacks.get("attacks", {}).items()}
+        return {**self.final, "attacks": {**self.final.get("attacks", {}), **tables}}
 
     @property
     def recipe(self) -> str:
@@ -69,7 +81,8 @@ def read_records(*folders: str | Path) -> list[Record]:
             if other is not None and (other.config, other.final) != (record.config, record.final):
                 raise RunError(f"{path}: another run of {record.recipe}, {record.arm}, seed {record.seed} below these "
                                "folders has other settings or numbers. Pass only one of the two.")
-            records[record.key] = record
+            if other is None or record.attacks or not other.attacks:
+                records[record.key] = record
     return [records[key] for key in sorted(records)]
 
 
@@ -82,7 +95,7 @@ def _read(path: Path) -> Record | None:
         diagnosis = path.parent / "diagnosis.json"
         return Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
                       run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None, config.get("metrics"),
-                      config.get("recipe"))
+                      config.get("recipe"), read_attacks(path.parent))
     if path.name in OTHER_FILES or path.name.startswith("checkpoint-"):
         return None
     content = read_json(path)
@@ -92,7 +105,8 @@ def _read(path: Path) -> Record | None:
         raise RunError(f"{path}: schema {content.get('schema')}, expected {SCHEMA}: it was written by another version. "
                        "Read it with that version, or collect the run again.")
     return Record(content["asked"], content["environment"], content["final"], content["timing"],
-                  content.get("epochs", []), content.get("diagnosis"), content.get("metrics"), content.get("recipe"))
+                  content.get("epochs", []), content.get("diagnosis"), content.get("metrics"), content.get("recipe"),
+                  content.get("attacks"))
 
 
 def _check(record: Record, path: Path) -> None:
@@ -100,10 +114,14 @@ def _check(record: Record, path: Path) -> None:
     config = record.config
     kinds = {"asked": (config, dict), "final": (record.final, dict), "timing": (record.timing, dict),
              "epochs": (record.epochs, list), "diagnosis": (record.diagnosis, dict | None),
-             "metrics": (record.metrics, list | None), "recipe": (record.recipe_tree, dict | None)}
+             "metrics": (record.metrics, list | None), "recipe": (record.recipe_tree, dict | None),
+             "attacks": (record.attacks, dict | None)}
     for name, (value, kind) in kinds.items():
         if not isinstance(value, kind):
             raise RunError(f"{path}: {name} is a {type(value).__name__}, expected {kind}.")
+    for name, entry in (record.attacks or {}).get("attacks", {}).items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("accuracy"), dict):
+            raise RunError(f"{path}: attacks.{name} has no table of accuracies by epsilon.")
     for name in ("recipe", "arm"):
         if not isinstance(config.get(name), str) or not config[name]:
             raise RunError(f"{path}: asked.{name} is {config.get(name)!r}, expected a name.")
@@ -122,7 +140,8 @@ def collect(runs: str | Path, out: str | Path) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}
-        parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree)) if part}
+        parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree),
+                                                        ("attacks", record.attacks)) if part}
         write_whole(path, _in_lines(parts).encode())
         written.append(path)
     return written

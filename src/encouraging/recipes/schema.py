@@ -40,6 +40,7 @@ class Arm(ObjectiveConfig):
     """
 
     train: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
     model_options: dict[str, Any] = Field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
     after: str | None = None
@@ -128,7 +129,8 @@ class Recipe(Frozen):
                   root: str | None = None) -> TaskSpec:
         """What the task of this arm and seed is made from."""
         return TaskSpec(self.data, self.model, self.stages_of(arm), seed, device or torch.device("cpu"), root,
-                        self.options, {**self.model_options, **self.arms[arm].model_options}, self._folder)
+                        {**self.options, **self.arms[arm].options},
+                        {**self.model_options, **self.arms[arm].model_options}, self._folder)
 
     def needs(self, arm: str | None = None) -> Needs:
         """What the task needs and measures; the first arm speaks for all unless one is named."""
@@ -142,7 +144,8 @@ class Recipe(Frozen):
         stages, primary = self.stages_of(arm), self.needs(arm).primary
         config: dict[str, Any] = {
             "recipe": self.name, "arm": arm, "seed": seed,
-            "task": self.task, "data": self.data, "model": self.model, "options": self.options,
+            "task": self.task, "data": self.data, "model": self.model,
+            "options": {**self.options, **self.arms[arm].options},
             "objectives": [_objective(stage.objective) for stage in stages],
             "train": [stage.train.config() for stage in stages],
         }
@@ -176,5 +179,5 @@ LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "chang
 
 
 def _objective(objective: ObjectiveConfig) -> dict[str, Any]:
-    whole = objective.model_dump(mode="json", exclude={"about", "train", "model_options", "stages", "after"})
+    whole = objective.model_dump(mode="json", exclude={"about", "train", "options", "model_options", "stages", "after"})
     return {key: value for key, value in whole.items() if key not in LATER_KEYS or value != LATER_KEYS[key]}

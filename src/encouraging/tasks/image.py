@@ -25,6 +25,7 @@ from ..metrics._teaching import usual
 from ..models import Classifier
 from ..models.named import build_named, check_named, extras_of
 from ..plugins import is_reference
+from .adversarial import Adversarial, Adversary, attacked_metrics
 from .base import BaseTask
 from .objective import Objective
 from .spec import TaskSpec
@@ -43,6 +44,7 @@ class Options(Frozen):
     validation: int = Field(default=0, ge=0)
     normalise: bool = True
     size: int | None = Field(default=None, gt=0)
+    adversarial: Adversarial | None = None
 
 
 def metrics_of(options: Options) -> list[Metric]:
@@ -70,6 +72,8 @@ def metrics_of(options: Options) -> list[Metric]:
         Metric("first_updates.confidence", "confidence in the first updates", **PERCENT, **hidden),
         Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **hidden),
     ]
+    if options.adversarial is not None:
+        metrics += attacked_metrics()
     if options.validation:
         metrics.insert(1, Metric("val_accuracy", "validation accuracy", **PERCENT))
     for name in options.ood:
@@ -111,6 +115,10 @@ class ImageTask(BaseTask[Batch]):
         mean, std = (torch.tensor(numbers, device=self.device)[:, None, None] if self.options.normalise else default
                      for numbers, default in ((data.mean, 0.0), (data.std, 1.0)))
         self.scale, self.shift = 1 / (data.highest * std), -mean / std
+        self.unit_scale = 1 / std  # for images in [0, 1]
+        options = self.options.adversarial
+        self.adversary = Adversary(options, self.unit_scale, self.shift) if options is not None else None
+        self.predicts_with_gradients = self.adversary is not None
         self.channels_last = self.device.type == "cuda" and spec.stages[0].train.channels_last
 
     @classmethod
@@ -118,7 +126,7 @@ class ImageTask(BaseTask[Batch]):
         try:
             options = Options(**spec.options)
         except ValidationError as error:
-            raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
+            raise RecipeError(explain(error, ("options",), _words)) from error
         margins = {stage.objective.margin for stage in spec.stages}
         check_named(spec.model, spec.model_options, next((m for m in margins if m is not None), None))
         named = [name for name in (spec.data, *options.ood) if not is_reference(name) and ":" not in name]
@@ -144,8 +152,12 @@ class ImageTask(BaseTask[Batch]):
             sampler = ClassBalanced(self.train[1], size, sampling.per_class)
         else:
             sampler = Shuffled(count, size, here.train.shuffle and sampling.kind == "shuffled")
-        return ResidentSource(sampler, self.spec.seed, self.device,
-                              self._moves if self.options.augment == "crop_flip" else None)
+        return ResidentSource(sampler, self.spec.seed, self.device, self._drawn)
+
+    def _drawn(self, count: int, draw: torch.Generator) -> list[Tensor]:
+        """What is drawn for each image of an epoch."""
+        moves = self._moves(count, draw) if self.options.augment == "crop_flip" else []
+        return [*moves, *([self.adversary.draw(count, draw)] if self.adversary else [])]
 
     @staticmethod
     def _moves(count: int, draw: torch.Generator) -> list[Tensor]:
@@ -161,7 +173,7 @@ class ImageTask(BaseTask[Batch]):
     def loss(self, model: nn.Module, batch: Batch, objective: tuple[int, Objective]) -> Loss:
         stage, taught = objective
         target = self.train[1][batch[0]]
-        logits = model(self._floats(self._cut(batch)), target)
+        logits = model(self._training_images(model, batch, target), target)
         mean, count = taught.loss(logits, target, self.weights[stage - 1])
         said = logits.detach()
         sums: dict[str, Tensor | float] = {"correct": correct(said, target).sum(), "examples": len(target)}
@@ -173,6 +185,12 @@ class ImageTask(BaseTask[Batch]):
         examples = max(sums["examples"], 1)
         more = {"confidence": 100 * sums["confidence"] / examples} if self.traces else {}
         return {"batch_accuracy": 100 * sums["correct"] / examples, **more}
+
+    def _training_images(self, model: nn.Module, batch: Batch, target: Tensor) -> Tensor:
+        if self.adversary is None:
+            return self._floats(self._cut(batch))
+        *own, noise = batch
+        return self.normalise(self.adversary.train(model, self.unit(self._cut(tuple(own))), target, noise))
 
     def _cut(self, batch: Batch) -> Tensor:
         """The images of a batch; with augmentation, crop and flip are one gather."""
@@ -187,8 +205,18 @@ class ImageTask(BaseTask[Batch]):
         return cut.permute(0, 3, 1, 2)
 
     def _floats(self, images: Tensor) -> Tensor:
-        out = images.float() * self.scale + self.shift
-        return out.contiguous(memory_format=torch.channels_last) if self.channels_last else out.contiguous()
+        return self._ordered(images.float() * self.scale + self.shift)
+
+    def unit(self, images: Tensor) -> Tensor:
+        """Images of the task's data as numbers from 0 to 1, on the device."""
+        return self._ordered(images.to(self.device).float() / self.data.highest)
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Images in [0, 1] as the model takes them."""
+        return self._ordered(images * self.unit_scale + self.shift)
+
+    def _ordered(self, images: Tensor) -> Tensor:
+        return images.contiguous(memory_format=torch.channels_last) if self.channels_last else images.contiguous()
 
     def _place(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return images.to(self.device), labels.to(self.device)
@@ -203,8 +231,11 @@ class ImageTask(BaseTask[Batch]):
         for name, images in sets.items():
             pieces = torch.split(images, PIECE)
             for number in range(rank, len(pieces), world):
-                logits = model(self._floats(pieces[number].to(self.device)))
+                with torch.no_grad():
+                    logits = model(self._floats(pieces[number].to(self.device)))
                 yield {"set": name, "number": number, "logits": logits}
+        if final and self.adversary is not None:
+            yield from self.adversary.predict(model, self.unit, *self.test, PIECE, rank, world)
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         logits = _joined(predictions)
@@ -231,6 +262,8 @@ class ImageTask(BaseTask[Batch]):
         taught = read(logits["train"], self.train[1].to(labels.device))
         diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught)
         numbers: dict[str, Any] = summary(diagnosis)
+        if self.adversary is not None:
+            numbers["attacked"], diagnosis["attacked"] = self.adversary.measure(read(logits["attacked"], labels))
         numbers["train_accuracy"] = accuracy(taught)
         numbers["train_ce"] = nll(taught)
         numbers["excess_risk"] = excess_risk(taught, reader.readings)
@@ -249,6 +282,11 @@ class ImageTask(BaseTask[Batch]):
         """The arm's own loss beside the usual ones."""
         own = self.spec.stages[0].objective.at(Clock(1, 1_000_000, 1_000_000_000)).curve
         return usual() | ({repr(own): own} if own is not None and own not in usual().values() else {})
+
+
+def _words(parents: tuple[Any, ...]) -> list[str]:
+    """The keys that the options, or a table in them, may have."""
+    return list((Adversarial if "adversarial" in parents else Options).model_fields)
 
 
 def _joined(predictions: Sequence[Predictions]) -> dict[str, Tensor]:
