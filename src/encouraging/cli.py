@@ -162,6 +162,30 @@ def attack(
     raise typer.Exit(code)
 
 
+@app.command()
+def ood(
+    run: Annotated[Path, typer.Argument(help="A finished run directory.")],
+    data: Annotated[
+        Path, typer.Option(metavar="FOLDER|FILE.npz", help="Images that the model was not trained on, of any size: a "
+                                                          "folder of them, or an .npz file with the array images.")
+    ],
+    name: Annotated[str | None, typer.Option(help="What to call them; default: the folder's or file's name.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write a page with figures here.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write every number here, as JSON.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+    datasets: Annotated[
+        str | None, typer.Option(help="The data directory of the run's own dataset; default: ENCOURAGING_DATA.")
+    ] = None,
+) -> None:
+    """How well a trained model recognises images that it was not trained on, by the usual scores."""
+    from .commands.ood import score_images
+
+    with _errors_in_one_line():
+        written = score_images(run, data, name=name, out=out, json_out=json, device=device, datasets=datasets)
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
 @app.command("list")
 def list_(
     data: Annotated[str | None, typer.Option(help="The data directory; default: ENCOURAGING_DATA.")] = None,

@@ -78,7 +78,7 @@ def read_epsilons(text: str | None, option: str) -> tuple[float, ...] | None:
     """A list of epsilons from the command line.
 
     >>> read_epsilons("0,0.1,8/255", "--eps")
-    (0.0, 0.1, 0.03137254901960784)
+    (0.0, 0.03137254901960784, 0.1)
     """
     if text is None:
         return None

@@ -175,7 +175,7 @@ class Recipe(Frozen):
         return {"metrics": metrics, "recipe": self.model_dump(mode="json", exclude_unset=True) | {"name": self.name}}
 
 
-LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": []}
+LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": [], "logit_norm": None}
 
 
 def _objective(objective: ObjectiveConfig) -> dict[str, Any]:

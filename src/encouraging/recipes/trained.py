@@ -76,14 +76,15 @@ def load_trained(folder: str | Path, device: torch.device, data: str | None = No
     folder = Path(folder)
     run = RunDir(folder)
     if not run.done:
-        raise RunError(f"{folder}: not a finished run: it has no final.json. Continue it with `encouraging run`.")
+        raise RunError(f"{folder}: expected the directory of a finished run, and it has no final.json. Continue or "
+                       "train it with `encouraging run`.")
     config = run.read_config()
     try:
         arm, seed = str(config["asked"]["arm"]), int(config["asked"]["seed"])
         recipe = Recipe(**config["recipe"])
         spec = recipe.task_spec(arm, seed, device, data)
         # Other data than its own is not needed to use a model.
-        spec = replace(spec, options={key: value for key, value in spec.options.items() if key != "ood"})
+        spec = replace(spec, options={key: value for key, value in spec.options.items() if not key.startswith("ood")})
         needs = check_task(recipe.task, spec)
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{folder}: its config.json has no recipe from which the model could be rebuilt "

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .. import curves
 from ..curves import Curve
 from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, dataset, generator
+from ..data.fit import fit_images
 from ..data.images import read_images
-from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
+from ..engine import Conclusion, Loss, Needs, Predictions, Task
 from ..engine.explain import explain
-from ..engine.settings import Frozen
 from ..errors import RecipeError
 from ..imbalance import effective_weights
 from ..metrics import Reader, accuracy, correct, excess_risk, read, summary
@@ -25,62 +25,17 @@ from ..metrics._teaching import usual
 from ..models import Classifier
 from ..models.named import build_named, check_named, extras_of
 from ..plugins import is_reference
-from .adversarial import Adversarial, Adversary, attacked_metrics
+from .adversarial import Adversary
 from .base import BaseTask
+from .image_options import Options, metrics_of, option_words
 from .objective import Objective
 from .spec import TaskSpec
+
+__all__ = ["ImageTask", "Options", "metrics_of"]
 
 Batch = tuple[Tensor, ...]
 PAD = 4
 PIECE = 2000  # images that are evaluated at once
-PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
-
-
-class Options(Frozen):
-    """The ``options`` table of an image recipe."""
-
-    augment: Literal["none", "crop_flip"] = "none"
-    ood: tuple[str, ...] = ()
-    validation: int = Field(default=0, ge=0)
-    normalise: bool = True
-    size: int | None = Field(default=None, gt=0)
-    adversarial: Adversarial | None = None
-
-
-def metrics_of(options: Options) -> list[Metric]:
-    """What an image recipe measures."""
-    hidden: dict[str, Any] = {"shown": False}
-    metrics = [
-        Metric("accuracy", "accuracy", **PERCENT, primary=True, about="Accuracy is that of the last epoch."),
-        Metric("best_accuracy", "best accuracy", **PERCENT, about="Best accuracy is that of the best test epoch."),
-        Metric("test_loss", "test cross-entropy", "nats", 3, better="lower", log=True, **hidden),
-        Metric("excess_risk", "excess risk", "%", better="lower",
-               about="Excess risk is training minus test accuracy."),
-        Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1,
-               about="Margins, energies and calibration are those of the last epoch’s model."),
-        Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0, **hidden),
-        Metric("margin.median", "median margin"),
-        Metric("margin.mean", "mean margin", **hidden),
-        Metric("energy.label", "energy on the data", better="lower"),
-        Metric("energy.rival", "lowest rival energy"),
-        Metric("energy.rival_zeroed", "lowest rival energy, zeroed", **hidden),
-        Metric("energy.free", "free energy", better="lower", **hidden),
-        Metric("train_accuracy", "training accuracy", **PERCENT, **hidden),
-        Metric("batch_accuracy", "accuracy on training batches", **PERCENT, **hidden),
-        Metric("batch_excess_risk", "excess risk on training batches", "%", better="lower", **hidden),
-        Metric("first_updates.grad_norm", "gradient norm of the first updates", digits=3, log=True, **hidden),
-        Metric("first_updates.confidence", "confidence in the first updates", **PERCENT, **hidden),
-        Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **hidden),
-    ]
-    if options.adversarial is not None:
-        metrics += attacked_metrics()
-    if options.validation:
-        metrics.insert(1, Metric("val_accuracy", "validation accuracy", **PERCENT))
-    for name in options.ood:
-        path, words = ("ood", "out-of-distribution data") if len(options.ood) == 1 else (f"ood.{name}", name)
-        metrics += [Metric(f"{path}.min_energy.auroc", f"AUROC, {words}", **PERCENT),
-                    Metric(f"{path}.min_energy.fpr95", f"FPR95, {words}", **PERCENT, better="lower")]
-    return metrics
 
 
 class ImageTask(BaseTask[Batch]):
@@ -104,9 +59,8 @@ class ImageTask(BaseTask[Batch]):
         self.train = self._place(images, labels)
         self.test = self._place(*data.splits["test"])
         # Read now, although used last: what is missing must be said before hours of training and not after.
-        self.ood = {name: read_images(name, spec.root, splits=("test",), size=self.options.size,
-                                      folder=spec.folder).splits["test"][0] for name in self.options.ood}
-        self.side = images.shape[2:]
+        self.side = images.shape[2], images.shape[3]
+        self.ood = {name: self._other_images(name) for name in self.options.ood_sets}
         padded = (PAD,) * 4 if self.options.augment == "crop_flip" else (0,) * 4
         self.pixels = F.pad(self.train[0], padded)
         self.counts = torch.bincount(labels, minlength=self.classes)
@@ -126,14 +80,22 @@ class ImageTask(BaseTask[Batch]):
         try:
             options = Options(**spec.options)
         except ValidationError as error:
-            raise RecipeError(explain(error, ("options",), _words)) from error
+            raise RecipeError(explain(error, ("options",), option_words)) from error
         margins = {stage.objective.margin for stage in spec.stages}
         check_named(spec.model, spec.model_options, next((m for m in margins if m is not None), None))
-        named = [name for name in (spec.data, *options.ood) if not is_reference(name) and ":" not in name]
+        named = [name for name in (spec.data, *options.ood_sets) if not is_reference(name) and ":" not in name]
         for name in named:
             dataset(name)
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
         return Needs(datasets, extras_of(spec.model), metrics_of(options))
+
+    def _other_images(self, name: str) -> Tensor:
+        """Test images of another set, as this task's model takes them."""
+        other = read_images(name, self.spec.root, splits=("test",), size=self.options.size, folder=self.spec.folder)
+        images = fit_images(other.splits["test"][0], self.data.channels, self.side)
+        if other.highest != self.data.highest:
+            images = (images.float() * (self.data.highest / other.highest)).round().to(torch.uint8)
+        return images
 
     def build(self) -> nn.Module:
         model = build_named(self.spec.model, self.classes, self.data.channels, self.spec.stages[0].objective.margin,
@@ -260,7 +222,8 @@ class ImageTask(BaseTask[Batch]):
             kept["ood_logits" if number == 0 else f"ood_logits.{name}"] = logits[f"ood.{name}"]
             reader.update_outside(logits[f"ood.{name}"], name)
         taught = read(logits["train"], self.train[1].to(labels.device))
-        diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught)
+        diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught,
+                                     groups=self.options.ood_groups)
         numbers: dict[str, Any] = summary(diagnosis)
         if self.adversary is not None:
             numbers["attacked"], diagnosis["attacked"] = self.adversary.measure(read(logits["attacked"], labels))
@@ -282,11 +245,6 @@ class ImageTask(BaseTask[Batch]):
         """The arm's own loss beside the usual ones."""
         own = self.spec.stages[0].objective.at(Clock(1, 1_000_000, 1_000_000_000)).curve
         return usual() | ({repr(own): own} if own is not None and own not in usual().values() else {})
-
-
-def _words(parents: tuple[Any, ...]) -> list[str]:
-    """The keys that the options, or a table in them, may have."""
-    return list((Adversarial if "adversarial" in parents else Options).model_fields)
 
 
 def _joined(predictions: Sequence[Predictions]) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from ..data import Clock
 from ..engine.settings import Frozen
 from ..errors import CurveError, did_you_mean
 from ..losses import curve_loss, mirror_mse_loss, sigmoid_curve_loss
+from ..margins import logit_norm
 
 Divisor = Literal["weights", "examples", "positives"]
 
@@ -32,6 +33,7 @@ class Objective:
     bonus: bool = False
     ignore_index: int | None = None
     divisor: str | float = "weights"
+    logit_norm: float | None = None
 
     def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> tuple[Tensor, int | Tensor]:
         """The mean loss of a batch and what it is the mean over.
@@ -40,6 +42,8 @@ class Objective:
         ignored the mean is 0, and so is the count: such a part of a batch adds nothing to the whole.
         """
         weight = weight if self.weighted else None
+        if self.logit_norm is not None:
+            logits = logit_norm(logits, self.logit_norm)
         if self.curve is None:
             return mirror_mse_loss(logits, target, bonus=self.bonus, link=self.link), target.shape[0]
         plain = self.link == "softmax" and self.divisor == "weights" and self.ignore_index is None
@@ -115,6 +119,7 @@ class ObjectiveConfig(BaseModel):
     ignore_index: int | None = None
     divisor: Divisor | float = Field(default="weights")
     changes: tuple[Change, ...] = ()
+    logit_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # LogitNorm's temperature
 
     _cache: dict[tuple[bool, ...], Objective] = PrivateAttr(default_factory=dict)
 
@@ -185,8 +190,8 @@ class ObjectiveConfig(BaseModel):
 
     def _objective(self, started: bool, weighted: bool, reached: tuple[bool, ...]) -> Objective:
         if self.loss == "mse":
-            return Objective(None, link=self.link, bonus=self.bonus and started)
+            return Objective(None, link=self.link, bonus=self.bonus and started, logit_norm=self.logit_norm)
         changes = tuple(change for change, is_on in zip(self.changes, reached, strict=True) if is_on)
         curve, smoothing = self._changed(changes)
         return Objective(curve if started else curves.cross_entropy(), smoothing, self.match_norm and started, weighted,
-                         self.link, False, self.ignore_index, self.divisor)
+                         self.link, False, self.ignore_index, self.divisor, self.logit_norm)
