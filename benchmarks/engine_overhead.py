@@ -80,6 +80,18 @@ def seconds(epoch, number: int, device: torch.device) -> float:
     return time.perf_counter() - start
 
 
+def ratio(data: str, model: str, size: int, root: str | None, limit: int | None, repeats: int) -> float:
+    """The engine's step over a bare loop's on the CPU: the median over rounds."""
+    device = torch.device("cpu")
+    train = Train(batch_size=size, epochs=100, lr=0.1, momentum=0.9, checkpoint_seconds=1e9)
+    task = setup(data, model, train, device, root, limit)
+    plain, ours = bare(task, train, device), engine(task, train, device)
+    for number in (1, 2):
+        plain(number), ours(number)
+    rounds = [(seconds(plain, number, device), seconds(ours, number, device)) for number in range(10, 10 + repeats)]
+    return statistics.median(mine / theirs for theirs, mine in rounds)
+
+
 def compare(name: str, task, loops: dict, steps: int, repeats: int, device: torch.device) -> None:
     for loop in loops.values():  # warm-up: allocations, compilations and recordings
         for number in range(1, 4 if device.type == "cuda" else 2):

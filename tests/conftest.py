@@ -1,8 +1,13 @@
-"""What all tests share: how hypothesis searches."""
+"""What all tests share: how hypothesis searches, and the markers."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: the first call of an operation in torch takes longer than a thousand later ones.
 settings.register_profile("encouraging", deadline=None, print_blob=True, max_examples=40,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("encouraging")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "hardening(number): a point of what breaking the package on purpose has shown")

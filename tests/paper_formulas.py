@@ -90,8 +90,9 @@ DIGITS = 700
 class Exact:
     """A row of logits in exact arithmetic: every class's probability, phi(p) and their derivatives in the logits."""
 
-    def __init__(self, logits: list[float], curve: curves.Curve) -> None:
-        with mpmath.workdps(DIGITS):
+    def __init__(self, logits: list[float], curve: curves.Curve, digits: int = DIGITS) -> None:
+        self.digits = digits
+        with mpmath.workdps(digits):
             weights = [mpmath.exp(mpmath.mpf(z)) for z in logits]
             total = mpmath.fsum(weights)
             self.p = [w / total for w in weights]
@@ -101,18 +102,18 @@ class Exact:
 
     def value(self, k: int) -> tuple[Any, float]:
         """phi(p_k), and the sum of its terms' sizes."""
-        with mpmath.workdps(DIGITS):
+        with mpmath.workdps(self.digits):
             parts = terms(self.curve, self.p[k], log=mpmath.log, where=_number_where)
             return mpmath.fsum(parts), float(mpmath.fsum(abs(part) for part in parts))
 
     def pull(self, k: int) -> Any:
         """-p (1-p) phi'(p), each phi' by hand."""
-        with mpmath.workdps(DIGITS):
+        with mpmath.workdps(self.digits):
             return -self.p[k] * self.q[k] * self._steepness(self.p[k], self.q[k])
 
     def derivative(self, k: int, j: int) -> Any:
         """d phi(p_k) / d z_j: d p_k / d z_j is p_k (1 - p_k) for j = k and -p_k p_j else."""
-        with mpmath.workdps(DIGITS):
+        with mpmath.workdps(self.digits):
             by_logit = self.q[k] if j == k else -self.p[j]
             return self._steepness(self.p[k], self.q[k]) * self.p[k] * by_logit
 

@@ -65,5 +65,5 @@ def test_list_and_doctor_say_what_there_is(tmp_path: Path):
     for word in ("mnist-mse", "Table 5", "halted_focal", "cifar100", "missing", "lsoftmax_cnn"):
         assert word in listed, word
     advice = call("doctor", "--data", str(tmp_path))
-    for word in ("torch", "threads", "C++ compiler", "extra: sweep", "datasets in", "Triton", "--download"):
+    for word in ("torch", "threads", "C++ compiler", "tensorboard", "datasets in", "Triton", "--download"):
         assert word in advice, word

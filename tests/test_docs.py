@@ -88,12 +88,12 @@ def test_the_table_of_curves_has_them_all() -> None:
     assert [name for name in curves.names() if f"`{name}(" not in table] == []
 
 
-def test_the_architecture_names_every_room() -> None:
+def test_the_architecture_names_every_layer() -> None:
     page = (REPOSITORY / "docs" / "architecture.md").read_text()
     package = Path(encouraging.__file__).parent
-    rooms = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
-    rooms |= {path.parent.name for path in package.glob("*/__init__.py")}
-    assert [room for room in sorted(rooms) if not re.search(rf"`{room}/?`", page)] == []
+    layers = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
+    layers |= {path.parent.name for path in package.glob("*/__init__.py")}
+    assert [layer for layer in sorted(layers) if not re.search(rf"`{layer}/?`", page)] == []
 
 
 def test_the_picture_is_what_the_command_draws(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from encouraging.data import Clock, generator
-from encouraging.engine import Conclusion, Loss, Metric, RunDir, RunSpec, StagePlan, Train, execute
+from encouraging.engine import Conclusion, Loss, Metric, RunDir, RunSpec, StagePlan, Train, execute, load_weights
 from encouraging.tasks import BaseTask, StageSpec, TaskSpec
 
 CPU = torch.device("cpu")
@@ -171,3 +171,13 @@ def run_slowly(folder: str, delay: float) -> None:
     """What the kill test starts as a process of its own."""
     torch.set_num_threads(1)
     execute(run_spec(folder, Blobs(delay=delay)))
+
+
+def assert_same_run(folder: Path, other: Path) -> None:
+    assert (folder / "final.json").read_bytes() == (other / "final.json").read_bytes()
+    assert (folder / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+    assert (folder / "logits.safetensors").read_bytes() == (other / "logits.safetensors").read_bytes()
+    for which in ("last", "best"):
+        ours, theirs = load_weights(folder, which), load_weights(other, which)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -115,13 +115,19 @@ def run(
     ray: Annotated[str | None, typer.Option(help="Train on a Ray cluster: its address, or local.")] = None,
     track: Annotated[str | None, typer.Option(help="Also log the numbers to: tensorboard.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data from its publisher.")] = False,
+    until_decided: Annotated[
+        bool,
+        typer.Option("--until-decided", help="Train 4, 8, 16, at most 32 seeds, until every claim is decided or shows "
+                                             "no difference. The claims pay for the looks."),
+    ] = False,
 ) -> None:
     """Train every arm and seed of a recipe, resume what is unfinished, and print the comparison with its verdicts."""
     from .commands.run import run_recipe
 
     with _errors_in_one_line():
         code = run_recipe(recipe, arms=arm or (), seeds=seeds, device=device, out=out, data=data,
-                          overrides=set_ or (), jobs=jobs, threads=threads, ray=ray, track=track, fetch=download)
+                          overrides=set_ or (), jobs=jobs, threads=threads, ray=ray, track=track, fetch=download,
+                          until_decided=until_decided)
     raise typer.Exit(code)
 
 
@@ -182,6 +188,33 @@ def ood(
 
     with _errors_in_one_line():
         written = score_images(run, data, name=name, out=out, json_out=json, device=device, datasets=datasets)
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def compare(
+    numbers: Annotated[Path, typer.Argument(help="Numbers per arm and seed: a .csv, .tsv, .jsonl or .json file.")],
+    metric: Annotated[list[str], typer.Option(help="The column with the numbers; may be repeated.")],
+    baseline: Annotated[str | None, typer.Option(help="The arm to compare with; by default the first one.")] = None,
+    lower: Annotated[bool, typer.Option("--lower", help="Smaller numbers are better.")] = False,
+    expected: Annotated[
+        float | None, typer.Option(help="The difference that would matter, for \"no difference\" and for power.")
+    ] = None,
+    overlap: Annotated[
+        float | None, typer.Option(help="Test over training examples, for random splits of one dataset.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="The title of the page.")] = "",
+    arm: Annotated[str, typer.Option(metavar="COLUMN", help="The column that names the arm.")] = "arm",
+    seed: Annotated[str, typer.Option(metavar="COLUMN", help="The column that names the seed.")] = "seed",
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("comparison.html"),
+) -> None:
+    """Compare arms of any script over seeds: paired differences, verdicts, power, and a page."""
+    from .commands.compare import compare_file
+
+    with _errors_in_one_line():
+        written = compare_file(numbers, metric, out, baseline=baseline, better="lower" if lower else "higher",
+                               expected=expected, overlap=overlap, title=title, arm=arm, seed=seed)
     for path in written:
         typer.echo(f"wrote {path}")
 

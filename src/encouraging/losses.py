@@ -251,8 +251,8 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     for_negatives = 1.0 if alpha is None else 1 - alpha
     if target.is_floating_point():
         presence = target.to(dtype)
-        loss = (presence * for_positives * curve_values(logits, curve)
-                + (1 - presence) * for_negatives * curve_values(-logits, curve))
+        loss = (_weighted(presence * for_positives, curve_values(logits, curve))
+                + _weighted((1 - presence) * for_negatives, curve_values(-logits, curve)))
     else:
         positive = target.bool()
         loss = curve_values(sigmoid_gap(logits, positive), curve)
@@ -261,6 +261,11 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     if weight is not None:
         loss = loss * weight
     return reduce(loss, reduction, divisor).to(result_dtype(input))
+
+
+def _weighted(weight: Tensor, values: Tensor) -> Tensor:
+    """Their product, in which a weight of 0 leaves nothing of an infinite value."""
+    return weight * torch.where((weight == 0) & values.isinf(), 0.0, values)
 
 
 def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: str = "softmax",

@@ -1,7 +1,5 @@
 """What changes the logits before the softmax, so that any curve can follow: margins, and a fixed length."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,10 +1,12 @@
-"""The losses as modules: they store the arguments of the functions and call them."""
+"""The losses as modules: they store the arguments of the functions and call them.
 
-from __future__ import annotations
+Annotations are evaluated here, as in ``torch.nn``: libraries that wrap a loss (fastai) read them from its instances,
+where the names of this file are not known.
+"""
 
 import inspect
 import math
-from typing import Any, TypedDict, Unpack
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -79,52 +81,114 @@ class CurveLoss(nn.CrossEntropyLoss):
 
 
 class _NamedCurveLoss(CurveLoss):
-    """A loss whose class says which curve it is, so that its repr needs only the parameters."""
+    """A loss whose class says which curve it is. Its parameters are read from the curve, and setting one sets a new
+    curve, so that both ways of changing the loss agree, in what it computes and in its repr."""
+
+    family: ClassVar[tuple[type[Curve], ...]]
 
     def extra_repr(self) -> str:
-        params = [f"{name}={value!r}" for name, value in self.curve.params.items()]
-        return ", ".join([*params, *self._changed()])
+        if not isinstance(self.curve, self.family):
+            return super().extra_repr()
+        return ", ".join([*(f"{name}={value!r}" for name, value in self._parameters_of_curve()), *self._changed()])
+
+    def _parameters_of_curve(self) -> list[tuple[str, Any]]:
+        return list(self.curve.params.items())
+
+    def _change_curve(self, **changed: float) -> None:
+        """The curve with some parameters changed; the others keep their values, or get their defaults if the present
+        curve is of another kind."""
+        params = self.curve.params if isinstance(self.curve, self.family) else {}
+        self.curve = self.family[0](**{**params, **changed})
+
+
+def _parameter(name: str) -> Any:
+    """A parameter of a module's curve as an attribute of the module."""
+    def read(module: _NamedCurveLoss) -> Any:
+        return getattr(module.curve, name)
+
+    def change(module: _NamedCurveLoss, value: float) -> None:
+        module._change_curve(**{name: value})
+
+    return property(read, change, doc=f"The curve's ``{name}``. Setting it sets a new curve.")
 
 
 class EncouragingLoss(_NamedCurveLoss):
     """:func:`encouraging_loss` as a module. All arguments are keywords, because the first positional argument is
     ``weight`` in torch and ``log_end`` in the class that the paper's authors published.
 
-    >>> EncouragingLoss(log_end=0.5)
+    ``log_end`` and ``eps`` can be changed during training, for a schedule, and so can ``curve``.
+
+    >>> loss = EncouragingLoss(log_end=0.5)
+    >>> loss
     EncouragingLoss(log_end=0.5)
-    >>> EncouragingLoss(log_end=1.0)
-    EncouragingLoss(log_end=1.0, eps=1e-05)
+    >>> loss.log_end = 1.0
+    >>> loss, loss.curve
+    (EncouragingLoss(log_end=1.0, eps=1e-05), normal(eps=1e-05))
     """
+
+    family = (curves.conservative, curves.normal)
+    _eps = 1e-5  # for when log_end becomes 1
 
     def __init__(self, *, log_end: float = 0.75, eps: float = 1e-5, **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.encouraging(log_end, eps), **arguments)
-        self.log_end, self.eps = log_end, eps
+        self._eps = eps
 
-    def extra_repr(self) -> str:
-        params = [f"log_end={self.log_end!r}"] + ([f"eps={self.eps!r}"] if self.log_end == 1 else [])
-        return ", ".join([*params, *self._changed()])
+    @property
+    def log_end(self) -> float:
+        """The probability at which the log bonus becomes a line. Setting it sets a new curve."""
+        if isinstance(self.curve, curves.normal):
+            return 1.0
+        if isinstance(self.curve, curves.conservative):
+            return self.curve.log_end
+        raise AttributeError(f"the curve is {self.curve!r}, which has no log_end")
+
+    @log_end.setter
+    def log_end(self, value: float) -> None:
+        self.curve = curves.encouraging(value, self.eps)
+
+    @property
+    def eps(self) -> float:
+        """The clamp of 1 - p, which counts where ``log_end`` is 1. Setting it sets a new curve."""
+        return self.curve.eps if isinstance(self.curve, curves.normal) else self._eps
+
+    @eps.setter
+    def eps(self, value: float) -> None:
+        self.curve, self._eps = curves.encouraging(self.log_end, value), value
+
+    def _parameters_of_curve(self) -> list[tuple[str, Any]]:
+        return [("log_end", self.log_end), *([("eps", self.eps)] if self.log_end == 1 else [])]
 
 
 class FocalLoss(_NamedCurveLoss):
-    """:func:`focal_loss` as a module.
+    """:func:`focal_loss` as a module; ``gamma`` can be changed during training.
 
     >>> FocalLoss(gamma=1.0)
     FocalLoss(gamma=1.0)
     """
+
+    family = (curves.focal,)
+    gamma: float = _parameter("gamma")
 
     def __init__(self, *, gamma: float = 2.0, **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.focal(gamma), **arguments)
 
 
 class HaltedFocalLoss(_NamedCurveLoss):
-    """:func:`halted_focal_loss` as a module."""
+    """:func:`halted_focal_loss` as a module; ``gamma`` and ``halt`` can be changed during training."""
+
+    family = (curves.halted_focal,)
+    gamma: float = _parameter("gamma")
+    halt: float = _parameter("halt")
 
     def __init__(self, *, gamma: float = 2.0, halt: float = 0.5, **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.halted_focal(gamma, halt), **arguments)
 
 
 class PolyLoss(_NamedCurveLoss):
-    """:func:`poly_loss` as a module."""
+    """:func:`poly_loss` as a module; ``epsilon`` can be changed during training."""
+
+    family = (curves.poly,)
+    epsilon: float = _parameter("epsilon")
 
     def __init__(self, *, epsilon: float = 1.0, **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.poly(epsilon), **arguments)

@@ -82,8 +82,30 @@ def _check_labels(input: Tensor, target: Tensor, shape: torch.Size) -> None:
     if target.dtype == torch.bool:
         raise DtypeError(f"{came}: expected integer labels. For two classes use target.long().")
     if target.shape != shape:
-        hint = " One-hot rows are probabilities: pass them as target.float()." if target.shape == input.shape else ""
+        hint = (" One-hot rows are probabilities: pass them as target.float()." if target.shape == input.shape
+                else sequence_hint("input", input.shape, target.shape))
         raise ShapeError(f"{came}: expected labels of shape {tuple(shape)}, one per example.{hint}")
+
+
+def sequence_hint(name: str, shape: torch.Size, labels: torch.Size) -> str:
+    """What to do about a language model's labels that do not fit a tensor of ``shape``, (..., positions, classes or
+    width): nothing where another layout or a shift would not make them fit."""
+    positions = shape[:-1]
+    if len(shape) == 3 and name == "input" and labels in (positions, (positions.numel(),)):
+        return (f" For logits of shape (N, d, C), with the classes last, pass {name}.flatten(0, 1) and "
+                f"target.flatten(), that is (N * d, C) and (N * d), or {name}.movedim(-1, 1), that is (N, C, d) and "
+                "(N, d).")
+    if len(shape) == 2 and len(labels) > 1 and labels.numel() == shape[0]:
+        return f" The {name} is flattened and the target is not: pass target.flatten()."
+    if len(positions) > 1 and len(labels) == len(positions) and labels[:-1] == positions[:-1] and (
+            abs(labels[-1] - positions[-1]) == 1):
+        return (f" The sequences have {positions[-1]} positions and {labels[-1]} labels: position t predicts token "
+                f"t + 1, so all positions but the last, {name}[:, :-1], belong to the tokens from the second on, "
+                "target[:, 1:].")
+    if len(shape) == 2 and len(labels) == 1 and name == "input" and shape[0] > 1 and labels[0] > 1:
+        return (f" If these are {shape[0]} positions and {labels[0]} tokens of a language model, shift them before "
+                "they are flattened: logits[:, :-1].flatten(0, 1) and tokens[:, 1:].flatten().")
+    return ""
 
 
 def check_input(input: Tensor) -> None:

@@ -21,9 +21,15 @@ def in_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def is_jit_tracing() -> bool:
+    """Whether ``torch.jit.trace`` records the call, as the legacy ONNX export does."""
+    return torch._C._get_tracing_state() is not None
+
+
 def is_eager() -> bool:
-    """Whether tensors hold ordinary numbers: nothing is compiling, and no transform of ``torch.func`` is active."""
-    return not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is None
+    """Whether tensors hold ordinary numbers: nothing compiles or traces, no transform of ``torch.func`` is active."""
+    return (not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is None
+            and torch._C._get_tracing_state() is None)
 
 
 def has_tangent(*tensors: Tensor | None) -> bool:
@@ -55,14 +61,15 @@ def backward_must_be_differentiable(upstream: Tensor) -> bool:
             or torch._C._functorch.is_legacy_batchedtensor(upstream))
 
 
-def function_loses_derivatives() -> bool:
-    """Whether an autograd Function would lose a derivative here, so that plain operations must be used instead.
+def needs_plain_operations() -> bool:
+    """Whether an autograd Function would lose something here, so that plain operations must be used instead.
 
-    ``torch.compile`` ignores a Function's ``vmap`` inside a transform, and a Function's forward-mode rule is not
-    differentiated by a second forward mode around it: ``jacfwd(jacfwd(f))`` would silently be 0.
+    ``torch.compile`` ignores a Function's ``vmap`` inside a transform. A Function's forward-mode rule is not
+    differentiated by a second forward mode around it: ``jacfwd(jacfwd(f))`` would silently be 0. ``torch.jit.trace``
+    would record a call into Python, which neither a saved trace nor an ONNX file can hold.
     """
     if not torch._C._are_functorch_transforms_active():
-        return False
+        return is_jit_tracing()
     if torch.compiler.is_compiling():
         return True
     levels = torch._C._functorch.get_interpreter_stack() or []

@@ -52,8 +52,9 @@ def page(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Mapping[str, Any], str, 
     """Stands in for the page and keeps what it was given."""
     given: list[tuple[Mapping[str, Any], str, Sequence[str]]] = []
 
-    def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str] = ()) -> str:
-        given.append((diagnosis, title, notes))
+    def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str] = (),
+                       warnings: Sequence[str] = ()) -> str:
+        given.append((diagnosis, title, [*warnings, *notes]))
         return f"<title>{title}</title>"
 
     monkeypatch.setattr(diagnosis_page_module, "diagnosis_page", diagnosis_page)
@@ -243,8 +244,35 @@ def test_a_temperature_from_two_examples_is_fitted_on_one_and_evaluated_on_the_o
 
 def test_nothing_is_written_over_what_is_read(mine: Path, page: list[Any]) -> None:
     before = mine.read_bytes()
-    assert "these are the logits themselves" in " ".join(run(mine, "-o", mine).output.split())
+    assert "this file is read by the command itself" in " ".join(run(mine, "-o", mine).output.split())
     assert "cannot be one file" in " ".join(run(mine, "-o", "a.html", "--json", "a.html").output.split())
     assert "there is no such file" in " ".join(run("none.npz", "-o", mine).output.split())
     assert mine.read_bytes() == before
     assert page == []
+
+
+@pytest.mark.hardening(13)
+@pytest.mark.parametrize("columns", [1, 5])
+def test_the_hint_at_probabilities_comes_before_the_numbers(tmp_path: Path, columns: int) -> None:
+    given = content()
+    given["logits"] = given["logits"].float().softmax(1)
+    if columns == 1:
+        given = {"logits": given["logits"][:, :1], "labels": (given["labels"] == 0).long()}
+    save_file({name: tensor.contiguous() for name, tensor in given.items()}, tmp_path / "mine.safetensors")
+    result = run(tmp_path / "mine.safetensors", "-o", tmp_path / "page.html")
+    for text in (" ".join(result.output.split()), (tmp_path / "page.html").read_text().split("<header>")[1]):
+        assert 0 <= text.index("probabilities, not logits") < text.index("%")
+
+
+@pytest.mark.hardening(13)
+def test_a_single_column_is_the_logit_of_class_1(tmp_path: Path, page: list[Any]) -> None:
+    random = np.random.default_rng(0)
+    z, labels = random.normal(size=30), random.integers(2, size=30)
+    np.savez(tmp_path / "binary.npz", logits=z[:, None], labels=labels)
+    result = run(tmp_path / "binary.npz", "-o", tmp_path / "page.html", "--json", tmp_path / "found.json")
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["accuracy"] == pytest.approx(100 * ((z > 0) == labels).mean())
+    assert found["nll"] == pytest.approx(np.log1p(np.exp(-np.where(labels == 1, z, -z))).mean())
+    assert "the logit of class 1" in result.output
+    assert any("the logit of class 1" in note for note in page[0][2])

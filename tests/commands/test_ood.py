@@ -68,7 +68,7 @@ def test_scores_are_those_of_the_fitted_images(trained: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("words", "message"), [
     (["--data", "nowhere"], "expected a folder of images, or an .npz file"),
-    (["--data", ".", "-o", "no/where.html"], "in a folder that exists"),
+    (["--data", ".", "-o", "no/where.html"], "there is no folder no"),
 ])
 def test_what_is_wrong_is_said_before_anything_is_computed(trained: Path, words: list[str], message: str) -> None:
     assert message in call(trained / "ce/seed0", *words, code=2)

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from encouraging.engine import Interrupted, RunDir, StagePlan, Train, execute, load_weights
+from encouraging.engine import Interrupted, RunDir, StagePlan, Train, execute
 from encouraging.engine import run as engine_run
 from encouraging.engine.checkpoint import load_checkpoint, read_checkpoint
 from encouraging.errors import CheckpointError, DivergenceError, RunError
-from toy_tasks import RICH_STAGES, Blobs, run_slowly, run_spec
+from toy_tasks import RICH_STAGES, Blobs, assert_same_run, run_slowly, run_spec
 
 KILLS = 10
 
@@ -38,16 +38,6 @@ def unbroken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbroken")
     execute(run_spec(folder))
     return folder
-
-
-def assert_same_run(folder: Path, other: Path) -> None:
-    assert (folder / "final.json").read_bytes() == (other / "final.json").read_bytes()
-    assert (folder / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
-    assert (folder / "logits.safetensors").read_bytes() == (other / "logits.safetensors").read_bytes()
-    for which in ("last", "best"):
-        ours, theirs = load_weights(folder, which), load_weights(other, which)
-        assert ours.keys() == theirs.keys()
-        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def holds(lock: Path, pid: int | None) -> bool:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from encouraging import curve_loss
 from encouraging.curves import Curve
+from encouraging.data import ClassBalanced
 from encouraging.errors import ArgumentError, ShapeError
 from encouraging.imbalance import (
     adjusted_logits,
@@ -89,11 +90,19 @@ def test_balanced_sampling_takes_every_class_equally_often(labels: torch.Tensor,
 
 def test_balanced_sampling_is_random_in_classes_and_in_examples() -> None:
     labels = torch.arange(1000) % 10
-    one, other = (balanced_indices(labels, 1000, generator(seed)) for seed in (0, 1))
+    one, other = (balanced_indices(labels, 1000, generator(seed), 1) for seed in (0, 1))
     assert not torch.equal(one, other)
     assert len(one.unique()) == 1000  # an epoch over a balanced set sees everything once
-    first = torch.stack([labels[balanced_indices(labels, 1, generator(seed))[0]] for seed in range(300)])
+    first = torch.stack([labels[balanced_indices(labels, 1, generator(seed), 1)[0]] for seed in range(300)])
     assert int(torch.bincount(first, minlength=10).min()) > 10  # 30 each, give or take four deviations
+
+
+@pytest.mark.parametrize("per_class", [None, 4])
+def test_the_sampler_s_batches_are_these_positions(per_class: int | None) -> None:
+    labels = torch.cat([torch.full((n,), c) for c, n in enumerate((30, 7, 1))])
+    batches = ClassBalanced(labels, 16, per_class).batches(generator(3))
+    assert [len(batch) for batch in batches] == [16, 16, 6]
+    assert torch.equal(torch.cat(list(batches)), balanced_indices(labels, 38, generator(3), per_class or 1))
 
 
 def test_sampling_that_cannot_be_is_refused() -> None:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from encouraging import LDAMLoss
 from encouraging.errors import RecipeError
 from encouraging.models import MODELS, CosineLinear, build_model
+from encouraging.models.named import build_named, check_named
 from encouraging.models.resnet import Block
 
 
@@ -84,3 +85,15 @@ def test_every_network_can_have_a_cosine_head_and_learns_through_ldam(name: str)
     assert model.head.weight.grad.abs().sum() > 0
     with pytest.raises(RecipeError, match="leave one of the two out"):
         build_model(name, 10, channels, margin=2, cosine=True)
+
+
+def test_a_recipe_s_model_options_choose_the_cosine_head() -> None:
+    check_named("resnet32", {"cosine": True})
+    assert isinstance(build_named("resnet32", 10, 3, options={"cosine": True}).head, CosineLinear)
+    assert isinstance(build_named("resnet32", 10, 3, options={"cosine": False}).head, nn.Linear)
+    with pytest.raises(RecipeError, match="expected true or false"):
+        check_named("resnet32", {"cosine": 1})
+    with pytest.raises(RecipeError, match="leave one of the two out"):
+        check_named("resnet32", {"cosine": True}, margin=2)
+    with pytest.raises(RecipeError, match="takes no options but head_init, head_scale, cosine"):
+        check_named("resnet32", {"cosin": True})

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from encouraging.report.results import results_page
+from encouraging.report.results import plain_text, results_page
 from synthetic_runs import write_mnist_runs
 
 
@@ -29,3 +29,26 @@ def test_runs_with_other_settings_than_the_recipes_are_named(runs):
     config["asked"]["train"][0]["precision"] = "fp32"
     path.write_text(json.dumps(config))
     assert "there train.precision = 'bf16', here 'fp32'" in results_page(runs)
+
+
+@pytest.mark.hardening(10)
+def test_text_of_unknown_origin_is_shown_as_it_is(runs):
+    for path in runs.rglob("timing.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {
+            "device": "# a | card\n\n## <script>alert(1)</script> [x](y)", "torch": "2.11|`+*cu*`"}))
+    path = runs / "mnist/el/seed0/config.json"
+    config = json.loads(path.read_text())
+    config["asked"]["train"][0]["precision"] = "<b>|*x*"
+    path.write_text(json.dumps(config))
+    page = results_page(runs)
+    assert "<script>" not in page
+    assert "<b>" not in page
+    assert page.count("\n## ") == 1
+    assert "\\# a \\| card ## &lt;script&gt;alert(1)&lt;/script&gt; \\[x\\](y); torch 2.11\\|\\`+\\*cu\\*\\`;" in page
+    assert "&lt;b&gt;\\|\\*x\\*" in page
+
+
+@pytest.mark.hardening(10)
+def test_ordinary_names_are_not_escaped():
+    for name in ("NVIDIA H200", "AMD EPYC (2 cores)", "torch 2.11.0+cu130", "there train.batch_size = 64, here 32"):
+        assert plain_text(name) == name

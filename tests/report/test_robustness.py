@@ -41,6 +41,8 @@ def test_a_flattering_attack_is_warned_of_before_its_numbers() -> None:
     records += [attacked("el", seed, 11.0 + seed, 0.5) for seed in range(3)]
     found = section(records)
     (warning,) = found.lead
+    (flattering, _) = found.tables
+    assert [cell.main for cell in flattering.rows[0]] == ["PGD by cross-entropy", "el", "0.3", "12.0", "0.5", "3 of 3"]
     assert warning == ("Warning: PGD by cross-entropy makes el look more robust than it is. At epsilon 0.3 it leaves "
                        "12.0% of the test images classified correctly, but PGD by margin and PGD by DLR together leave "
                        "0.5%: report that number. Seen in 3 of 3 runs; the numbers are means over all of them.")
@@ -55,7 +57,7 @@ def test_without_a_difference_it_says_so_and_without_comparison_too() -> None:
 
 def test_the_table_has_every_attack_and_the_picture_counts_scale_free_ones_together() -> None:
     found = section([attacked(arm, seed, 10.0 + seed, 2.0) for arm in ("ce", "el") for seed in range(2)])
-    (table,) = found.tables
+    _, table = found.tables
     rows = {(row[0].main, row[1].main): [cell.main for cell in row[2:]] for row in table.rows}
     assert rows["PGD by cross-entropy", "ce"] == ["99.0 ± 0.0", "10.5 ± 0.7"]
     assert rows["PGD by margin", "el"] == ["99.0 ± 0.0", "3.0 ± 0.0"]

@@ -18,7 +18,9 @@ from ..engine.environment import choose_device
 from ..engine.precision import float32_is
 from ..engine.records import read_records
 from ..errors import ArgumentError
-from ..judge.claims import finals_of
+from ..judge.claims import claim_rows, finals_of
+from ..judge.looks import plan_of
+from ..judge.metric_book import MetricBook
 from ..recipes import kept_recipes
 from ..recipes.grid import cores
 from ..recipes.trained import TrainedImages, load_trained, run_folders
@@ -90,7 +92,8 @@ def _show(folders: Sequence[Path], console: Console) -> None:
     for recipe in kept_recipes(records).values():
         print_attacks(console, recipe, [record for record in records if record.recipe == recipe.name])
         if recipe.claims:
-            print_claims(console, recipe, finals_of(recipe.name, records))
+            plan, book = plan_of(recipe, records), MetricBook(recipe.needs().metrics)
+            print_claims(console, claim_rows(recipe, finals_of(recipe.name, records), book, plan), plan)
 
 
 def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from rich.table import Table
 from ..engine.records import Record
 from ..recipes import Recipe
 from ..report.numbers import PLAIN, show
-from ..report.sections.attacks import ordered, warnings_of
+from ..report.sections.attacks import flattering, ordered
+
+WARNINGS = 3  # that are printed in full, worst first
 
 
 def print_attacks(console: Console, recipe: Recipe, records: Sequence[Record]) -> None:
@@ -33,8 +35,11 @@ def print_attacks(console: Console, recipe: Recipe, records: Sequence[Record]) -
                 means = [statistics.fmean(entry["accuracy"][eps] for entry in own) for eps in grid]
                 table.add_row(name, arm, str(len(own)), *(show(mean, 1, style=PLAIN) for mean in means))
         console.print(table)
-    for words in warnings_of(records):
-        console.print(words, style="yellow", markup=False, highlight=False)
+    found = flattering(records)
+    for one in found[:WARNINGS]:
+        console.print(one.words, style="yellow", markup=False, highlight=False)
+    if len(found) > WARNINGS:
+        console.print(f"and {len(found) - WARNINGS} more, which the report lists", style="yellow", highlight=False)
 
 
 def _range(counts: Sequence[int]) -> str:

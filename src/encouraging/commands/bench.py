@@ -26,6 +26,7 @@ import torch
 
 from .. import __version__
 from ..engine.environment import choose_device
+from ..engine.outputs import check_output, make_folder, write_output
 from ..errors import ArgumentError, did_you_mean
 from .bench_contenders import layer_contenders, loss_contenders, step
 from .bench_timing import Step, copy_time_per_byte, extra_memory, medians, product_time
@@ -83,8 +84,8 @@ def parse_dtype(text: str) -> torch.dtype:
 def run_arguments(shapes: Sequence[str], dtype: str | None, out: Path | None, device: str, seconds: float) -> None:
     """:func:`run` with the arguments of the command line. All of them are checked before anything is measured."""
     target = _device(device)
-    if out is not None and out.is_dir():
-        raise ArgumentError(f"--out {out}: expected a file, got a directory.")
+    if out is not None:
+        check_output(out, make_parents=True)
     given = None if dtype is None else parse_dtype(dtype)
     default = torch.bfloat16 if target == "cuda" else torch.float32
     chosen: Sequence[Shape] = [parse_shape(text, given or default) for text in shapes]
@@ -112,8 +113,8 @@ def run(shapes: Sequence[Shape] | None = None, out: Path | None = None, device: 
         record["cases"].append(case)
         _show(case)
         if out is not None:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_text(json.dumps(record, indent=1) + "\n")
+            make_folder(out.parent)
+            write_output(out, (json.dumps(record, indent=1) + "\n").encode())
     return record
 
 

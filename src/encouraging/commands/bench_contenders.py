@@ -30,7 +30,7 @@ def step(loss: Contender, leaves: Sequence[Tensor], target: Tensor, *, backward:
 
 def loss_contenders(device: str) -> dict[str, Contender]:
     """Losses of logits and target by name."""
-    found: dict[str, Contender] = {
+    contenders: dict[str, Contender] = {
         "ours, EL": lambda z, y: curve_loss(z, y, EL),
         "ours, CE": lambda z, y: curve_loss(z, y, CE),
         "ours, EL smoothed": lambda z, y: curve_loss(z, y, EL, label_smoothing=0.1),
@@ -39,11 +39,11 @@ def loss_contenders(device: str) -> dict[str, Contender]:
         "published EL": published,
     }
     if device == "cuda":
-        found["torch.compile CE"] = torch.compile(F.cross_entropy, dynamic=False)
+        contenders["torch.compile CE"] = torch.compile(F.cross_entropy, dynamic=False)
         liger = _liger("liger_cross_entropy")
         if liger is not None:
-            found["Liger CE"] = lambda z, y: _first(liger(z, y))
-    return found
+            contenders["Liger CE"] = lambda z, y: _first(liger(z, y))
+    return contenders
 
 
 def layer_contenders(device: str) -> dict[str, Contender]:
@@ -51,20 +51,20 @@ def layer_contenders(device: str) -> dict[str, Contender]:
     def plain(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(F.linear(hidden, weight), target)
 
-    found: dict[str, Contender] = {
+    contenders: dict[str, Contender] = {
         "ours, EL": lambda h, w, y: linear_curve_loss(h, w, y, EL),
         "ours, EL, sums in the weight's type": lambda h, w, y: linear_curve_loss(h, w, y, EL, accumulate="weight"),
         "torch linear + CE": plain,
     }
     fused = getattr(F, "linear_cross_entropy", None)
     if fused is not None:
-        found["torch linear_cross_entropy"] = lambda h, w, y: fused(h, w, y)
+        contenders["torch linear_cross_entropy"] = lambda h, w, y: fused(h, w, y)
     if device == "cuda":
-        found["torch.compile linear + CE"] = torch.compile(plain, dynamic=False)
+        contenders["torch.compile linear + CE"] = torch.compile(plain, dynamic=False)
         liger = _liger("liger_fused_linear_cross_entropy")
         if liger is not None:
-            found["Liger fused linear CE"] = lambda h, w, y: _first(liger(h, w, y))
-    return found
+            contenders["Liger fused linear CE"] = lambda h, w, y: _first(liger(h, w, y))
+    return contenders
 
 
 def _liger(name: str) -> Callable[..., Any] | None:

@@ -13,10 +13,10 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from torch import Tensor
 
+from ..data.arrays import shown
 from ..data.logits import Logits, open_logits
-from ..engine.files import write_whole
+from ..engine.outputs import check_output, write_output
 from ..errors import ArgumentError, DataError, TargetError
 from ..metrics import Reader
 from .diagnosis_table import overview
@@ -27,33 +27,31 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
     """Read the file once, print a summary, and write the page and the numbers; the paths of what was written."""
     console = console or Console()
     for target in filter(None, (out, json_out)):  # before minutes of reading, not after
-        if not target.parent.is_dir():
-            raise ArgumentError(f"{target}: there is no folder {target.parent}.")
-        if target.is_dir():
-            raise ArgumentError(f"{target}: expected the name of a file to write, and this is a folder.")
-        if target.exists() and path.exists() and target.samefile(path):
-            raise ArgumentError(f"{target}: these are the logits themselves; choose another name.")
+        check_output(target, [path, *([names] if names else [])])
     if out is not None and json_out is not None and out.resolve() == json_out.resolve():
         raise ArgumentError(f"{out}: the page and the numbers cannot be one file.")
     source = open_logits(path)
     class_names = None if names is None else read_names(names, source.classes)
+    warnings = list(misgivings(source))
+    for warning in warnings:  # before the numbers that it makes doubtful
+        console.print(escape(warning), style="yellow", highlight=False)
     diagnosis = read_through(source, profile, console)
     if class_names:
         diagnosis["class_names"] = class_names
     # A run directory is named after its seed: recipe and arm are the folders above it.
-    title = "/".join(path.resolve().parts[-3:]) if (path / "config.json").is_file() else path.name
+    title = "/".join(path.resolve().parts[-3:]) if (path / "config.json").is_file() else shown(path.name)
     console.print(overview(diagnosis, title))
     notes = list(remarks(diagnosis, source))
     for note in notes:
         console.print(escape(note), highlight=False)
     written = []
     if json_out is not None:
-        write_whole(json_out, (json.dumps(_plain(diagnosis), indent=1, allow_nan=False) + "\n").encode())
+        write_output(json_out, (json.dumps(_plain(diagnosis), indent=1, allow_nan=False) + "\n").encode())
         written.append(json_out)
     if out is not None:
         from ..report.diagnosis_page import diagnosis_page
 
-        write_whole(out, diagnosis_page(diagnosis, title, notes).encode())
+        write_output(out, diagnosis_page(diagnosis, title, notes, warnings).encode())
         written.append(out)
     return written
 
@@ -68,9 +66,7 @@ def read_through(source: Logits, profile: int | None = None, console: Console | 
                    disable=console is None or not console.is_terminal)
     with bar:
         task = bar.add_task("logits", total=source.examples)
-        probabilities = True
         for first, logits, labels in source.blocks():
-            probabilities = probabilities and _are_probabilities(logits)
             with _located(source.logits.where):
                 reader.update(logits, labels, first=first)
             bar.advance(task, len(labels))
@@ -82,13 +78,7 @@ def read_through(source: Logits, profile: int | None = None, console: Console | 
                 first += len(logits)
                 bar.advance(task, len(logits))
     diagnosis = reader.diagnosis(counts=source.counts)
-    return diagnosis | ({"probabilities": True} if probabilities else {})
-
-
-def _are_probabilities(logits: Tensor) -> bool:
-    """The likeliest mistake, recognised from a few rows of every block."""
-    few = logits[:100].double()
-    return bool((few >= 0).all() and ((few.sum(1) - 1).abs() < 0.02).all())
+    return diagnosis | ({"probabilities": True} if source.probabilities else {})
 
 
 @contextmanager
@@ -111,11 +101,20 @@ def read_names(path: Path, classes: int) -> list[str]:
     return names
 
 
+def misgivings(source: Logits) -> Iterator[str]:
+    """Why the numbers may not mean what they say."""
+    if source.probabilities and source.binary_column:
+        yield ("These are probabilities, not logits: every number is between 0 and 1. Give the logits, "
+               "log(p / (1 - p)); the numbers here describe a sigmoid of probabilities.")
+    elif source.probabilities:
+        yield ("These are probabilities, not logits: no number is below 0, and rows sum to 1. Give the logits, or the "
+               "logarithms of the probabilities; the numbers here describe a softmax of probabilities.")
+
+
 def remarks(diagnosis: Mapping[str, Any], source: Logits) -> Iterator[str]:
     """What a reader of the numbers should know about them."""
-    if diagnosis.get("probabilities"):
-        yield ("These are probabilities, not logits: no number is below 0, and rows sum to 1. Give the logits, or the "
-               "logarithms of the probabilities; these numbers describe a softmax of probabilities.")
+    if source.binary_column:
+        yield "The single column is read as the logit of class 1 against class 0."
     scaled = diagnosis["calibration"].get("temperature", {})
     if bound := scaled.get("bound"):
         yield (f"The temperature ended at its bound, {scaled['value']:g}: on the examples it was fitted on, the model "

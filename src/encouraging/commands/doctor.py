@@ -14,20 +14,19 @@ from ..data import VARIABLE
 from ..engine.environment import has
 from .inventory import dataset_table, new_table
 
-# What an extra is for, and the modules that tell whether it is there.
-EXTRAS = {
-    "vision": (("torchvision", "timm"), "ResNet-50, EfficientNet, ImageNet"),
-    "graph": (("torch_geometric",), "PROTEINS and NCI1"),
-    "translation": (("tokenizers", "sacrebleu"), "IWSLT"),
-    "attacks": (("pyautoattack",), "AutoAttack"),
-    "detection": (("torchvision", "pycocotools"), "COCO"),
-    "sweep": (("ray",), "--ray"),
-    "tracking": (("tensorboard",), "--track tensorboard"),
+# Packages that are not needed but used where they are installed, and what for.
+OPTIONAL = {
+    "timm": 'networks: model = "timm/NAME"',
+    "torchvision": 'networks: model = "torchvision/NAME"',
+    "torch_geometric": 'networks for graphs: model = "torch_geometric/NAME"',
+    "pyautoattack": "attacks: AutoAttack",
+    "ray": "encouraging run --ray",
+    "tensorboard": "encouraging run --track tensorboard",
 }
 
 
 def print_doctor(data: str | None = None, console: Console | None = None) -> None:
-    """Versions, GPU, Triton, threads, extras and datasets; for what is missing, what to install."""
+    """Versions, GPU, Triton, threads, optional packages and datasets; for what is missing, what to install."""
     console = console or Console()
     machine, advice = new_table("this machine", "what", "found"), []
     machine.add_row("encouraging", __version__)
@@ -46,19 +45,19 @@ def print_doctor(data: str | None = None, console: Console | None = None) -> Non
     compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
     machine.add_row("C++ compiler", compiler or "none")
     if compiler is None:
-        advice.append(("apt install g++", "torch.compile on a CPU"))
-    for extra, (modules, purpose) in EXTRAS.items():
-        absent = [module for module in modules if not has(module)]
-        machine.add_row(f"extra: {extra}", "present" if not absent else f"no {', '.join(absent)}")
-        if absent:
-            advice.append((f"pip install 'encouraging-loss[{extra}]'", purpose))
+        install = "apt install g++" if shutil.which("apt") else "install g++ or clang++"
+        advice.append((install, "torch.compile on a CPU"))
+    for package, purpose in OPTIONAL.items():
+        machine.add_row(package, "present" if has(package) else "none")
+        if not has(package):
+            advice.append((f"pip install {package}", purpose))
     console.print(machine)
     datasets, any_missing = dataset_table(data)
     console.print(datasets)
     if any_missing:
         advice.append(("encouraging run RECIPE --download", f"a recipe's data (or point --data or {VARIABLE} at it)"))
     if advice:
-        console.print("to have what is missing:", style="bold")
+        console.print("to get what is missing:", style="bold")
         width = max(len(command) for command, _ in advice)
         for command, purpose in advice:  # outside the table, where no column can break a command
             console.print(f"  {command:{width}}  # {purpose}", markup=False, highlight=False, soft_wrap=True)

@@ -11,8 +11,8 @@ from ..data import DATASETS, data_dir, missing
 
 def new_table(title: str, *heads: str) -> Table:
     table = Table(title=title, title_justify="left")
-    for head in heads:
-        table.add_column(head, overflow="fold")
+    for number, head in enumerate(heads):
+        table.add_column(head, overflow="fold", no_wrap=number == 0)  # the first column has names, which stay whole
     return table
 
 
@@ -20,9 +20,9 @@ def dataset_table(data: str | None) -> tuple[Table, bool]:
     """The datasets and where they are, and whether any is missing."""
     folder, any_missing = data_dir(data), False
     table = new_table(f"datasets in {folder}", "name", "training part", "test part")
-    for name, known in DATASETS.items():
+    for name, dataset in DATASETS.items():
         absent = {split: missing(name, folder, (split,)) for split in ("train", "test")}
-        where = "in scikit-learn" if not known.test else str(Path(known.test[0].path).parent)
+        where = "in scikit-learn" if not dataset.test else str(Path(dataset.test[0].path).parent)
         table.add_row(name, *("missing" if absent[split] else where for split in ("train", "test")))
         any_missing = any_missing or any(absent.values())
     return table, any_missing

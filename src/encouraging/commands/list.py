@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-import inspect
+import textwrap
+from collections.abc import Iterable
 
 from rich.console import Console
 
-from .. import curves
+from ..curves import catalogue
 from ..models import MODELS
+from ..models.graph_named import GRAPH_MODELS
 from ..recipes import names, read_recipe
-from .inventory import dataset_table, new_table
+from .inventory import dataset_table
 
 
 def print_list(data: str | None = None, console: Console | None = None) -> None:
     """Recipes with the table of the paper they come from, losses, datasets and where they are, models."""
     console = console or Console()
-    recipes = new_table("recipes", "name", "paper", "data", "model", "arms", "seeds")
-    for name in names():
-        recipe = read_recipe(name)
-        recipes.add_row(name, recipe.paper or "-", recipe.data, recipe.model, ", ".join(recipe.arms),
-                        str(len(recipe.seeds)))
-    console.print(recipes)
-    losses = new_table("losses", "curve", "parameters")
-    for name in curves.names():
-        losses.add_row(name, _parameters(name))
-    losses.add_row("mse (loss = \"mse\")", "link, bonus")
-    console.print(losses)
+    _print(console, "recipes", ((name, _recipe(name)) for name in names()))
+    losses = [(entry.name, ", ".join(f"{parameter.name} = {parameter.default}" for parameter in entry.parameters))
+              for entry in sorted(catalogue().values())]
+    _print(console, "losses", [*losses, ('mse (loss = "mse")', "link, bonus")])
     console.print(dataset_table(data)[0])
-    models = new_table("models", "name", "what it is")
-    for name, build in MODELS.items():
-        models.add_row(name, (build.__doc__ or "").splitlines()[0])
-    console.print(models)
+    console.print()
+    _print(console, "models", ((name, (build.__doc__ or "").splitlines()[0]) for name, build in {**MODELS, **GRAPH_MODELS}.items()))
 
 
-def _parameters(name: str) -> str:
-    signature = inspect.signature(getattr(curves, name))
-    return ", ".join(str(parameter).replace(": 'float'", "").replace(": 'bool'", "")
-                     for parameter in signature.parameters.values()) or "-"
+def _recipe(name: str) -> str:
+    recipe = read_recipe(name)
+    seeds = f"{len(recipe.seeds)} seeds" if len(recipe.seeds) > 1 else "1 seed"
+    return "; ".join(filter(None, [recipe.paper, f"{recipe.model} on {recipe.data}", seeds,
+                                   f"arms {', '.join(recipe.arms)}"]))
+
+
+def _print(console: Console, title: str, entries: Iterable[tuple[str, str]]) -> None:
+    """A name and its description, on lines of their own where one has no room: a name can be copied at any width."""
+    entries = list(entries)
+    column = max(len(name) for name, _ in entries) + 2
+    console.print(title, style="bold", markup=False)
+    for name, words in entries:
+        line = f"  {name:{column}}{words}".rstrip()
+        if len(line) > console.width:
+            below = textwrap.wrap(words, max(console.width - 6, 20), break_long_words=False, break_on_hyphens=False)
+            line = "\n".join([f"  {name}", *(f"      {part}" for part in below)])
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print()

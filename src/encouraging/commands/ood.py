@@ -15,9 +15,8 @@ from rich.table import Table
 from ..data.any_images import AnyImages, open_images
 from ..data.logits import open_logits
 from ..engine.environment import choose_device
-from ..engine.files import write_whole
+from ..engine.outputs import check_output, write_output
 from ..engine.precision import float32_is
-from ..errors import ArgumentError
 from ..metrics import Reader
 from ..recipes.trained import TrainedImages, load_trained
 from ..report.numbers import PLAIN, show
@@ -33,8 +32,7 @@ def score_images(run: Path, data: Path, *, name: str | None = None, out: Path | 
     """Print how well the run's scores separate its test images from these; the paths of what was written."""
     console = console or Console()
     for target in filter(None, (out, json_out)):  # before anything is computed
-        if not target.parent.is_dir() or target.is_dir():
-            raise ArgumentError(f"{target}: expected the name of a file in a folder that exists.")
+        check_output(target, [run, data])
     images = open_images(data)
     trained = load_trained(run, choose_device(device), datasets)
     name = name or data.resolve().stem
@@ -52,28 +50,27 @@ def score_images(run: Path, data: Path, *, name: str | None = None, out: Path | 
         numbers = {score: {key: one[key] for key in ("auroc", "aupr", "fpr95", "openood")}
                    for score, one in detections.items()}
         content = {"run": trained.name, "name": name, "images": len(images), "scores": numbers}
-        write_whole(json_out, (json.dumps(content, indent=1) + "\n").encode())
+        write_output(json_out, (json.dumps(content, indent=1) + "\n").encode())
         written.append(json_out)
     if out is not None:
         from ..report.diagnosis_page import diagnosis_page
 
-        write_whole(out, diagnosis_page(diagnosis, f"{trained.name} against {name}", []).encode())
+        write_output(out, diagnosis_page(diagnosis, f"{trained.name} against {name}", []).encode())
         written.append(out)
     return written
 
 
 def _diagnose(trained: TrainedImages, images: AnyImages, name: str, console: Console) -> dict[str, Any]:
     """The run's own test logits, as it has kept them, beside those of the images."""
-    kept, task = open_logits(trained.folder), trained.task
+    kept, task, model = open_logits(trained.folder), trained.task, trained.unit_model
     reader = Reader(kept.classes)
     for first, logits, labels in kept.blocks():
         reader.update(logits, labels, first=first)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar, torch.no_grad(), \
             float32_is("ieee"):
         done = bar.add_task("images", total=len(images))
-        for block in images.blocks(task.data.channels, task.side):
-            unit = block.to(task.device).float() / 255
-            reader.update_outside(trained.model(task.normalise(unit)).cpu(), name)
+        for block in images.blocks(task.data.channels, (task.side[0], task.side[1])):
+            reader.update_outside(model(task.unit(block, highest=255)).cpu(), name)
             bar.advance(done, len(block))
     return reader.diagnosis()
 

@@ -31,14 +31,14 @@ def load(name: str, split: str, root: str | Path | None = None,
     (torch.Size([597, 1, 8, 8]), torch.uint8, torch.Size([597]))
     """
     facts = dataset(name, imbalance)
+    if facts.reader == "tu":
+        raise DataError(f"{name} holds graphs, and images were expected. Graphs belong to task = \"graph\".")
     if split not in ("train", "test"):
         raise DataError(f"split {split!r} of {name}: expected 'train' or 'test'.")
     if facts.reader == "digits":
         return read_digits(split)
     folder = data_dir(root)
-    if missing(name, folder, (split,)):
-        raise DataError(absent(name, (split,), folder))
-    paths = [_checked(file, folder) for file in facts.files(split)]
+    paths = checked_files(name, split, folder)
     if facts.reader == "idx":
         images, labels = (read_idx(path) for path in paths)
         images, labels = images.unsqueeze(1), labels.long()
@@ -52,6 +52,13 @@ def load(name: str, split: str, root: str | Path | None = None,
         kept = long_tail_indices(labels, facts.long_tail.imbalance, facts.long_tail.seed)
         images, labels = images[kept], labels[kept]
     return images, labels
+
+
+def checked_files(name: str, split: str, folder: Path) -> list[Path]:
+    """The files of a dataset's split, all there and as their publisher ships them."""
+    if missing(name, folder, (split,)):
+        raise DataError(absent(name, (split,), folder))
+    return [_checked(file, folder) for file in dataset(name).files(split)]
 
 
 def absent(name: str, splits: tuple[str, ...], folder: Path) -> str:

@@ -30,7 +30,7 @@ def random_boxes(index: Tensor, height: int, width: int, words: tuple[int, ...],
     central box whose ratio is allowed.
 
     Args:
-        index: (N,) numbers of the examples.
+        index: (N,) numbers of the examples, or their positions in the epoch where an example can come twice.
         height: Of the images.
         width: Of the images.
         words: Integers of at least 0 that the draw follows from, such as (seed, stage, epoch).

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from ..errors import DataError
 from .registry import Dataset, data_dir, dataset, find, missing
@@ -41,13 +45,25 @@ def _unpack(facts: Dataset, folder: Path) -> None:
     assert facts.archive is not None
     path = _fetch(facts, facts.archive.name, facts.archive.md5, folder)
     # The dataset's own files and nothing else, so that no name in the archive can lead out of the folder.
-    with tarfile.open(path) as archive:
-        members = {member.name.removeprefix("./"): member for member in archive if member.isfile()}
+    with _members(path) as open_member:
         for file in dict.fromkeys(facts.train + facts.test):
-            source = archive.extractfile(members[file.path]) if file.path in members else None
+            source = open_member(file.path)
             if source is None:
                 raise DataError(f"{path} holds no {file.path}: not the archive of {facts.name} that was expected.")
             target = folder / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
             with source, target.open("wb") as copy:
                 shutil.copyfileobj(source, copy)
+
+
+@contextmanager
+def _members(path: Path) -> Iterator[Callable[[str], IO[bytes] | None]]:
+    """Opens a file of an archive by the path it will have; None where the archive has no such file."""
+    if path.suffix == ".zip":  # of the TU collection: NAME/NAME_A.txt, which torch-geometric keeps in NAME/raw
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+            yield lambda name: archive.open(n) if (n := name.replace("/raw/", "/")) in names else None
+        return
+    with tarfile.open(path) as tar:
+        members = {member.name.removeprefix("./"): member for member in tar if member.isfile()}
+        yield lambda name: tar.extractfile(members[name]) if name in members else None

@@ -23,10 +23,10 @@ class File:
 
 @dataclass(frozen=True)
 class Archive:
-    """A tar file that holds the dataset, for publishers that ship one."""
+    """A tar or zip file that holds the dataset, for publishers that ship one."""
 
     name: str
-    md5: str
+    md5: str | None
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Dataset:
     name: str
     reader: str
     classes: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]  # of an image; the sizes of graphs differ
     mean: tuple[float, ...]
     std: tuple[float, ...]
     train: tuple[File, ...] = ()
@@ -56,6 +56,7 @@ class Dataset:
     urls: tuple[str, ...] = ()  # folders that have the files or the archive, tried in this order
     archive: Archive | None = None
     highest: int = 255
+    names: tuple[str, ...] = ()  # of the classes
     long_tail: LongTail | None = None
 
     def files(self, split: str) -> tuple[File, ...]:
@@ -70,7 +71,15 @@ def _idx(folder: str, md5: dict[str, str]) -> tuple[tuple[File, ...], tuple[File
     return part("train"), part("t10k")
 
 
+def _tu(name: str, md5: dict[str, str]) -> Dataset:
+    """Graphs of the TU collection. They come in one part, which every seed splits anew."""
+    files = tuple(File(f"{name}/raw/{name}_{part}.txt", digest) for part, digest in md5.items())
+    return Dataset(name.lower(), "tu", 2, (), (), (), train=files, test=files,
+                   urls=("https://www.chrsmrrs.com/graphkerneldatasets/",), archive=Archive(f"{name}.zip", None))
+
+
 # Checksums are the publishers' own. For CIFAR only the archive has one, so its parts are checked by their size.
+# The TU collection publishes none; its files' own digests stand here.
 _ALL = [
     Dataset("digits", "digits", 10, (1, 8, 8), (0.305,), (0.376,), highest=16),
     Dataset("mnist", "idx", 10, (1, 28, 28), (0.1307,), (0.3081,), *_idx("MNIST", {
@@ -89,13 +98,19 @@ _ALL = [
             train=tuple(File(f"cifar-10-batches-bin/data_batch_{i}.bin", size=30_730_000) for i in range(1, 6)),
             test=(File("cifar-10-batches-bin/test_batch.bin", size=30_730_000),),
             urls=("https://www.cs.toronto.edu/~kriz/",),
-            archive=Archive("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")),
+            archive=Archive("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
+            names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")),
     # The paper normalises CIFAR-100 with CIFAR-10's mean and deviation.
     Dataset("cifar100", "cifar_fine", 100, (3, 32, 32), (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616),
             train=(File("cifar-100-binary/train.bin", size=153_700_000),),
             test=(File("cifar-100-binary/test.bin", size=30_740_000),),
             urls=("https://www.cs.toronto.edu/~kriz/",),
             archive=Archive("cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8")),
+    _tu("PROTEINS", {"A": "e1283f9419bdc9d123e3629e19f8d43d", "graph_indicator": "792ce6ec5fec3d456092ac2622d7e6e2",
+                     "graph_labels": "f6c7a131e44d14c1331c13bdd26833e1",
+                     "node_labels": "1c643f4695b0c256a1d1d0483e8abc71"}),
+    _tu("NCI1", {"A": "12b0937c698fea04560519334a9a75c7", "graph_indicator": "4ee85628b77f94d5c1a8da0d76580cf0",
+                 "graph_labels": "1e76a12fd18c4a512fe736cbc4ca5b41", "node_labels": "6cf940202ef08b229e15f56c1da41358"}),
 ]
 DATASETS = {dataset.name: dataset for dataset in _ALL}
 # The long tails of the literature have the files of the balanced sets.

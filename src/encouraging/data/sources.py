@@ -6,6 +6,7 @@ batches are the same in an unbroken run, in a resumed one, and with any number o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -20,6 +21,9 @@ from .samplers import Sampler
 Example = TypeVar("Example")
 Batch = TypeVar("Batch")
 Batch_co = TypeVar("Batch_co", covariant=True)
+# PyTorch's own choice on Linux. Runs side by side are spawned processes, and hand "spawn" down as the default: every
+# worker would then import torch anew.
+_START = "fork" if sys.platform == "linux" else None
 Request = tuple[int, int, int, list[int]]  # stage, epoch, number of the batch, indices of its examples
 
 
@@ -112,9 +116,11 @@ class LoaderSource(Generic[Example, Batch]):
     def _load(self, requests: list[Request]) -> Iterator[Batch]:
         self._requests[:] = requests
         if self._loader is None:
-            # The workers stay for all epochs; the list of requests is the sampler, and is read anew for each.
+            # The workers stay for all epochs; the list of requests is the sampler, and is read anew for each. Without a
+            # generator of its own the loader would draw from torch's global one, and dropout would then depend on it.
             self._loader = DataLoader(self.reader, batch_size=None, sampler=self._requests, collate_fn=_as_it_is,
-                                      num_workers=self.workers, persistent_workers=True, pin_memory=self._pin)
+                                      num_workers=self.workers, persistent_workers=True, pin_memory=self._pin,
+                                      generator=torch.Generator(), multiprocessing_context=_START)
         return iter(self._loader)
 
 

@@ -6,10 +6,13 @@ import errno
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..errors import RunError
+
+LOOKS_FILE = "looks.json"  # of a recipe's folder: the planned looks of its claims
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -23,7 +26,8 @@ def write_whole(path: Path, content: bytes) -> None:
         os.replace(part, path)
         _sync_folder(path.parent)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # what cannot be written to cannot always be cleaned up either
+            part.unlink(missing_ok=True)
         reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
         raise RunError(f"{path} ({len(content)} bytes) could not be written: {reason}. What was there before is "
                        "untouched; make room and run again to continue.") from error

@@ -15,7 +15,7 @@ OWN = ("loss", "size", "norm", "norms", "updates")  # what every task has; a tas
 class Meter(Protocol):
     """Loss, gradient norm and the task's own sums over the epoch's updates so far."""
 
-    def add(self, mean: Tensor, size: int | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
+    def add(self, mean: Tensor, size: float | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
         """One update: its mean loss, what it is the mean over, the gradient's norm where it was taken, and sums."""
         ...
 
@@ -39,7 +39,7 @@ class HostMeter:
         self.loss = self.size = self.norm = self.norms = self.updates = 0.0
         self.more = [0.0] * len(self.names)
 
-    def add(self, mean: Tensor, size: int | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
+    def add(self, mean: Tensor, size: float | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
         value, count = mean.item(), float(size)
         if self.first is None and not (math.isfinite(value) and value <= self.limit):
             self.first = int(self.updates)
@@ -72,7 +72,7 @@ class DeviceMeter:
         self.total = torch.zeros(len(OWN) + len(self.names), dtype=torch.float64, device=device)
         self.first = torch.full((), -1.0, dtype=torch.float64, device=device)
 
-    def add(self, mean: Tensor, size: int | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
+    def add(self, mean: Tensor, size: float | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
         value = mean.detach().double()
         fine = (value <= self.limit) & value.isfinite()
         self.first.copy_(torch.where(fine | (self.first >= 0), self.first, self.total[4]))

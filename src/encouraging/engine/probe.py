@@ -41,14 +41,16 @@ class Probe:
         params = [param for param in self.model.parameters() if param.requires_grad]
         total: list[Tensor] = [torch.zeros_like(param) for param in params]
         size = torch.zeros((), device=self.device)
+        least = torch.finfo(size.dtype).tiny
         for batch in group:
             with self.autocast():
                 loss = self.task.loss(self.model, batch, objective)
-            gradients = torch.autograd.grad(loss.mean * loss.count, params, allow_unused=True)
+            gradients = torch.autograd.grad(loss.sum(), params, allow_unused=True)
             for sums, gradient in zip(total, gradients, strict=True):
                 if gradient is not None:
                     sums += gradient
             size += loss.count
+            least = max(least, loss.least)
         for sums in total:
             self.world.sum(sums)
-        return float(get_total_norm(total) / self.world.sum(size).clamp(min=torch.finfo(size.dtype).tiny))
+        return float(get_total_norm(total) / self.world.sum(size).clamp(min=least))

@@ -32,10 +32,14 @@ def random_json() -> dict[str, Any]:
             "numpy": [kind, np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)]}
 
 
-def restore(tensors: dict[str, Tensor], numbers: dict[str, Any], device: torch.device) -> None:
+def restore_torch(tensors: dict[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(tensors["rng.cpu"])
     if device.type == "cuda" and "rng.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["rng.cuda"], device)
+
+
+def restore(tensors: dict[str, Tensor], numbers: dict[str, Any], device: torch.device) -> None:
+    restore_torch(tensors, device)
     version, words, gauss = numbers["python"]
     random.setstate((version, tuple(words), gauss))
     kind, keys, position, has_gauss, cached = numbers["numpy"]

@@ -13,17 +13,21 @@ from typing import Any
 from ..errors import RunError
 from . import RunDir
 from .attack_results import read_attacks
-from .files import read_json, write_whole
+from .files import LOOKS_FILE, read_json
+from .outputs import make_folder, write_output
+from .run_dir import fingerprint
 
 SCHEMA = 1
-OTHER_FILES = ("config.json", "timing.json", "diagnosis.json", "attacks.json")  # of a run directory, beside final.json
+OTHER_FILES = ("config.json", "timing.json", "diagnosis.json", "attacks.json", LOOKS_FILE)  # of runs, beside final.json
 
 
 @dataclass(frozen=True)
 class Record:
     """One finished run: its settings, the machine, its final numbers, its cost, its epochs and its diagnosis; the
-    metrics that its task declares, and the recipe with its claims, where it was kept; and what ``encouraging attack``
-    measured later."""
+    metrics that its task declares, and the recipe with its claims, where it was kept.
+
+    ``failed`` is what a run said that diverged; it has no final numbers. ``looks`` is the plan by which the recipe's
+    claims are judged, where one was made. ``attacks`` is what ``encouraging attack`` measured later."""
 
     config: dict[str, Any]
     environment: dict[str, Any]
@@ -33,6 +37,8 @@ class Record:
     diagnosis: dict[str, Any] | None = None
     metrics: list[dict[str, Any]] | None = None
     recipe_tree: dict[str, Any] | None = None
+    failed: str | None = None
+    looks: dict[str, Any] | None = None
     attacks: dict[str, Any] | None = None
 
     @property
@@ -62,13 +68,15 @@ class Record:
         return self.recipe, self.arm, self.seed
 
 
-def read_records(*folders: str | Path) -> list[Record]:
-    """Every finished run below these folders, run directory or record, in the order of recipe, arm and seed.
+def read_records(*folders: str | Path, failed: bool = False) -> list[Record]:
+    """Every finished run below these folders, run directory or record, in the order of recipe, arm and seed; with
+    ``failed`` also those that diverged.
 
     Raises:
-        RunError: a folder does not exist, a file is damaged or of another version, or two runs contradict each other.
+        RunError: a folder does not exist, a file is damaged or of another version, or two runs contradict each other:
+            the same settings and other numbers.
     """
-    records: dict[tuple[str, str, int], Record] = {}
+    records: dict[tuple[str, str, int, str], Record] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise RunError(f"{folder}: expected a directory of runs or records.")
@@ -77,25 +85,35 @@ def read_records(*folders: str | Path) -> list[Record]:
             if record is None:
                 continue
             _check(record, path)
-            other = records.get(record.key)
-            if other is not None and (other.config, other.final) != (record.config, record.final):
+            key = (*record.key, fingerprint(record.config))
+            other = records.get(key)
+            if record.failed is not None:
+                if failed and other is None:
+                    records[key] = record
+                continue
+            if other is not None and other.failed is None and other.final != record.final:
                 raise RunError(f"{path}: another run of {record.recipe}, {record.arm}, seed {record.seed} below these "
-                               "folders has other settings or numbers. Pass only one of the two.")
+                               "folders has other numbers. Pass only one of the two.")
             if other is None or record.attacks or not other.attacks:
-                records[record.key] = record
+                records[key] = record
     return [records[key] for key in sorted(records)]
 
 
 def _read(path: Path) -> Record | None:
-    if path.name == "final.json" and (path.parent / "config.json").is_file():
+    if path.name in ("final.json", "failed.json") and (path.parent / "config.json").is_file():
         run = RunDir(path.parent)
         config = run.read_config()
         if not {"asked", "environment"} <= config.keys():
             raise RunError(f"{path.parent / 'config.json'}: expected the keys asked and environment.")
+        kept = config.get("recipe")
+        about: dict[str, Any] = {"metrics": config.get("metrics"), "recipe_tree": kept, "looks": _looks(path, kept)}
+        if path.name == "failed.json":
+            message = str(read_json(path).get("message") or "diverged")
+            return None if run.done else Record(config["asked"], config["environment"], {}, {}, failed=message, **about)
         diagnosis = path.parent / "diagnosis.json"
         return Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
-                      run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None, config.get("metrics"),
-                      config.get("recipe"), read_attacks(path.parent))
+                      run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None,
+                      attacks=read_attacks(path.parent), **about)
     if path.name in OTHER_FILES or path.name.startswith("checkpoint-"):
         return None
     content = read_json(path)
@@ -106,7 +124,17 @@ def _read(path: Path) -> Record | None:
                        "Read it with that version, or collect the run again.")
     return Record(content["asked"], content["environment"], content["final"], content["timing"],
                   content.get("epochs", []), content.get("diagnosis"), content.get("metrics"), content.get("recipe"),
-                  content.get("attacks"))
+                  content.get("failed"), content.get("looks"), content.get("attacks"))
+
+
+def _looks(final: Path, recipe: Any) -> dict[str, Any] | None:
+    """The planned looks of a run's recipe: from the recipe's folder, or as the run kept them."""
+    above = final.resolve().parents
+    if len(above) > 2 and (above[2] / LOOKS_FILE).is_file():
+        return read_json(above[2] / LOOKS_FILE)
+    if isinstance(recipe, dict) and recipe.get("looks"):
+        return {"looks": recipe["looks"], "seeds": recipe.get("seeds")}
+    return None
 
 
 def _check(record: Record, path: Path) -> None:
@@ -115,6 +143,7 @@ def _check(record: Record, path: Path) -> None:
     kinds = {"asked": (config, dict), "final": (record.final, dict), "timing": (record.timing, dict),
              "epochs": (record.epochs, list), "diagnosis": (record.diagnosis, dict | None),
              "metrics": (record.metrics, list | None), "recipe": (record.recipe_tree, dict | None),
+             "failed": (record.failed, str | None), "looks": (record.looks, dict | None),
              "attacks": (record.attacks, dict | None)}
     for name, (value, kind) in kinds.items():
         if not isinstance(value, kind):
@@ -130,21 +159,38 @@ def _check(record: Record, path: Path) -> None:
 
 
 def collect(runs: str | Path, out: str | Path) -> list[Path]:
-    """Write one record per finished run, ``<out>/<recipe>/<arm>-seed<k>.json``, and return their paths."""
+    """Write one record per run that is finished or diverged, ``<out>/<recipe>/<arm>-seed<k>.json``; their paths.
+
+    Where a record of other settings is there already, the new one has its fingerprint in its name; nothing is lost.
+    """
     written = []
-    for record in read_records(runs):
+    for record in read_records(runs, failed=True):
         path = Path(out) / record.recipe / f"{record.arm}-seed{record.seed}.json"
         if not path.resolve().is_relative_to(Path(out).resolve()) or "/" in record.arm or "/" in record.recipe:
             raise RunError(f"the recipe {record.recipe!r} with the arm {record.arm!r} would be written outside of "
                            f"{out}.")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = _place(path, record)
+        make_folder(path.parent)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}
         parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree),
-                                                        ("attacks", record.attacks)) if part}
-        write_whole(path, _in_lines(parts).encode())
+                                                ("failed", record.failed), ("looks", record.looks),
+                                                ("attacks", record.attacks)) if part}
+        write_output(path, _in_lines(parts).encode())
         written.append(path)
     return written
+
+
+def _place(path: Path, record: Record) -> Path:
+    """Where a record goes: a newer one of the same settings is replaced, one of other settings is left alone, and what
+    is no record of this arm and seed is refused."""
+    if not path.is_file():
+        return path
+    content = read_json(path).get("asked")
+    if not isinstance(content, dict) or tuple(map(content.get, ("recipe", "arm", "seed"))) != record.key:
+        raise RunError(f"{path}: is not a record of {record.recipe}, {record.arm}, seed {record.seed}, and is left as "
+                       "it is. Choose another --out.")
+    return path if content == record.config else path.with_stem(f"{path.stem}-{fingerprint(record.config)[:8]}")
 
 
 def _in_lines(parts: dict[str, Any]) -> str:

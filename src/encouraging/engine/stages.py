@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import RunError, did_you_mean
+from . import random_state
 from .checkpoint import Checkpoint
 from .distributed import World
+from .numbers import ENGINE
 from .settings import StagePlan
 from .task import Task
 from .train import Hooks, Log, Position, Trainer
-
-BASE = ("stage", "epoch", "step", "lr", "loss", "grad_norm")
 
 
 def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, found: Checkpoint | None, *, seed: int,
@@ -37,10 +37,18 @@ def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, 
         model.load_state_dict(start)
     if device.type == "cuda" and stages[0].train.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    start_state = random_state.random_tensors(device)
     for number, plan in enumerate(stages, 1):
+        # Ranks draw dropout of their own, but start a part anew with the numbers that one process would draw.
+        own_state = random_state.random_tensors(device)
+        if world.size > 1:
+            random_state.restore_torch(start_state, device)
+        prepare(task, model, plan)
+        if world.size > 1:
+            start_state = random_state.random_tensors(device)
+            random_state.restore_torch(own_state, device)
         if number < at.stage:
             continue
-        prepare(task, model, plan)
         if number > at.stage:
             at.stage, at.epoch, at.batch, at.stage_step = number, 1, 0, 0
             log.best = None
@@ -102,4 +110,4 @@ def _looks(log: Log) -> dict[str, Any]:
 
 def measured(line: Mapping[str, Any]) -> dict[str, Any]:
     """What the task measured, without what the engine did."""
-    return {name: value for name, value in line.items() if name not in BASE}
+    return {name: value for name, value in line.items() if name not in ENGINE}

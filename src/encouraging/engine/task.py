@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
 from ..data import Clock, Source
+from .metric import Metric
 
 Batch = TypeVar("Batch")
 Predictions = Mapping[str, Any]
-
-
-class Metric(NamedTuple):
-    """A number that a task measures: its path in ``final.json``, and how it is shown.
-
-    ``digits`` are those worth printing, ``low`` and ``high`` the ends of its range. The primary metric is the one that
-    chooses the best epoch, unless the recipe names another, and the one that is shown first. ``shown`` metrics stand in
-    the table of arms, with the sentence ``about`` them above it; ``log`` ones are drawn on a logarithmic axis.
-    """
-
-    path: str
-    words: str
-    unit: str = ""
-    digits: int = 2
-    better: Literal["higher", "lower"] = "higher"
-    primary: bool = False
-    low: float = -math.inf
-    high: float = math.inf
-    shown: bool = True
-    log: bool = False
-    about: str = ""
 
 
 @dataclass(slots=True)
 class Loss:
     """The loss of a batch: its mean, what it is the mean over (examples, tokens, boxes), and sums to report.
 
-    ``sums`` has the names of the task's ``sums``. A count of 0 needs a mean of 0.
+    An update over several batches or ranks is the sum of their totals divided by the sum of their counts, which is
+    raised to ``least`` where it is smaller. ``total`` is the mean times the count unless it is given; give it where a
+    batch can have a loss although its count is 0 (images without a box). A count of 0 without a total needs a mean of
+    0. ``sums`` has the names of the task's ``sums``.
     """
 
     mean: Tensor
-    count: int | Tensor
+    count: int | float | Tensor
     sums: Mapping[str, Tensor | float] = field(default_factory=dict)
+    total: Tensor | None = None
+    least: float = 0.0
+
+    def sum(self) -> Tensor:
+        """What this batch adds to the total of an update."""
+        return self.mean * self.count if self.total is None else self.total
+
+    def size(self) -> int | float | Tensor:
+        """What the mean of this batch alone is over."""
+        if not self.least:
+            return self.count
+        return self.count.clamp(min=self.least) if isinstance(self.count, Tensor) else max(self.count, self.least)
 
 
 class ParameterGroup(NamedTuple):
@@ -148,5 +142,6 @@ class Task(Protocol[Batch]):
         ...
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
-        """What is measured once, from the pieces of a final :meth:`predict` and the line of the last epoch."""
+        """What is measured once, from the pieces of a final :meth:`predict` and the line of the last epoch, to which
+        ``best_epoch`` is added."""
         ...

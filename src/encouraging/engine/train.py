@@ -14,14 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Clock
-from ..errors import DivergenceError, RunError
+from ..errors import DivergenceError, RunError, did_you_mean
 from . import random_state
 from .checkpoint import Checkpoint
 from .distributed import World
 from .ema import Average
 from .graph import Replay
 from .meter import OWN, DeviceMeter, HostMeter, Meter
-from .optim import build_optimizer, set_rate
+from .numbers import plain_numbers
+from .optim import build_optimizer, pack, set_rate, unpack
 from .precision import float32_is
 from .probe import Probe
 from .schedule import learning_rate
@@ -85,11 +86,11 @@ class Trainer:
         self.task, self.model, self.plan, self.train, self.at, self.log = task, model, plan, train, at, log
         self.hooks, self.world, self.device, self.seed = hooks, world, device, seed
         self.source = task.source(at.stage)
-        self.average = Average(model, train.ema) if train.ema is not None else None
         self.optimizer = build_optimizer(train, task.groups(model), device)
         self.meter: Meter = DeviceMeter(train.diverge_above, device, task.sums) if device.type == "cuda" \
             else HostMeter(train.diverge_above, task.sums)
-        taught = world.wrap(model, device)
+        taught = world.wrap(model, device)  # every rank has rank 0's weights from here on
+        self.average = Average(model, train.ema) if train.ema is not None else None
         if train.compile:
             taught = torch.compile(taught, dynamic=False)  # type: ignore[assignment]
         update = Update(task, taught, self.optimizer, train, self.meter, self.average, world, device)
@@ -160,8 +161,12 @@ class Trainer:
         before = self.world.sum(self.meter.sums().to(self.device))
         self.replay(group, objective, True)
         loss, size, norm, norms, _, *more = (self.world.sum(self.meter.sums().to(self.device)) - before).tolist()
-        numbers = self.task.training_numbers(dict(zip(self.task.sums, more, strict=True)))
+        numbers = self._training_numbers(more)
         self.log.trace.append({"loss": loss / max(size, 1e-300), "grad_norm": norm / max(norms, 1), **numbers})
+
+    def _training_numbers(self, sums: Sequence[float]) -> dict[str, float]:
+        named = dict(zip(self.task.sums, sums, strict=True))
+        return plain_numbers(self.task.training_numbers(named), "training_numbers")
 
     def _last_rate(self) -> float:
         """From the position and not from what was set: a run may resume when all updates of the epoch are done."""
@@ -191,7 +196,7 @@ class Trainer:
         loss, size, norm, norms, _, *more = self.world.sum(self.meter.sums().to(self.device)).tolist()
         line: dict[str, Any] = {"stage": at.stage, "epoch": at.epoch, "step": at.step, "lr": self._last_rate(),
                                 "loss": loss / (size or 1.0), "grad_norm": norm / max(norms, 1)}
-        line |= self.task.training_numbers(dict(zip(self.task.sums, more, strict=True)))
+        line |= self._training_numbers(more)
         line |= {f"probe_{name}": value / log.epoch_probed["number"] for name, value in log.epoch_probed.items()
                  if name != "number"}
         last = at.epoch >= self.train.epochs or (self.train.max_steps is not None
@@ -228,16 +233,17 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         """Rank 0 evaluates what all ranks predicted, so that the numbers are those of one process."""
         pieces = self.predictions(self.evaluated, final=False)
-        return self.world.by_leader(lambda: dict(self.task.evaluate(pieces)), self.device)
+        return self.world.by_leader(lambda: plain_numbers(self.task.evaluate(pieces), "evaluate"), self.device)
 
     def conclude(self, model: nn.Module) -> Conclusion | None:
         """What is measured at the end; rank 0 has it."""
         pieces = self.predictions(model, final=True)
         kept: list[Conclusion] = []
+        last = {**self.log.lines[-1], **({"best_epoch": self.log.best["epoch"]} if self.log.best else {})}
 
         def work() -> None:
             with nullcontext() if self.task.predicts_with_gradients else torch.no_grad():
-                kept.append(self.task.conclude(pieces, self.log.lines[-1]))
+                kept.append(self.task.conclude(pieces, last))
 
         self.world.by_leader(work, self.device)
         return kept[0] if kept else None
@@ -249,7 +255,8 @@ class Trainer:
         if self.train.monitor is None and primary is not None:
             better = primary.better
         if monitor not in line:
-            raise RunError(f"train.monitor = {monitor!r}: the task measures {', '.join(line)}.")
+            raise RunError(f"train.monitor = {monitor!r}: the task measures {', '.join(line)}."
+                           + did_you_mean(monitor, line))
         sign = 1 if better == "higher" else -1
         if best is None or sign * line[monitor] > sign * best[monitor]:
             self.log.best = dict(line)
@@ -279,14 +286,8 @@ class Trainer:
         tensors["meter"] = self.world.sum(self.meter.sums().to(self.device))
         for name, tensor in random_state.random_tensors(self.device).items():  # every rank has its own
             tensors[name] = self.world.gather(tensor, self.device)
-        packed = self.optimizer.state_dict()
-        numbers: dict[str, dict[str, Any]] = {}
-        for index, entry in packed["state"].items():
-            for name, value in entry.items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer.{index}.{name}"] = value
-                else:
-                    numbers.setdefault(str(index), {})[name] = value
+        more, numbers = pack(self.optimizer)
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in more.items()}
         state = {"position": asdict(self.at), "log": asdict(self.log), "optimizer": numbers,
                  "scaler": self.update.scaler.state_dict(), "random": random_state.random_json(),
                  "stopped_early": self.stopped_early}
@@ -304,11 +305,7 @@ class Trainer:
         if self.average is not None:
             self.average.model.load_state_dict(groups["ema"])
         self.best_weights = {name: tensor.to(self.device) for name, tensor in groups.get("best", {}).items()}
-        entries: dict[int, dict[str, Any]] = {int(index): dict(v) for index, v in found.state["optimizer"].items()}
-        for name, tensor in groups.get("optimizer", {}).items():
-            index, _, key = name.partition(".")
-            entries.setdefault(int(index), {})[key] = tensor
-        self.optimizer.load_state_dict({"state": entries, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        unpack(self.optimizer, groups.get("optimizer", {}), found.state["optimizer"])
         self.update.scaler.load_state_dict(found.state["scaler"])
         whole = torch.zeros(len(OWN) + len(self.task.sums), dtype=torch.float64)
         whole[: len(found.tensors["meter"])] = found.tensors["meter"]  # an older one has no sums of the task's own

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,6 +16,7 @@ from .meter import Meter
 from .settings import Train
 from .task import Loss, Task
 
+NOTHING = 1e-30  # an update with nothing to count divides by this: the gradient is 0, and stays so times any world size
 _LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -44,25 +45,28 @@ class Update:
         with self.autocast():
             loss = self.task.loss(self.model, group[0], objective)
         self.scaler.scale(loss.mean).backward()  # type: ignore[no-untyped-call]
-        return Loss(loss.mean.detach(), loss.count, loss.sums)
+        return Loss(loss.mean.detach(), loss.size(), loss.sums)
 
     def _parts(self, group: Sequence[Any], objective: Hashable) -> Loss:
         """The mean over everything in the update, however unequal the parts: sums first, one division at the end."""
         total = torch.zeros((), device=self.device)
         size = torch.zeros((), device=self.device)
-        sums: list[Mapping[str, Tensor | float]] = []
+        least, sums = 0.0, []
         for number, batch in enumerate(group):
             with self._no_sync(number < len(group) - 1), self.autocast():
                 loss = self.task.loss(self.model, batch, objective)
-                self.scaler.scale(loss.mean * loss.count).backward()  # type: ignore[no-untyped-call]
-            total += loss.mean.detach() * loss.count
+                part = loss.sum()
+                self.scaler.scale(part).backward()  # type: ignore[no-untyped-call]
+            total += part.detach()
             size += loss.count
+            least = max(least, loss.least)
             sums.append(loss.sums)
-        whole = self.world.sum(size.clone()).clamp(min=torch.finfo(size.dtype).tiny)
+        whole = self.world.sum(size.clone()).clamp(min=max(NOTHING, least))
         # DDP has already divided by the number of ranks.
         torch._foreach_mul_([param.grad for param in self.params if param.grad is not None], self.world.size / whole)
         together = {name: sum(part[name] for part in sums) for name in self.task.sums}
-        return Loss(total / size.clamp(min=torch.finfo(size.dtype).tiny), size, together)
+        mine = whole / self.world.size if least else size  # a rank without positives has a loss to report all the same
+        return Loss(total / mine.clamp(min=NOTHING), mine, together)
 
     def _norm(self, measure: bool) -> Tensor | None:
         if self.train.clip_norm is None and not measure:

@@ -214,10 +214,14 @@ def _empty(logits: Tensor, several: int) -> list[Tensor]:
     return [torch.empty(len(logits), dtype=dtype, device=logits.device) for _ in range(several)]
 
 
+def block_size(logits: Tensor) -> int:
+    """How many logits are read at a time."""
+    return BLOCK * torch.get_num_threads() if logits.device.type == "cpu" else BLOCK_ON_GPU
+
+
 def blocks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Pieces of rows, copied in float32 (float64 stays) into a buffer that may be written over."""
-    size = BLOCK * torch.get_num_threads() if logits.device.type == "cpu" else BLOCK_ON_GPU
-    step = max(1, min(size // logits.shape[1], len(logits)))
+    step = max(1, min(block_size(logits) // logits.shape[1], len(logits)))
     dtype = torch.promote_types(logits.dtype, torch.float32)
     store = torch.empty(step, logits.shape[1], dtype=dtype, device=logits.device)
     for first in range(0, len(logits), step):

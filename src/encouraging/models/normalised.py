@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Normalised(nn.Module):
-    """``model(x * scale + shift)``, on the device of ``scale`` where that is a tensor.
+    """``logit_scale * model(x * scale + shift)``.
 
     >>> Normalised(nn.Identity(), 2.0, -1.0)(torch.tensor([0.0, 0.5, 1.0]))
     tensor([-1.,  0.,  1.])
@@ -16,16 +16,13 @@ class Normalised(nn.Module):
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, model: nn.Module, scale: Tensor | float, shift: Tensor | float) -> None:
+    def __init__(self, model: nn.Module, scale: Tensor | float, shift: Tensor | float,
+                 logit_scale: float = 1.0) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.logit_scale = model, logit_scale
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32))
         self.register_buffer("shift", torch.as_tensor(shift, dtype=torch.float32))
 
-    def normalise(self, x: Tensor) -> Tensor:
-        """What the classifier itself is given."""
-        return x * self.scale + self.shift
-
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.model(self.normalise(x))
-        return logits
+        logits: Tensor = self.model(x * self.scale + self.shift)
+        return logits if self.logit_scale == 1 else self.logit_scale * logits

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve
-from ..torch_state import function_loses_derivatives
+from ..torch_state import needs_plain_operations
 
 
 def curve_values(gap: Tensor, curve: Curve) -> Tensor:
     """``curve.value(gap)`` with the derivative ``-curve.pull(gap)``, under every transform."""
-    if function_loses_derivatives():
+    if needs_plain_operations():
         return curve.value(gap)
     op = _Values if torch.compiler.is_compiling() else _ValuesForward
     return op.apply(gap, curve)  # type: ignore[no-any-return, no-untyped-call]

@@ -16,8 +16,8 @@ from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
 from ..curves._curve import check_curve
 from ..errors import ArgumentError, DerivativeError, DtypeError, ShapeError
-from ..targets import as_rows, check_arguments, result_dtype
-from ..torch_state import has_tangent, in_transform
+from ..targets import as_rows, check_arguments, result_dtype, sequence_hint
+from ..torch_state import has_tangent, in_transform, is_jit_tracing
 from . import dispatch, reference
 from .linear_chunks import ACCUMULATORS, Layer, Plan, walk
 from .reduction import Divisor, check_divisor, label_divisor, reduce
@@ -83,7 +83,8 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
         raise ShapeError(f"bias of shape {tuple(bias.shape)}: expected ({classes},), one number per class.")
     if target.shape not in (lead, (*lead, classes)):
         raise ShapeError(f"target of shape {tuple(target.shape)} for hidden {tuple(hidden.shape)} and {classes} "
-                         f"classes: expected labels {tuple(lead)} or probabilities {(*lead, classes)}.")
+                         f"classes: expected labels {tuple(lead)} or probabilities {(*lead, classes)}."
+                         f"{sequence_hint('hidden', hidden.shape, target.shape)}")
     if accumulate not in ACCUMULATORS:
         raise ArgumentError(f"accumulate={accumulate!r}: expected 'float32' or 'weight'.")
     if chunk_bytes is not None and (not isinstance(chunk_bytes, int) or chunk_bytes <= 0):
@@ -97,7 +98,7 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
     soft = as_rows(logits, labels).soft
     check_arguments(as_rows(logits, labels), class_weight, ignore_index, reduction, label_smoothing)
     reduction = "sum" if divisor is not None else reduction
-    if target.requires_grad or in_transform() or has_tangent(hidden, weight, bias):
+    if target.requires_grad or in_transform() or is_jit_tracing() or has_tangent(hidden, weight, bias):
         logits = F.linear(rows, weight, bias)
         arguments: dict[str, Any] = {"weight": class_weight, "label_smoothing": label_smoothing, "reduction": reduction}
         loss = (reference.soft_loss(logits, labels, curve, **arguments) if soft

@@ -8,8 +8,9 @@ but the top class have :math:`p \le 1/2`, where a curve with a :attr:`~encouragi
 
 So one exponential per class is enough (and for a line one logarithm more in the forward pass, one division more in the
 backward pass); the curve's own formula is needed only for the top class and the label. Both are exact at any
-confidence: the top class's gap comes from its rivals alone. This file has a first derivative only. A second derivative
-takes the plain form, ``rows.mass_gradient``; transforms take ``rows.mass_rows``.
+confidence: the top class's gap comes from its rivals alone, and where their exponentials relative to the highest logit
+would underflow, they are taken relative to the highest rival. This file has a first derivative only. A second
+derivative takes the plain form, ``rows.mass_gradient``; transforms take ``rows.mass_rows``.
 """
 
 from __future__ import annotations
@@ -55,6 +56,15 @@ def closed_rows_with_gradient(logits: Tensor, mass: Tensor, curve: Curve,
     return rows[:, 0], _gradient(logits, mass, label_mass, sums, curve, torch.ones_like(rows))
 
 
+def closed_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve,
+                             label_mass: LabelMass | None = None) -> tuple[Tensor, Tensor]:
+    """The gradient of :func:`closed_rows`, and the size (N, 1) of the pulls of which it is a difference."""
+    sums = _sums(logits, mass, label_mass, curve)
+    upstream = torch.ones_like(sums.rivals)
+    row = _pulls(sums, mass, logits.shape[1], curve, label_mass, upstream)
+    return _gradient(logits, mass, label_mass, sums, curve, upstream), row.others + row.pull + row.extra
+
+
 class _ClosedRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, mass: Tensor, label: Tensor | None, added: Tensor | None,
@@ -86,8 +96,14 @@ class _ClosedRows(torch.autograd.Function):
 
 def _sums(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, curve: Curve) -> _Sums:
     sums = _zero_sums(logits.shape[0], mass)
+    parts = []
     for z, u, label_part, sums_part in _blocks(logits, mass, label_mass, sums):
-        _scan_(z, u, curve, None if label_part is None else label_part.label, sums_part)
+        parts.append((_scan_(z, u, curve, None if label_part is None else label_part.label, sums_part), sums_part))
+    if not any(rebased for rebased, _ in parts):
+        return sums._replace(base=None)
+    for rebased, part in parts:
+        if not rebased and part.base is not None:
+            part.base.copy_(part.highest)
     return sums
 
 
@@ -103,11 +119,13 @@ def _gradient(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, sums: 
 def _blocks(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, *others: Any) -> Iterator[tuple[Any, ...]]:
     """Blocks of rows, each with its part of everything that has rows: the logits, the mass, the label's mass, and the
     named tuples and tensors of ``others``."""
-    groups = [(mass,) if mass.ndim == 2 else (), label_mass or (),
-              *(other if isinstance(other, tuple) else (other,) for other in others)]
-    for z, *parts in in_blocks(logits, *(tensor for group in groups for tensor in group)):
+    groups: list[tuple[Any, ...]] = [(mass,) if mass.ndim == 2 else (), label_mass or (),
+                                     *(other if isinstance(other, tuple) else (other,) for other in others)]
+    for z, *parts in in_blocks(logits, *(tensor for group in groups for tensor in group if tensor is not None)):
         remaining = iter(parts)
-        u, label, *rest = ([next(remaining) for _ in group] for group in groups)
+        part_groups: list[list[Any]] = [[tensor if tensor is None else next(remaining) for tensor in group]
+                                   for group in groups]
+        u, label, *rest = part_groups
         more = (type(other)(*part) if isinstance(other, tuple) else part[0]
                 for other, part in zip(others, rest, strict=True))
         yield (z.to(mass.dtype).contiguous(), u[0].contiguous() if u else mass,
@@ -119,20 +137,33 @@ class _Sums(NamedTuple):
 
     top_class: Tensor    # the class with the highest logit
     highest: Tensor      # that logit
-    rivals: Tensor       # sum of exp(z - highest) over the others
+    rivals: Tensor       # sum of exp(z - base) over the others
     distance: Tensor     # sum of mass * (z - highest)
     logs: Tensor         # sum of mass * log(1 - p) over the others, for a line
     label: Tensor        # z - highest of the label
+    base: Tensor | None  # highest, or in rows where that would underflow the highest of the others; None for highest
+
+    @property
+    def odds(self) -> Tensor:
+        """(1 - p) / p of the top class, 0 where it underflows."""
+        return self.rivals if self.base is None else self.rivals * (self.base - self.highest).exp()
+
+    @property
+    def gap(self) -> Tensor:
+        """The top class's gap."""
+        gap = -self.rivals.log()
+        return gap if self.base is None else (self.highest - self.base) + gap
 
 
 def _zero_sums(rows: int, like: Tensor) -> _Sums:
     """Buffers for the sums of so many rows."""
-    numbers = like.new_zeros(5, rows, 1)
+    numbers = like.new_zeros(6, rows, 1)
     return _Sums(numbers[0].long(), *numbers)
 
 
-def _scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sums: _Sums) -> None:
-    """Fill ``sums`` for a block of rows. ``mass`` is (N, C), (C), or one number for all classes."""
+def _scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sums: _Sums) -> bool:
+    """Fill ``sums`` for a block of rows, and say whether they have a base of their own. ``mass`` is (N, C), (C), or one
+    number for all classes."""
     torch.max(logits, -1, keepdim=True, out=(sums.highest, sums.top_class))
     sums.highest.masked_fill_(sums.highest == torch.inf, torch.nan)  # no probability, as in torch's cross-entropy
     ahead = logits - sums.highest
@@ -140,6 +171,11 @@ def _scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sum
         torch.gather(ahead, -1, label, out=sums.label)
     weights = ahead.exp().scatter_(-1, sums.top_class, 0.0)
     torch.sum(weights, -1, keepdim=True, out=sums.rivals)
+    far = torch.finfo(mass.dtype).tiny ** 0.5
+    # Read so that NaN counts as far: it must not hide the other rows.
+    rebased = not values_are_readable(logits) or (logits.shape[0] > 0 and not float(sums.rivals.amin()) >= far)
+    if rebased:
+        weights = _rebase_(logits, sums.rivals < far, sums)
     if mass.ndim:
         # Not a matrix product: autocast would round it.
         torch.sum(ahead * mass, -1, keepdim=True, out=sums.distance)
@@ -149,11 +185,23 @@ def _scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sum
     else:
         torch.sum(ahead, -1, keepdim=True, out=sums.distance)
     if curve.form_below_half == "line":
-        complements = weights.mul_(-1 / (1 + sums.rivals)).add_(1.0)  # 1 - p
+        p_of_base = _p_and_p_of_base(sums if rebased else sums._replace(base=None))[1]
+        complements = weights.mul_(-p_of_base).add_(1.0)  # 1 - p
         if mass.ndim:
             torch.sum(complements.log_().mul_(mass), -1, keepdim=True, out=sums.logs)
         else:
             torch.prod(complements, -1, keepdim=True, out=sums.logs)  # at least 1/4; _values takes its logarithm
+    return rebased
+
+
+def _rebase_(logits: Tensor, far: Tensor, sums: _Sums) -> Tensor:
+    """The others' exponentials, in the rows that are ``far`` relative to the highest of the others; ``sums`` follow."""
+    others = logits.scatter(-1, sums.top_class, -torch.inf)
+    highest_rival = others.amax(-1, keepdim=True)
+    base = torch.where(far & (highest_rival > -torch.inf), highest_rival, sums.highest, out=sums.base)
+    weights = others.sub_(base).exp_()
+    torch.sum(weights, -1, keepdim=True, out=sums.rivals)
+    return weights
 
 
 def _values(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: LabelMass | None) -> Tensor:
@@ -162,8 +210,8 @@ def _values(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: L
     distance, logs = sums.distance, sums.logs
     if not mass.ndim:
         distance, logs = distance * mass, logs.log() * mass if curve.form_below_half == "line" else logs
-    value = torch.where(own == 0, 0.0, own * curve.value(-sums.rivals.log()))
-    value += _others(mass, own, classes) * sums.rivals.log1p() - distance + logs
+    value = torch.where(own == 0, 0.0, own * curve.value(sums.gap))
+    value += _others(mass, own, classes) * sums.odds.log1p() - distance + logs
     if label_mass is not None:
         value += label_mass.mass * curve.value(_label_gap(sums, label_mass)[0])
     return value
@@ -173,6 +221,7 @@ class _Pulls(NamedTuple):
     """What a row's gradient needs beside its sums, all (N, 1)."""
 
     p: Tensor         # of the top class
+    p_of_base: Tensor # of a class whose logit is the base
     others: Tensor    # the mass of all classes but the top class
     pull: Tensor      # the top class's mass (with the label's added mass, if it is the label) times its pull
     extra: Tensor     # the label's added mass times pull / (1 - p), if the label is not the top class
@@ -187,8 +236,8 @@ def _pulls(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: La
         gap, p, on_top = _label_gap(sums, label_mass)
         pull = pull + torch.where(on_top, label_mass.mass, 0.0)
         extra = torch.where(on_top, 0.0, label_mass.mass * curve.pull(gap) / (1 - p))
-    pull = pull * curve.pull(-sums.rivals.log())
-    return _Pulls(1 / (1 + sums.rivals), _others(mass, own, classes), pull, extra, upstream)
+    pull = pull * curve.pull(sums.gap)
+    return _Pulls(*_p_and_p_of_base(sums), _others(mass, own, classes), pull, extra, upstream)
 
 
 def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass | None, sums: _Sums, row: _Pulls,
@@ -199,19 +248,20 @@ def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass
     pull / (1 - p). The top class's term is left out of that sum and its pull is applied by itself: 1 - p of the top
     class may be 0, and the difference would lose digits.
     """
-    weights = torch.sub(logits, sums.highest, out=out if out.dtype == mass.dtype else None)
+    base = sums.highest if sums.base is None else sums.base
+    weights = torch.sub(logits, base, out=out if out.dtype == mass.dtype else None)
     weights.exp_().scatter_(-1, sums.top_class, 0.0)
     # Mass times pull / (1 - p) of every class, and its sum without the top class. A mass that is one number is
     # multiplied in at the end.
     unit = torch.ones_like(mass) if mass.ndim else mass
     if curve.form_below_half == "line":
-        ratio = torch.mul(weights, -row.p).add_(1.0).reciprocal_()
+        ratio = torch.mul(weights, -row.p_of_base).add_(1.0).reciprocal_()
         ratio = (ratio.mul_(mass) if mass.ndim else ratio).scatter_(-1, sums.top_class, 0.0)
         total = ratio.sum(-1, keepdim=True)
         total = (total if mass.ndim else total * mass) + row.extra
     else:
         ratio, total = (mass if mass.ndim else torch.ones_like(mass)), row.others + row.extra
-    factor = total * row.p + row.pull / sums.rivals.clamp(min=torch.finfo(mass.dtype).tiny)
+    factor = total * row.p_of_base + row.pull / sums.rivals.clamp(min=torch.finfo(mass.dtype).tiny)
     weights.mul_(factor / unit).sub_(ratio).mul_(row.upstream * unit)
     weights.scatter_(-1, sums.top_class, (total * row.p - row.pull) * row.upstream)
     if label_mass is not None:
@@ -220,11 +270,17 @@ def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass
         out.copy_(weights)
 
 
+def _p_and_p_of_base(sums: _Sums) -> tuple[Tensor, Tensor]:
+    """The top class's p, and that of a class whose logit is the base."""
+    p = 1 / (1 + sums.odds)
+    return p, p if sums.base is None else p * (sums.base - sums.highest).exp()
+
+
 def _label_gap(sums: _Sums, label_mass: LabelMass) -> tuple[Tensor, Tensor, Tensor]:
     """The label's gap, its p (right only where it is not the top class), and whether it is the top class."""
-    log_p = sums.label - sums.rivals.log1p()
+    log_p = sums.label - sums.odds.log1p()
     p, on_top = log_p.exp(), label_mass.label == sums.top_class
-    return torch.where(on_top, -sums.rivals.log(), log_p - torch.log1p(-p)), p, on_top
+    return torch.where(on_top, sums.gap, log_p - torch.log1p(-p)), p, on_top
 
 
 def _at(mass: Tensor, index: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from torch.nn.functional import pad
 from ..curves import Curve
 from ..curves._curve import check_curve, nll
 from ..errors import ArgumentError, DerivativeError, ShapeError, TargetError
-from ..targets import as_rows, check_reduction, check_smoothing, result_dtype
+from ..targets import as_rows, check_reduction, check_smoothing, result_dtype, sequence_hint
 from ..torch_state import has_tangent, in_transform, values_are_readable
 from .reduction import Divisor, check_divisor, reduce
 from .rows import compute_dtype
@@ -72,7 +72,8 @@ def parallel_curve_loss(logits: Tensor, target: Tensor, curve: Curve, group: Any
     classes = logits.shape[-1]
     if logits.shape[:-1] != target.shape:
         raise ShapeError(f"logits {tuple(logits.shape)} of this rank's classes need a target of shape "
-                         f"{tuple(logits.shape[:-1])}, one label per row; got {tuple(target.shape)}.")
+                         f"{tuple(logits.shape[:-1])}, one label per row; got {tuple(target.shape)}."
+                         f"{sequence_hint('logits', logits.shape, target.shape)}")
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"weight of shape {tuple(weight.shape)}: expected ({classes},), the weights of the classes "
                          "that this rank holds.")

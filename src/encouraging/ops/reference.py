@@ -20,12 +20,15 @@ from .rows import (
     in_blocks,
     label_rows,
     mass_gradient,
+    mass_gradient_and_size,
     mass_rows,
     mass_values,
     split_ignored,
     split_label_rows,
     zero_ignored,
 )
+
+_ROUNDING = 32  # units in the last place that a difference of pulls may be off by
 
 __all__ = ["compute_dtype", "hard_loss", "label_rows", "mass_rows", "match_norm_factor", "soft_loss"]
 
@@ -92,27 +95,36 @@ def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
 def rows_with_gradient(logits: Tensor, target: Tensor, curve: Curve, *, soft: bool, weight: Tensor | None,
                        ignore_index: int, label_smoothing: float) -> tuple[Tensor, Tensor]:
     """The loss of every row and its gradient on the logits, without autograd. Both kinds of target become a mass."""
-    dtype = compute_dtype(logits.dtype)
-    ignored, label_mass = None, None
-    if soft:
-        mass = soft_mass(target, weight, label_smoothing, dtype)
-    else:
-        label, ignored = split_ignored(logits, target, ignore_index)
-        of_label, mass = _hard_mass(logits, label, weight, dtype)
-        label_mass = LabelMass(label, (1 - label_smoothing) * of_label)
-        mass = mass * (label_smoothing / logits.shape[1]) if label_smoothing else mass.new_zeros(logits.shape[1])
-        logits = zero_ignored(logits, ignored)  # such as NaN
+    logits, mass, label_mass, ignored = _as_masses(logits, target, soft, weight, ignore_index, label_smoothing)
+    dtype = mass.dtype
     if curve.form_below_half is not None:
         losses, gradient = masses.closed_rows_with_gradient(logits, mass, curve, label_mass)
     else:
-        if label_mass is not None:
-            mass = mass.expand(logits.shape).scatter_add(-1, *label_mass)
+        mass = _whole_mass(logits, mass, label_mass)
         losses, gradient = logits.new_empty(logits.shape[0], dtype=dtype), torch.empty_like(logits)
         for z, u, out, slope in in_blocks(logits, mass, losses, gradient):
             out.copy_(mass_values(z.to(dtype), u, curve))
             slope.copy_(mass_gradient(z.to(dtype), u, curve))
     return (losses, gradient) if ignored is None else (losses.masked_fill_(ignored[:, 0], 0.0),
                                                        gradient.masked_fill_(ignored, 0.0))
+
+
+def _as_masses(logits: Tensor, target: Tensor, soft: bool, weight: Tensor | None, ignore_index: int,
+               label_smoothing: float) -> tuple[Tensor, Tensor, LabelMass | None, Tensor | None]:
+    """The logits with 0 in ignored rows, the mass of all classes, what the labels add to it, and the ignored rows."""
+    dtype = compute_dtype(logits.dtype)
+    if soft:
+        return logits, soft_mass(target, weight, label_smoothing, dtype), None, None
+    label, ignored = split_ignored(logits, target, ignore_index)
+    of_label, mass = _hard_mass(logits, label, weight, dtype)
+    mass = mass * (label_smoothing / logits.shape[1]) if label_smoothing else mass.new_zeros(logits.shape[1])
+    # What an ignored row holds, such as NaN, must not reach a sum over the classes.
+    return zero_ignored(logits, ignored), mass, LabelMass(label, (1 - label_smoothing) * of_label), ignored
+
+
+def _whole_mass(logits: Tensor, mass: Tensor, label_mass: LabelMass | None) -> Tensor:
+    """The mass (N, C), with what the labels add to it."""
+    return mass if label_mass is None else mass.expand(logits.shape).scatter_add(-1, *label_mass)
 
 
 def _hard_mass(logits: Tensor, label: Tensor, weight: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -133,44 +145,42 @@ def soft_mass(target: Tensor, weight: Tensor | None, label_smoothing: float, dty
 
 def match_norm_factor(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
                       ignore_index: int = -100, label_smoothing: float = 0.0) -> Tensor:
-    r"""The norm of cross-entropy's gradient on these logits over that of the curve's; 1 where the curve's is 0.
+    r"""The norm of cross-entropy's gradient on these logits over that of the curve's; 1 where the curve's vanishes.
 
     For labels, with :math:`n^2 = 1 + \sum_{j \ne y}` of the squared softmax over the rivals,
 
     .. math:: \sqrt{\textstyle\sum w^2 (1-p)^2 n^2 \,/\, \sum w^2\, \mathrm{pull}^2\, n^2}
 
-    One detached number for the whole batch: row by row it would only give cross-entropy back.
+    One detached number for the whole batch: row by row it would only give cross-entropy back. The gradient of a
+    smoothed or soft target is a difference of pulls. It vanishes where it is smaller than their rounding: the ratio
+    would only enlarge rounding errors there.
     """
     dtype = compute_dtype(logits.dtype)
     logits, target = logits.detach(), target.detach()
-    both = (curves.cross_entropy(), curve)
+    soft, both = target.is_floating_point(), (curves.cross_entropy(), curve)
+    closed = masses.applies(curve)
     lengths = []  # norms of the rows' gradients; their squares would underflow for well-classified examples
     for z, part in in_blocks(logits, target):
         z = z.to(dtype)
-        soft = part.is_floating_point()
-        if (soft or label_smoothing) and masses.applies(curve):
-            lengths.append(torch.cat([_length(rows_with_gradient(
-                z, part, one, soft=soft, weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing,
-            )[1]) for one in both], -1))
-            continue
-        if soft:
-            mass = soft_mass(part, weight, label_smoothing, dtype)
-            lengths.append(torch.cat([_length(mass_gradient(z, mass, one)) for one in both], -1))
-            continue
-        label, ignored = split_ignored(z, part, ignore_index)
-        weights = z.new_ones(label.shape) if weight is None else weight.to(dtype)[label]
-        if label_smoothing:
-            class_weights = z.new_ones(z.shape[1]) if weight is None else weight.to(dtype)
-            mass = (class_weights * (label_smoothing / z.shape[1])).expand(z.shape)
-            mass = mass.scatter_add(-1, label, (1 - label_smoothing) * weights)
-            rows = [_length(mass_gradient(z, mass, one)) for one in both]
+        if soft or label_smoothing:
+            z, mass, label_mass, ignored = _as_masses(z, part, soft, weight, ignore_index, label_smoothing)
+            if closed:
+                of_both = [masses.closed_gradient_and_size(z, mass, one, label_mass) for one in both]
+            else:
+                mass = _whole_mass(z, mass, label_mass)
+                of_both = [mass_gradient_and_size(z, mass, one) for one in both]
+            rows = [*(_length(gradient) for gradient, _ in of_both), of_both[1][1]]
         else:
+            label, ignored = split_ignored(z, part, ignore_index)
+            weights = z.new_ones(label.shape) if weight is None else weight.to(dtype)[label]
             gap, rivals = gap_and_rivals(z, label)
             n = (1 + rivals.square().sum(-1, keepdim=True)).sqrt()
             rows = [(weights * one.pull(gap)).abs() * n for one in both]
+            rows.append(rows[1])
         lengths.append(zero_ignored(torch.cat(rows, -1), ignored))
-    of_both = _length(torch.cat(lengths).T)[:, 0]
-    return torch.where(of_both[1] == 0, 1.0, of_both[0] / of_both[1].masked_fill(of_both[1] == 0, 1.0))
+    of_cross_entropy, of_curve, size = _length(torch.cat(lengths).T)[:, 0]
+    vanishes = of_curve <= _ROUNDING * torch.finfo(dtype).eps * size
+    return torch.where(vanishes, 1.0, of_cross_entropy / of_curve.masked_fill(vanishes, 1.0))
 
 
 def _length(rows: Tensor) -> Tensor:

@@ -24,8 +24,8 @@ from ..errors import TargetError
 from ..links import class_gaps, gap_and_rivals, label_gap, rival_weights, without
 from ..torch_state import (
     backward_must_be_differentiable,
-    function_loses_derivatives,
     is_eager,
+    needs_plain_operations,
     values_are_readable,
 )
 
@@ -45,7 +45,7 @@ def label_rows(logits: Tensor, target: Tensor, curve: Curve, ignore_index: int =
 
 def split_label_rows(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve) -> Tensor:
     """:func:`label_rows` of what :func:`split_ignored` returns."""
-    if function_loses_derivatives():
+    if needs_plain_operations():
         z = zero_ignored(logits, ignored).to(compute_dtype(logits.dtype))
         return zero_ignored(curve.value(gap_and_rivals(z, label)[0]), ignored)[:, 0]
     op = _LabelRows if torch.compiler.is_compiling() else _LabelRowsForward
@@ -54,7 +54,7 @@ def split_label_rows(logits: Tensor, label: Tensor, ignored: Tensor | None, curv
 
 def mass_rows(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """``sum_k u_k phi(p_k)`` of every row, for a mass ``u`` (N, C) that need not sum to 1; at least float32."""
-    if function_loses_derivatives():
+    if needs_plain_operations():
         dtype = compute_dtype(logits.dtype)
         return mass_values(logits.to(dtype), mass.to(dtype), curve)
     op = _MassRows if torch.compiler.is_compiling() else _MassRowsForward
@@ -212,12 +212,24 @@ def mass_values(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
 def mass_gradient(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """``p_j sum_k u_k r_k - u_j r_j`` with ``r = pull / (1 - p)``. The top class is treated separately, because its
     1 - p may be 0."""
+    return _mass_gradient_and_pulls(logits, mass, curve)[0]
+
+
+def mass_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:
+    """:func:`mass_gradient`, and the size (N, 1) of the pulls of which it is a difference: its rounding error is in
+    proportion to that."""
+    gradient, pull = _mass_gradient_and_pulls(logits, mass, curve)
+    return gradient, pull.abs().sum(-1, keepdim=True)
+
+
+def _mass_gradient_and_pulls(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:
     gaps, softmax, top_class, rivals_of_top = class_gaps(logits)
     pull = mass * curve.pull(gaps)
     pull_of_top = pull.gather(-1, top_class)
     ratio = (pull / torch.sigmoid(-gaps.scatter(-1, top_class, 0.0))).scatter(-1, top_class, 0.0)
-    return (softmax * ratio.sum(-1, keepdim=True) - ratio
-            + (pull_of_top * rivals_of_top).scatter(-1, top_class, -pull_of_top))
+    gradient = (softmax * ratio.sum(-1, keepdim=True) - ratio
+                + (pull_of_top * rivals_of_top).scatter(-1, top_class, -pull_of_top))
+    return gradient, pull
 
 
 class _MassRows(torch.autograd.Function):

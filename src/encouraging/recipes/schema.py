@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from pydantic import Field, PrivateAttr, field_validator, model_validator
@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from ..engine import Needs
 from ..engine.settings import Frozen, Train
 from ..tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, check_task
+from .claim import Claim
 
 NAME = r"^\w[\w.-]{0,99}$"  # a name becomes a folder's
 
@@ -47,16 +48,6 @@ class Arm(ObjectiveConfig):
     about: str = ""
 
 
-class Claim(Frozen):
-    """What the paper says: one arm beats another on a number of ``final.json``."""
-
-    metric: str
-    arm: str
-    beats: str
-    better: Literal["higher", "lower"] = "higher"
-    paper: dict[str, float] = Field(default_factory=dict)
-
-
 class Recipe(Frozen):
     """A comparison: task, data, model, training, arms, seeds and claims."""
 
@@ -64,6 +55,8 @@ class Recipe(Frozen):
     paper: str = ""
     about: str = ""
     departs: str = ""  # from the paper, and why; shown wherever the results are
+    stands_in: bool = False  # for an experiment of the paper in another setting: its claims hold or fail here
+    formerly: str | None = None  # the name under which runs with these settings were recorded before
     task: str
     data: str = ""
     model: str = ""
@@ -74,6 +67,7 @@ class Recipe(Frozen):
     stages: tuple[Stage, ...] = ()
     arms: dict[str, Arm] = Field(min_length=1)
     claims: tuple[Claim, ...] = ()
+    looks: tuple[int, ...] = ()  # the numbers of seeds at which the claims are judged, planned before the first
     overlap: float | None = Field(default=None, gt=0)
     threads: int | None = Field(default=None, gt=0)
 
@@ -99,10 +93,12 @@ class Recipe(Frozen):
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"seeds {list(self.seeds)}: each only once")
         for claim in self.claims:
-            for name in (claim.arm, claim.beats, *claim.paper):
+            for name in (*claim.arms, *(claim.paper if claim.beats is not None else ())):
                 if name not in self.arms:
                     raise ValueError(f"a claim on {claim.metric} names the arm {name!r}; there are "
                                      f"{', '.join(self.arms)}")
+        if self.looks and (list(self.looks) != sorted(set(self.looks)) or self.looks[0] < 3):
+            raise ValueError(f"looks {list(self.looks)}: expected rising numbers of seeds, 3 or more")
         for name, arm in self.arms.items():
             if arm.after is not None and arm.after not in self.arms:
                 raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}")
@@ -175,7 +171,9 @@ class Recipe(Frozen):
         return {"metrics": metrics, "recipe": self.model_dump(mode="json", exclude_unset=True) | {"name": self.name}}
 
 
-LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": [], "logit_norm": None}
+LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": [], "bonus_divisor": None,
+                              "balanced_softmax": False, "ldam_margin": None, "logit_scale": 1.0,
+                              "logit_norm": None}
 
 
 def _objective(objective: ObjectiveConfig) -> dict[str, Any]:

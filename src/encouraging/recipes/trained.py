@@ -40,7 +40,7 @@ class TrainedImages:
 
     @property
     def unit_model(self) -> Normalised:
-        return Normalised(self.model, self.task.unit_scale, self.task.shift).to(self.task.device).eval()
+        return self.task.unit_model(self.model).eval()
 
 
 def run_folders(paths: Iterable[str | Path]) -> list[Path]:

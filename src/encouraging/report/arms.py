@@ -57,11 +57,12 @@ class Arm:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one recipe, and the recipe itself where it is known."""
+    """The runs of one recipe, and the recipe itself where it is known. Runs that diverged belong to no arm."""
 
     name: str
     arms: list[Arm]
     recipe: Recipe | None = None
+    diverged: list[Record] = field(default_factory=list)
 
     @cached_property
     def metrics(self) -> MetricBook:
@@ -84,14 +85,17 @@ class Group:
 def groups_of(records: Iterable[Record], recipes: Mapping[str, Recipe]) -> list[Group]:
     """Runs by recipe and arm, arms in the recipe's order."""
     by_recipe: dict[str, dict[str, list[Record]]] = {}
+    records = list(records)
     for record in records:
-        by_recipe.setdefault(record.recipe, {}).setdefault(record.arm, []).append(record)
+        if record.failed is None:
+            by_recipe.setdefault(record.recipe, {}).setdefault(record.arm, []).append(record)
     groups = []
     for name, arms in by_recipe.items():
         recipe = recipes.get(name)
         order = [*(arm for arm in (recipe.arms if recipe else ()) if arm in arms)]
         order += [arm for arm in arms if arm not in order]
-        groups.append(Group(name, [_arm(i, arm, arms[arm]) for i, arm in enumerate(order)], recipe))
+        diverged = [record for record in records if record.recipe == name and record.failed is not None]
+        groups.append(Group(name, [_arm(i, arm, arms[arm]) for i, arm in enumerate(order)], recipe, diverged))
     return groups
 
 

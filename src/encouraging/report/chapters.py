@@ -24,6 +24,7 @@ from .sections import (
     out_of_distribution,
     training,
 )
+from .sections.claim_words import diverged_words
 from .sections.claims import Claims, claims_of
 from .sections.parts import Section
 from .sections.reproduction import commands
@@ -89,6 +90,8 @@ def _chapter(number: int, group: Group) -> Chapter:
     about.append(setup_words(group))
     if recipe and recipe.departs:
         about.append(f"Departs from the paper: {recipe.departs}")
+    if group.diverged and claims is None:
+        about.append(f"Diverged: {diverged_words([(record.arm, record.seed) for record in group.diverged])}.")
     if claims is not None:
         summary = claims.summary
     elif recipe is not None:

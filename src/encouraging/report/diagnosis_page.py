@@ -18,15 +18,16 @@ from .sections.parts import Cell, Section, Table
 WEAKEST = 3
 
 
-def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str] = ()) -> str:
-    """Everything that the diagnosis of one model contains, as HTML."""
+def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str] = (),
+                   warnings: Sequence[str] = ()) -> str:
+    """Everything that the diagnosis of one model contains, as HTML; warnings come before the numbers, notes after."""
     arm = single_model(title, diagnosis)
     rows = [[Cell(words), Cell(show(value, digits, unit))] for words, value, digits, unit in _numbers(arm, diagnosis)]
     if low := weakest(diagnosis):
         rows.append([Cell("weakest classes"), Cell(low)])
     head = Section("numbers", "In numbers", (), (), [Table("", ["", ""], rows)])
     return fill_template(
-        title=title, kicker="encouraging · diagnosis", lead=[_summary(diagnosis), *notes], chapters=[],
+        title=title, kicker="encouraging · diagnosis", lead=[*warnings, _summary(diagnosis), *notes], chapters=[],
         sections=[head, *model_sections([arm])], paper=None, costs=None, explorer=explorer(),
         made=f"Made on {date.today().isoformat()} with encouraging {__version__}.")
 

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import __version__
-from ..engine.files import write_whole
+from ..engine.outputs import write_output
 from ..engine.records import Record
 from ..errors import RunError
 from ..recipes import Recipe
@@ -19,7 +19,7 @@ from .chapters import Chapter, chapters_of, in_words
 from .explorer.section import explorer
 from .numbers import listed, plural
 from .sections import paper
-from .sections.claims import NOT_MEASURED, VERDICTS, tally
+from .sections.claims import overall
 from .sections.costs import costs
 
 
@@ -47,7 +47,7 @@ def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Rec
         out.parent.mkdir(parents=True, exist_ok=True)
         with in_words("these runs"):
             text = _render(chapters)
-        write_whole(out, text.encode(errors="replace"))
+        write_output(out, text.encode(errors="replace"))
         written = [out]
         for chapter in chapters if figures else ():
             assert figures is not None
@@ -72,11 +72,8 @@ def _render(chapters: Sequence[Chapter], when: date | None = None) -> str:
 
 
 def _overall(chapters: Sequence[Chapter]) -> str:
-    counts = {verdict: sum(chapter.claims.count(verdict) for chapter in chapters if chapter.claims)
-              for verdict in (*VERDICTS, NOT_MEASURED)}
-    if not any(counts.values()):
-        return f"{plural(len(chapters), 'recipe')}, without claims."
-    return f"Of {plural(sum(counts.values()), 'claim')} {tally(counts)}."
+    rows = [row for chapter in chapters if chapter.claims for row in chapter.claims.rows]
+    return overall(rows) if rows else f"{plural(len(chapters), 'recipe')}, without claims."
 
 
 def slug(name: str) -> str:

@@ -60,10 +60,10 @@ class Adversarial(Frozen):
 
 
 class Adversary:
-    """Perturbs the batches of one task; ``scale`` and ``shift`` turn images in [0, 1] into what the model takes."""
+    """Perturbs the batches of one task; ``on_unit_images`` makes of its model one that takes images in [0, 1]."""
 
-    def __init__(self, options: Adversarial, scale: Tensor | float, shift: Tensor | float) -> None:
-        self.options, self.scale, self.shift = options, scale, shift
+    def __init__(self, options: Adversarial, on_unit_images: Callable[[nn.Module], Normalised]) -> None:
+        self.options, self.on_unit_images = options, on_unit_images
         self._wrapped: tuple[nn.Module, Normalised] | None = None
 
     @staticmethod
@@ -94,7 +94,7 @@ class Adversary:
         """The model on images in [0, 1], kept from step to step."""
         model = model.module if isinstance(model, DistributedDataParallel) else model
         if self._wrapped is None or self._wrapped[0] is not model:
-            self._wrapped = model, Normalised(model, self.scale, self.shift)
+            self._wrapped = model, self.on_unit_images(model)
         return self._wrapped[1]
 
     def measure(self, readings: Readings) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ..engine import Metric
 from ..engine.settings import Frozen
 from .adversarial import Adversarial, attacked_metrics
+from .image_augment import AugmentOptions
+from .image_tail import Shots, TailOptions, tail_metrics
 
 PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 
 
-class Options(Frozen):
+class Options(AugmentOptions, TailOptions):
     """The ``options`` table of an image recipe."""
 
-    augment: Literal["none", "crop_flip"] = "none"
     ood: tuple[str, ...] = ()
     ood_near: tuple[str, ...] = ()
     ood_far: tuple[str, ...] = ()
     validation: int = Field(default=0, ge=0)
     normalise: bool = True
     size: int | None = Field(default=None, gt=0)
+    profiles: tuple[str, ...] = ()
     adversarial: Adversarial | None = None
 
     @property
@@ -33,6 +35,13 @@ class Options(Frozen):
     def ood_groups(self) -> dict[str, str]:
         """``near`` or ``far`` by the name of the set, as OpenOOD divides them."""
         return dict.fromkeys(self.ood_near, "near") | dict.fromkeys(self.ood_far, "far")
+
+    @model_validator(mode="after")
+    def _one_label(self) -> Self:
+        if self.adversarial is not None and self.mixup:
+            raise ValueError(f"adversarial with mixup = {self.mixup:g}: an attack needs one label per image. Leave one "
+                             "of the two out")
+        return self
 
 
 def metrics_of(options: Options) -> list[Metric]:
@@ -59,6 +68,9 @@ def metrics_of(options: Options) -> list[Metric]:
         Metric("first_updates.grad_norm", "gradient norm of the first updates", digits=3, log=True, **hidden),
         Metric("first_updates.confidence", "confidence in the first updates", **PERCENT, **hidden),
         Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **hidden),
+        *(Metric(f"class_energy.{name}", f"energy on the data, class {name}", better="lower", **hidden)
+          for name in options.profiles),
+        *tail_metrics(options),
     ]
     if options.adversarial is not None:
         metrics += attacked_metrics()
@@ -74,4 +86,5 @@ def metrics_of(options: Options) -> list[Metric]:
 
 def option_words(parents: tuple[Any, ...]) -> list[str]:
     """The keys that the options, or a table in them, may have."""
-    return list((Adversarial if "adversarial" in parents else Options).model_fields)
+    tables: dict[str, type[Frozen]] = {"adversarial": Adversarial, "shots": Shots}
+    return list(next((tables[part] for part in parents if part in tables), Options).model_fields)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 from torch import Tensor
 
 from .. import curves
 from ..curves import Curve
 from ..data import Clock
+from ..engine import Loss
 from ..engine.settings import Frozen
 from ..errors import CurveError, did_you_mean
-from ..losses import curve_loss, mirror_mse_loss, sigmoid_curve_loss
+from ..losses import curve_loss, loss_divisor, mirror_mse_loss, sigmoid_curve_loss
 from ..margins import logit_norm
 
-Divisor = Literal["weights", "examples", "positives"]
+DIVISORS = ("weights", "tokens", "examples", "positives")
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,11 @@ class Objective:
     bonus: bool = False
     ignore_index: int | None = None
     divisor: str | float = "weights"
+    bonus_divisor: str | None = None
     logit_norm: float | None = None
 
-    def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> tuple[Tensor, int | Tensor]:
-        """The mean loss of a batch and what it is the mean over.
+    def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Loss:
+        """The loss of a batch, which may be a part of the update's.
 
         ``weight`` holds one number per class and counts where the objective is ``weighted``. Where every target is
         ignored the mean is 0, and so is the count: such a part of a batch adds nothing to the whole.
@@ -44,33 +47,68 @@ class Objective:
         weight = weight if self.weighted else None
         if self.logit_norm is not None:
             logits = logit_norm(logits, self.logit_norm)
+        if not target.numel():  # a rank's share of a small batch
+            return Loss(logits.sum() * 0.0, 0, least=self._least)
         if self.curve is None:
-            return mirror_mse_loss(logits, target, bonus=self.bonus, link=self.link), target.shape[0]
-        plain = self.link == "softmax" and self.divisor == "weights" and self.ignore_index is None
-        if plain:
-            count: int | Tensor = target.numel() if weight is None else weight[target].sum()
-            return self._total(logits, target, weight, "mean"), count
-        divisor = self._count(target, weight)
-        total = self._total(logits, target, weight, "sum")
-        if not isinstance(divisor, Tensor):
-            divisor = torch.full_like(total, divisor)
-        return total / divisor.clamp(min=torch.finfo(total.dtype).tiny), divisor
+            return Loss(mirror_mse_loss(logits, target, bonus=self.bonus, link=self.link), target.shape[0])
+        if self.bonus_divisor == "examples" and weight is not None:
+            return self._bonus_apart(logits, target, weight)
+        if self.link == "softmax" and self.divisor == "weights" and self.ignore_index is None:
+            count: int | Tensor = target.numel()
+            if target.is_floating_point():
+                count = target.shape[0] if target.ndim < 3 else target[:, 0].numel()
+            elif weight is not None:
+                count = weight[target].sum()
+            return Loss(self._sum(logits, target, weight, "mean"), count)
+        total = self._sum(logits, target, weight, "sum")
+        if not isinstance(self.divisor, str):  # one number for the whole update, however many parts it has
+            return Loss(total / self.divisor, 0, total=total, least=self._least)
+        count = self._count(target, weight)
+        # A CUDA graph can hold a fill but no copy from the host.
+        counted = count.to(total.dtype) if isinstance(count, Tensor) else torch.full_like(total, count)
+        if self.divisor == "positives":
+            return Loss(total / counted.clamp(min=1), counted, total=total, least=self._least)
+        return Loss(total / counted.clamp(min=torch.finfo(total.dtype).tiny), counted)
 
-    def _total(self, logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    def _bonus_apart(self, logits: Tensor, target: Tensor, weight: Tensor) -> Loss:
+        """Cross-entropy divided by the weights of the batch, the bonus by its examples: what the curve adds to
+        cross-entropy, weighted like it, is the bonus."""
+        total = self._sum(logits, target, weight, "sum")
+        plain = replace(self, curve=curves.cross_entropy())._sum(logits, target, weight, "sum")
+        weights = weight[target].sum()
+        return Loss(plain / weights + (total - plain) / target.shape[0], weights)
+
+    def _sum(self, logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
         assert self.curve is not None
         if self.link == "sigmoid":
             return sigmoid_curve_loss(logits, target, self.curve, weight, reduction)
-        return curve_loss(logits, target, self.curve, weight, -100 if self.ignore_index is None else self.ignore_index,
-                          reduction, self.label_smoothing, match_norm=self.match_norm)
+        return curve_loss(logits, target, self.curve, weight, self._ignored, reduction, self.label_smoothing,
+                          match_norm=self.match_norm)
 
-    def _count(self, target: Tensor, weight: Tensor | None) -> float | Tensor:
+    @property
+    def _least(self) -> float:
+        """The smallest number that the sum of an update is divided by."""
         if not isinstance(self.divisor, str):
             return float(self.divisor)
-        if self.divisor == "positives":
-            return (target > 0).sum().clamp(min=1)
+        return 1.0 if self.divisor == "positives" else 0.0
+
+    @property
+    def _ignored(self) -> int:
+        return -100 if self.ignore_index is None else self.ignore_index
+
+    def _count(self, target: Tensor, weight: Tensor | None) -> int | Tensor:
+        """What the sum of a batch's losses is divided by, as far as this batch contributes to it."""
         if self.link == "sigmoid":
+            if self.divisor == "positives":
+                return (target > 0).sum()
             return target.shape[0] if self.divisor == "examples" else target.numel()
-        kept = target != (-100 if self.ignore_index is None else self.ignore_index)
+        if target.is_floating_point():
+            return loss_divisor(target)
+        kept = target != self._ignored
+        if self.divisor == "positives":
+            return ((target > 0) & kept).sum()
+        if self.divisor == "examples":
+            return (kept if target.ndim < 2 else kept.flatten(1).any(1)).sum()
         if self.divisor == "weights" and weight is not None:
             return (weight[target.masked_fill(~kept, 0)] * kept).sum()
         return kept.sum()
@@ -117,11 +155,23 @@ class ObjectiveConfig(BaseModel):
     margin: int | None = Field(default=None, ge=1, le=4)
     # Newer keys: a run's config names them only where they are used, so that older runs keep their fingerprints.
     ignore_index: int | None = None
-    divisor: Divisor | float = Field(default="weights")
+    divisor: str | float = "weights"
     changes: tuple[Change, ...] = ()
+    bonus_divisor: Literal["examples"] | None = None
+    balanced_softmax: bool = False
+    ldam_margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    logit_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     logit_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # LogitNorm's temperature
 
     _cache: dict[tuple[bool, ...], Objective] = PrivateAttr(default_factory=dict)
+
+    @field_validator("divisor", mode="before")
+    @classmethod
+    def _known_divisor(cls, given: object) -> object:
+        if given in DIVISORS or (isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < inf):
+            return given
+        raise ValueError(f"{given!r}: expected {', '.join(DIVISORS)}, or a positive number." +
+                         did_you_mean(given, DIVISORS))
 
     @property
     def params(self) -> dict[str, Any]:
@@ -131,19 +181,24 @@ class ObjectiveConfig(BaseModel):
     def _possible(self) -> Self:
         if self.loss == "mse":
             curve_only = self.model_fields_set & {"curve", "label_smoothing", "match_norm", "reweight_from_epoch",
-                                                  "ignore_index", "divisor", "changes"}
+                                                  "ignore_index", "divisor", "changes", "bonus_divisor",
+                                                  "balanced_softmax", "ldam_margin"}
             if curve_only or self.params:
                 raise ValueError(f"loss = 'mse' with {', '.join(sorted({*curve_only, *self.params}))}: that belongs to "
                                  "loss = 'curve'; mse takes link and bonus")
             return self
         if "bonus" in self.model_fields_set:
             raise ValueError("bonus belongs to loss = 'mse'; a curve's bonus is part of the curve")
-        if self.link == "sigmoid" and (self.label_smoothing or self.match_norm or self.margin):
-            raise ValueError("link = 'sigmoid', where each class is on its own, takes no label_smoothing, match_norm "
-                             "or margin")
-        if isinstance(self.divisor, float) and not self.divisor > 0:
-            raise ValueError(f"divisor = {self.divisor}: expected a positive number, or 'weights', 'examples', "
-                             "'positives'")
+        if self.link == "sigmoid" and (self.label_smoothing or self.match_norm or self.margin
+                                       or self.ignore_index is not None or self.divisor == "tokens"):
+            raise ValueError("link = 'sigmoid', where each class is on its own, takes no label_smoothing, match_norm, "
+                             "margin, ignore_index or divisor = 'tokens'")
+        if self.link == "sigmoid" and (self.balanced_softmax or self.ldam_margin):
+            raise ValueError("link = 'sigmoid' takes no balanced_softmax or ldam_margin: both belong to a softmax")
+        if self.bonus_divisor and (self.reweight_from_epoch is None or self.match_norm or self.divisor != "weights"
+                                   or self.link == "sigmoid" or self.ignore_index is not None):
+            raise ValueError("bonus_divisor = 'examples' is for class weights (reweight_from_epoch), by which "
+                             "cross-entropy is divided; it takes no match_norm, divisor, ignore_index or link")
         self._check_words(self.params)
         self._curve(self.params)
         for change in self.changes:
@@ -194,4 +249,5 @@ class ObjectiveConfig(BaseModel):
         changes = tuple(change for change, is_on in zip(self.changes, reached, strict=True) if is_on)
         curve, smoothing = self._changed(changes)
         return Objective(curve if started else curves.cross_entropy(), smoothing, self.match_norm and started, weighted,
-                         self.link, False, self.ignore_index, self.divisor, self.logit_norm)
+                         self.link, False, self.ignore_index, self.divisor, self.bonus_divisor,
+                         self.logit_norm)

@@ -107,7 +107,7 @@ def printable(name: str) -> str:
 
 
 def _fill(figure: Figure, panel: Panel, x: float, y: float, width: float, height: float) -> Axes:
-    """Axes at a place of the canvas given in pixels from its lower left corner, drawn."""
+    """Draw a panel into a rectangle of the canvas, given in pixels from the lower left corner."""
     wide, tall = figure.get_size_inches() * 72
     bottom = _BOTTOM if panel.x else 20
     top = _TOP if panel.y else 8
@@ -133,8 +133,8 @@ def _sheet(picture: Picture) -> Figure:
     wide, tall = columns * (WIDTH + 20) + 16, rows * row + legend + 8
     with page_style():
         figure = Figure(figsize=(wide / 72, tall / 72), dpi=72)
-        for place, panel in enumerate(picture.panels):
-            down, right = divmod(place, columns)
+        for number, panel in enumerate(picture.panels):
+            down, right = divmod(number, columns)
             bottom = tall - (down + 1) * row - 4
             axes = _fill(figure, panel, right * (WIDTH + 20) + 8, bottom, WIDTH, panel.height)
             axes.annotate(printable(panel.title), (0, 1), (-panel.left + 1, 26 if panel.y else 12),

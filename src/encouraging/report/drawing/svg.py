@@ -64,5 +64,5 @@ def _attribute(key: str, value: str, names: dict[str, str]) -> str:
             value = f"font-size: {size[1]}px; {bold}{_FONT.sub('', value)}"
         return _USELESS.sub("", value).strip()
     if key in ("d", "transform", "x", "y", "width", "height", "points"):
-        return " ".join(_NUMBERS.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), value).split())
+        return " ".join(_NUMBERS.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), value).split())
     return value

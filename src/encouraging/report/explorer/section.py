@@ -14,7 +14,7 @@ import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .entries import Entry, catalogue
+from ...curves import Entry, catalogue
 
 GROUPS = {"bonus": "With a bonus", "no bonus": "Without a bonus"}
 FIRST, LAST, STEP = -10.0, 16.0, 0.1  # the gaps of samples; the pictures show -9 to 14
@@ -50,8 +50,8 @@ def formula_names(script: str | None = None) -> set[str]:
 
 def describe(entry: Entry, has_formula: bool) -> dict[str, Any]:
     """What the script needs to know about a curve."""
-    known = {"name": entry.name, "parameters": [param._asdict() for param in entry.parameters]}
-    return known if has_formula else known | {"samples": samples(entry)}
+    described = {"name": entry.name, "parameters": [param._asdict() for param in entry.parameters]}
+    return described if has_formula else described | {"samples": samples(entry)}
 
 
 def samples(entry: Entry) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +46,8 @@ def section(arms: Sequence[Arm]) -> Section | None:
     if not pictures:
         return None
     records = [record for arm in arms for record in arm.records]
-    return Section("attacks", "Under attack", list(_lead(records)), pictures, _tables(arms))
+    return Section("attacks", "Under attack", list(_lead(records)), pictures,
+                   [*_flattering_table(records), *_tables(arms)])
 
 
 def _lead(records: Sequence[Record]) -> Iterable[str]:
@@ -56,38 +58,65 @@ def _lead(records: Sequence[Record]) -> Iterable[str]:
     if not verdicts:
         yield ("Attacks that follow the gradient of cross-entropy can flatter models with large margins, and there is "
                "no other attack here to compare them with: `encouraging attack` runs them all.")
-    elif warnings := warnings_of(records):
-        yield from warnings
+    elif found := flattering(records):
+        yield found[0].words + (" The table of flattering attacks has the others." if len(found) > 1 else "")
     else:
         yield ("No sign of masked gradients: attacks that do not depend on the scale of the logits find at most one "
                "point more than those that follow the gradient of cross-entropy.")
 
 
-def warnings_of(records: Sequence[Record]) -> list[str]:
-    """A sentence per arm and attack that makes models look more robust than they are, at its worst epsilon."""
+@dataclass(frozen=True)
+class Flattery:
+    """An attack by cross-entropy that makes an arm look more robust than it is, at the epsilon where it does so most.
+
+    ``accuracy`` is what it leaves and ``robust`` what ``others`` leave together, as means over ``runs``; ``seen`` is
+    the number of them in which the two differ.
+    """
+
+    arm: str
+    attack: str
+    eps: float
+    accuracy: float
+    robust: float
+    others: tuple[str, ...]
+    seen: int
+    runs: int
+
+    @property
+    def words(self) -> str:
+        return (f"Warning: {called(self.attack)} makes {self.arm} look more robust than it is. At epsilon {self.eps:g} "
+                f"it leaves {show(self.accuracy, 1)}% of the test images classified correctly, but "
+                f"{listed([called(name) for name in self.others])} together leave {show(self.robust, 1)}%: report that "
+                f"number. Seen in {self.seen} of {plural(self.runs, 'run')}; the numbers are means over all of them.")
+
+
+def flattering(records: Sequence[Record]) -> list[Flattery]:
+    """Every arm and attack by cross-entropy that attacks by other losses, or AutoAttack, contradict; worst first."""
     cells: dict[tuple[str, str], dict[float, list[Mapping[str, Any]]]] = {}
-    runs: dict[tuple[str, str], set[int]] = {}
     for record in records:
         for verdict in _verdicts(record):
-            key = record.arm, verdict["attack"]
-            cells.setdefault(key, {}).setdefault(verdict["eps"], []).append(verdict)
-            runs.setdefault(key, set()).add(record.seed)
-    sentences = []
+            cells.setdefault((record.arm, verdict["attack"]), {}).setdefault(verdict["eps"], []).append(verdict)
+    found = []
     for (arm, attack), by_eps in cells.items():
-        flattered = {eps: [one for one in found if one["flattered"]] for eps, found in by_eps.items()}
-        worst = max(by_eps, key=lambda eps: sum(one["accuracy"] - one["robust"] for one in flattered[eps]))
-        if not flattered[worst]:
-            continue
-        found = by_eps[worst]
-        before, after = (statistics.fmean(one[key] for one in found) for key in ("accuracy", "robust"))
-        names = dict.fromkeys(name for one in found for name in one["compared_with"])
-        others = listed([called(name) for name in names])
-        sentences.append(
-            f"Warning: {called(attack)} makes {arm} look more robust than it is. At epsilon {worst:g} it leaves "
-            f"{show(before, 1)}% of the test images classified correctly, but {others} together leave "
-            f"{show(after, 1)}%: report that number. Seen in {len(flattered[worst])} of "
-            f"{plural(len(runs[arm, attack]), 'run')}; the numbers are means over all of them.")
-    return sentences
+        reach = {eps: sum(one["accuracy"] - one["robust"] for one in here if one["flattered"])
+                 for eps, here in by_eps.items()}
+        eps = max(reach, key=reach.__getitem__)
+        if reach[eps] > 0:
+            here = by_eps[eps]
+            before, after = (statistics.fmean(one[key] for one in here) for key in ("accuracy", "robust"))
+            names = dict.fromkeys(name for one in here for name in one["compared_with"])
+            found.append(Flattery(arm, attack, eps, before, after, tuple(names),
+                                  sum(bool(one["flattered"]) for one in here), len(here)))
+    return sorted(found, key=lambda one: one.robust - one.accuracy)
+
+
+def _flattering_table(records: Sequence[Record]) -> list[Table]:
+    found = flattering(records)
+    rows = [[Cell(called(one.attack)), Cell(one.arm, words=True), Cell(f"{one.eps:g}"), Cell(show(one.accuracy, 1)),
+             Cell(show(one.robust, 1)), Cell(f"{one.seen} of {one.runs}")] for one in found]
+    return [Table("Flattering attacks: where the attack by cross-entropy leaves at least one point more, in percent, "
+                  "than attacks that do not depend on the scale of the logits; at the epsilon where it flatters most.",
+                  ["attack", "arm", "epsilon", "it leaves", "others leave", "runs"], rows)] if rows else []
 
 
 def _verdicts(record: Record) -> list[Mapping[str, Any]]:

@@ -59,7 +59,7 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
                    f"margin: {listed(wrong)}.", caption, panels)
 
 
-def _histogram(bins: _Bins, colour: str, median: float, reach: tuple[float, float], other: _Bins | None) -> Any:
+def _histogram(bins: _Bins, colour: str, median: float, limits: tuple[float, float], other: _Bins | None) -> Any:
     def draw(axes: Axes) -> None:
         edges, height = bins
         axes.stairs(height / height.max(), edges, fill=True, color=colour, alpha=0.7, lw=0)
@@ -67,11 +67,11 @@ def _histogram(bins: _Bins, colour: str, median: float, reach: tuple[float, floa
             axes.stairs(other[1] / other[1].max(), other[0], color=MUTED, lw=1)
         axes.axvline(0, color=BLACK, lw=0.9)
         axes.plot([median, median], [0, 1.05], color=colour, lw=1.8)
-        right = median > (reach[0] + 2 * reach[1]) / 3
+        right = median > (limits[0] + 2 * limits[1]) / 3
         axes.annotate(f"median {show(median, 1)}", (median, 1.05), (0, 3), textcoords="offset points",
                       ha="right" if right else "left", color=BLACK)
         axes.grid(False)
-        axes.set(xlim=reach, ylim=(0, 1.22), yticks=[])
+        axes.set(xlim=limits, ylim=(0, 1.22), yticks=[])
     return draw
 
 

@@ -75,7 +75,7 @@ def _overrides(recipe: Recipe, records: Sequence[Record]) -> list[str]:
             if ours.get(key) != theirs[key]:
                 changes.setdefault(key, set()).add(json.dumps(ours.get(key)))
         for number, stages in enumerate(zip(theirs["train"], ours.get("train", []), strict=False)):
-            prefix = "train" if number == 0 else "stage2.train"
+            prefix = "train" if number == 0 else f"stages.{number}.train"
             for key, value in _changed(*stages):
                 changes.setdefault(f"{prefix}.{key}", set()).add(json.dumps(value))
         for key, value in _changed(theirs["options"], ours.get("options", {})):

@@ -1,0 +1,110 @@
+"""Graphs that live on the device end to end, and how some of them become one batch without a loop over graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+
+
+class GraphBatch(NamedTuple):
+    """Some graphs as one graph that falls into parts, with the names that torch-geometric has for them.
+
+    ``sizes`` is on the host: how many nodes a graph has decides shapes, and asking a GPU for it would stop its queue.
+    """
+
+    x: Tensor  # (nodes, features)
+    edge_index: Tensor  # (2, edges): from, to
+    batch: Tensor  # (nodes,): the graph of every node, rising
+    sizes: Tensor  # (graphs,): nodes per graph
+
+    @property
+    def num_graphs(self) -> int:
+        return len(self.sizes)
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """All graphs of a dataset, one after another, with their labels.
+
+    Args:
+        x: Features of every node, (nodes, features).
+        edge_index: (2, edges), from and to, counted over the nodes of all graphs; those of a graph stand together, in
+            the order of the graphs.
+        sizes: Nodes per graph.
+        edges: Edges per graph.
+        labels: One per graph, from 0.
+        classes: How many there are.
+    """
+
+    x: Tensor
+    edge_index: Tensor
+    sizes: Tensor
+    edges: Tensor
+    labels: Tensor
+    classes: int
+
+    def __post_init__(self) -> None:
+        if len(self.x) != int(self.sizes.sum()) or self.edge_index.shape != (2, int(self.edges.sum())):
+            raise DataError(f"graphs of {int(self.sizes.sum())} nodes and {int(self.edges.sum())} edges: got "
+                            f"{tuple(self.x.shape)} features, expected (nodes, features), and edges of the shape "
+                            f"{tuple(self.edge_index.shape)}, expected (2, edges).")
+        if not len(self.sizes) == len(self.edges) == len(self.labels):
+            raise DataError(f"{len(self.sizes)} sizes, {len(self.edges)} numbers of edges and {len(self.labels)} "
+                            "labels: expected one of each per graph.")
+        owner = torch.repeat_interleave(torch.arange(len(self)), self.sizes)
+        ends = torch.repeat_interleave(torch.arange(len(self)), self.edges)
+        if self.edge_index.numel() and not (0 <= int(self.edge_index.min()) <= int(self.edge_index.max()) < len(owner)
+                                            and bool((owner[self.edge_index] == ends).all())):
+            raise DataError("an edge leads to a node of another graph: expected the edges of a graph together, in the "
+                            "order of the graphs.")
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def features(self) -> int:
+        return self.x.shape[1]
+
+
+class ResidentGraphs:
+    """Graphs on the device, from which batches are gathered there.
+
+    >>> graphs = Graphs(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[1, 2], [2, 1]]), torch.tensor([1, 2]),
+    ...                 torch.tensor([0, 2]), torch.tensor([0, 1]), 2)
+    >>> batch = ResidentGraphs(graphs, torch.device("cpu")).batch(torch.tensor([1, 0]))
+    >>> batch.x.flatten().tolist(), batch.edge_index.tolist(), batch.batch.tolist()
+    ([1.0, 2.0, 0.0], [[0, 1], [1, 0]], [0, 0, 1])
+    """
+
+    def __init__(self, graphs: Graphs, device: torch.device) -> None:
+        self.device = device
+        self.sizes, self.edges = graphs.sizes, graphs.edges
+        self.x, self.edge_index = graphs.x.to(device), graphs.edge_index.to(device)
+        self.first_node, self.first_edge = _starts(graphs.sizes), _starts(graphs.edges)
+
+    def batch(self, index: Tensor) -> GraphBatch:
+        """The graphs with these numbers, in this order; ``index`` is on the host."""
+        sizes, edges = self.sizes[index], self.edges[index]
+        moved = _starts(sizes) - self.first_node[index]  # by how much the numbers of a graph's nodes change
+        nodes, owner = _ranges(self.first_node[index], sizes, self.device)
+        ends, edge_owner = _ranges(self.first_edge[index], edges, self.device)
+        edge_index = self.edge_index[:, ends] + moved.to(self.device)[edge_owner]
+        return GraphBatch(self.x[nodes], edge_index, owner, sizes)
+
+
+def _starts(counts: Tensor) -> Tensor:
+    return counts.cumsum(0) - counts
+
+
+def _ranges(first: Tensor, counts: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """``counts[i]`` numbers from ``first[i]`` on, for one i after another, and the i of each. Shapes are known on the
+    host, so that nothing waits for the device."""
+    total = int(counts.sum())
+    shift, lengths = (first - _starts(counts)).to(device), counts.to(device)
+    owner = torch.repeat_interleave(torch.arange(len(counts), device=device), lengths, output_size=total)
+    return torch.arange(total, device=device) + shift[owner], owner

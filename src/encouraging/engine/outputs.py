@@ -1,0 +1,76 @@
+"""Where a command may write: never over what it reads, and never under a name that a run or a record has."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..errors import ArgumentError, RunError
+from .files import write_whole
+
+# Names that the package reads in folders of runs, records and arrays.
+DATA_SUFFIXES = (".json", ".jsonl", ".npy", ".npz", ".safetensors")
+RUN_FILES = re.compile(r"checkpoint-.*|lock|lock\.pid")
+RECORD = re.compile(r".+-seed\d+\.json")
+
+
+def check_output(out: Path, inputs: Iterable[Path] = (), *, make_parents: bool = False) -> None:
+    """Refuse a path that cannot be written, that is an input, or whose name a run or a record uses.
+
+    Args:
+        out: the file that a command is to write; links are followed.
+        inputs: files and folders that the command reads.
+        make_parents: whether missing folders will be made.
+
+    Raises:
+        ArgumentError: says which of these it is, and what to do.
+    """
+    if out.is_dir():
+        raise ArgumentError(f"{out}: expected the name of a file to write, and this is a folder.")
+    target = out.resolve()
+    if not make_parents and not target.parent.is_dir():
+        raise ArgumentError(f"{out}: there is no folder {out.parent}.")
+    for path in inputs:
+        if path.is_dir():
+            if target.is_relative_to(path.resolve()) and _is_data(target):
+                raise ArgumentError(f"{out}: this name inside {path}, which is read, belongs to runs, records or "
+                                    "arrays; choose another name or folder.")
+        elif path.exists() and out.exists() and out.samefile(path):
+            raise ArgumentError(f"{out}: this file is read by the command itself; choose another name.")
+    if RECORD.fullmatch(target.name):
+        raise ArgumentError(f"{out}: this is the name of a record; choose another name.")
+    if (target.parent / "config.json").is_file() and _is_data(target):
+        raise ArgumentError(f"{out}: {out.parent} is a run directory, which keeps such names for itself; choose "
+                            "another name or folder.")
+
+
+def write_output(out: Path, content: bytes) -> None:
+    """Write a file whole or not at all. A link stays a link, and what is not a regular file (a device, a pipe) is
+    written to instead of being replaced."""
+    if out.exists() and not out.is_file():
+        try:
+            with open(out, "wb") as file:
+                file.write(content)
+        except OSError as error:
+            raise _failed(out, error) from error
+        return
+    write_whole(out.resolve(), content)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, or say in words why that failed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _failed(folder, error) from error
+
+
+def _is_data(path: Path) -> bool:
+    return path.suffix in DATA_SUFFIXES or RUN_FILES.fullmatch(path.name) is not None
+
+
+def _failed(path: Path, error: OSError) -> RunError:
+    reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
+    return RunError(f"{path}: cannot be written to ({reason}). Choose another place.")

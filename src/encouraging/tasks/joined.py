@@ -1,0 +1,18 @@
+"""Predictions that were made in numbered pieces, by any number of ranks, put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..engine import Predictions
+
+
+def joined(predictions: Sequence[Predictions]) -> dict[str, Tensor]:
+    """The logits of every set: each piece has its ``set``, its ``number`` in it and its ``logits``."""
+    sets: dict[str, dict[int, Tensor]] = {}
+    for piece in predictions:
+        sets.setdefault(piece["set"], {})[piece["number"]] = piece["logits"]
+    return {name: torch.cat([pieces[number] for number in sorted(pieces)]) for name, pieces in sets.items()}

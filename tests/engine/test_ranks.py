@@ -1,0 +1,133 @@
+"""Parts of a batch, on one rank or on two: together they are the whole batch, and ranks wait for each other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from encouraging import curves, sigmoid_curve_loss
+from encouraging.engine import RunDir, StagePlan, Train, execute, load_weights
+from encouraging.engine.distributed import World
+from toy_tasks import PARTS, Blobs, run_spec
+from two_ranks import (
+    Uneven,
+    die_as_leader,
+    fail_as_leader,
+    gradients,
+    on_two_ranks,
+    stages,
+    statistics,
+    wait_for_leader,
+)
+
+CE = {"curve": "cross_entropy", "ignore_index": -1}
+EL = {"curve": "encouraging", "link": "sigmoid"}
+OBJECTIVES = {
+    "tokens": {**CE, "divisor": "tokens", "reweight_from_epoch": 1},
+    "weights": {**CE, "reweight_from_epoch": 1},
+    "unweighted": CE,
+    "examples": {**CE, "divisor": "examples"},
+    "positives": {**CE, "divisor": "positives"},
+    "a number": {**CE, "divisor": 3.0},
+    "sigmoid": EL,
+    "sigmoid, examples": {**EL, "divisor": "examples"},
+    "sigmoid, positives": {**EL, "divisor": "positives"},
+}
+
+
+def divisor_of(name, task):
+    """By hand, over the whole batch."""
+    target, kept = task.target, task.target != -1
+    return {"tokens": kept.sum(), "weights": task.weight[target[kept]].sum(), "unweighted": kept.sum(),
+            "examples": kept.any(1).sum(), "positives": (target > 0).sum(), "a number": 3.0,
+            "sigmoid": target.numel(), "sigmoid, examples": len(target),
+            "sigmoid, positives": (target > 0).sum()}[name]
+
+
+def expected_gradients(only=None):
+    """The loss and gradient of the whole batch with torch's own formula, or the package's for the sigmoid link."""
+    found = []
+    for name, objective in OBJECTIVES.items():
+        task = Uneven(objective, only=only)
+        torch.manual_seed(0)
+        model = task.build()
+        logits = task.logits(model, torch.arange(len(task.x)))
+        if task.sigmoid:
+            total = sigmoid_curve_loss(logits, task.target, curves.encouraging(), reduction="sum")
+        else:
+            weight = task.weight if "reweight_from_epoch" in objective else None
+            total = F.cross_entropy(logits, task.target, weight, ignore_index=-1, reduction="sum")
+        loss = total / max(divisor_of(name, task), 1)
+        loss.backward()
+        found.append({"loss": loss.item(), **{name: param.grad for name, param in model.named_parameters()}})
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return expected_gradients()
+
+
+def assert_gradients(found, expected):
+    for name, ours, theirs in zip(OBJECTIVES, found, expected, strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5), name
+        for key in ("weight", "bias"):
+            torch.testing.assert_close(ours[key], theirs[key], rtol=1e-4, atol=1e-6, msg=f"{name}: {key}")
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_accumulated_parts_have_the_gradient_of_the_whole_batch(tmp_path, expected, parts):
+    """Whatever is divided by; one of four parts has no target at all, and no positive one."""
+    assert_gradients(gradients(World(), tmp_path, list(OBJECTIVES.values()), parts), expected)
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_two_ranks_have_the_gradient_of_the_whole_batch(tmp_path, expected, parts):
+    for found in on_two_ranks(gradients, tmp_path, list(OBJECTIVES.values()), parts):
+        assert_gradients(found, expected)
+
+
+def test_a_batch_of_one_example_without_targets_leaves_a_rank_with_nothing(tmp_path):
+    """It has a loss only where negatives count too, and no gradient is ever 0 / 0."""
+    expected = expected_gradients(only=3)
+    objectives = list(OBJECTIVES.values())
+    for found in (gradients(World(), tmp_path / "one", objectives, 1, 3),
+                  *on_two_ranks(gradients, tmp_path / "two", objectives, 1, 3)):
+        assert_gradients(found, expected)
+
+
+def test_every_rank_evaluates_with_the_batch_norm_statistics_of_rank_0(tmp_path):
+    (first, second), _ = on_two_ranks(statistics, tmp_path)
+    assert first == second
+    weights = load_weights(tmp_path)
+    assert first[0] == weights["0.1.running_mean"].tolist()
+
+
+def test_a_part_starts_anew_on_two_ranks_as_on_one(tmp_path):
+    """Also the average of the weights, which each rank keeps for itself, and which is what it evaluates."""
+    plans = (StagePlan(Train(epochs=1, lr=0.1, batch_size=16)),
+             StagePlan(Train(epochs=2, lr=0.05, batch_size=16, ema=0.5), **PARTS),
+             StagePlan(Train(epochs=1, lr=0.05, batch_size=16, ema=0.5), reset=("head",)))
+    execute(run_spec(tmp_path / "one", Blobs(dropout=0.0), plans))
+    on_two_ranks(stages, tmp_path / "two", plans)
+    ours, theirs = load_weights(tmp_path / "two"), load_weights(tmp_path / "one")
+    for name in theirs:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-6)
+    for line, expected in zip(*(RunDir(tmp_path / kind).metrics() for kind in ("two", "one")), strict=True):
+        assert line == pytest.approx(expected, rel=1e-4)
+
+
+def test_rank_0_may_evaluate_for_longer_than_a_collective_waits():
+    answers = on_two_ranks(wait_for_leader, 3.0, 1.0, 0.2, timeout=1.0)
+    assert [answer for answer, _ in answers] == [{"bleu": 27.5}] * 2
+    assert all(seconds >= 2.9 for _, seconds in answers)
+
+
+def test_when_rank_0_fails_the_other_one_says_so_and_ends():
+    assert on_two_ranks(fail_as_leader) == ["no reason", "rank 0 has failed; its own message says why."]
+
+
+def test_when_rank_0_is_silent_the_other_one_gives_up():
+    _, said = on_two_ranks(die_as_leader, 0.5)
+    assert "rank 0 has shown no sign of life" in said

@@ -1,0 +1,106 @@
+"""What the tests of own tasks share: how a run is killed, split over two ranks, and shown."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import safetensors.torch
+import torch
+import torch._dynamo  # the first optimiser of a process imports it, for a second or more: here it is done beforehand
+from typer.testing import CliRunner
+
+from encouraging.cli import app
+from encouraging.engine import RunDir, checkpoint
+from encouraging.recipes import Recipe
+from encouraging.recipes.grid import Job, train_job
+from page_text import PageText
+
+ROOT = Path(__file__).resolve().parents[1]
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def call(*words: object, code: int = 0) -> str:
+    """What a command of ``encouraging`` prints."""
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def job_of(recipe: Recipe, out: Path, arm: str, seed: int = 0) -> Job:
+    return Job(recipe, arm, seed, str(out), "cpu", threads=1)
+
+
+def train(recipe: Recipe, out: Path, arm: str, seed: int = 0) -> Path:
+    """Train one arm and seed in this process, or continue it; its run directory."""
+    job = job_of(recipe, out, arm, seed)
+    train_job(job, lambda line: None)
+    return job.folder
+
+
+def train_and_die(job: Job, write: int) -> None:
+    """Train until a file of a checkpoint, the one of this number, is about to be written; then die of SIGKILL."""
+    real, count = checkpoint.write_whole, iter(range(1, 1_000_000))
+
+    def write_or_die(path: Path, content: bytes) -> None:
+        if next(count) == write:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(path, content)
+
+    checkpoint.write_whole = write_or_die
+    train_job(job, lambda line: None)
+
+
+def train_with_kills(recipes: Sequence[Recipe], writes: Sequence[int], out: Path, arm: str) -> Path:
+    """Killed once with each recipe (they differ in how they load data), then trained to the end with the first."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["task_laws"])
+    for recipe, write in zip(recipes, writes, strict=True):
+        process = context.Process(target=train_and_die, args=(job_of(recipe, out, arm), write))
+        process.start()
+        while is_alive(process.pid):  # join would wait for its loaders too, which notice its death seconds later
+            time.sleep(0.01)
+        assert not RunDir(job_of(recipe, out, arm).folder).done, "the run ended before it could be killed"
+    return train(recipes[0], out, arm)
+
+
+def is_alive(pid: int | None) -> bool:
+    try:
+        os.kill(pid or 0, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def assert_same_bits(ours: Path, theirs: Path) -> None:
+    """Numbers of every epoch, final numbers and weights of two run directories."""
+    for name in ("metrics.jsonl", "final.json", "weights.safetensors"):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
+
+
+def assert_close_weights(ours: Path, theirs: Path) -> None:
+    mine, expected = (safetensors.torch.load_file(folder / "weights.safetensors") for folder in (ours, theirs))
+    assert mine.keys() == expected.keys()
+    for name in mine:
+        torch.testing.assert_close(mine[name], expected[name], rtol=1e-4, atol=1e-6)
+
+
+def run_on_two_ranks(recipe: Path, out: Path, *words: str) -> None:
+    """``torchrun ... encouraging run`` with gloo."""
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *TORCHRUN, "-m", "encouraging", "run", recipe, "--out", out, "--device", "cpu",
+               "--threads", "1", *words]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=250)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def page_words(path: Path) -> str:
+    """All words of a report's page, those of tables and of figures included."""
+    text = PageText(path.read_text())
+    return " ".join([*text.words, *(cell for row in text.cells for cell in row)])

@@ -1,0 +1,184 @@
+"""Two processes that work together, started from one that has imported torch already; and what they do in tests."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo  # the first optimiser of a process imports it
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from encouraging.data import ResidentSource, Shuffled, generator
+from encouraging.engine import Loss, Metric, StagePlan, Train, distributed, execute
+from encouraging.engine.distributed import World
+from encouraging.tasks import BaseTask, Objective, ObjectiveConfig, StageSpec, TaskSpec
+from toy_tasks import CPU, Blobs, run_spec
+
+ROWS, TOKENS, CLASSES, WIDTH = 12, 5, 4, 6
+
+
+def on_two_ranks(work: Callable[..., Any], *args: Any, timeout: float = 60.0) -> list[Any]:
+    """What ``work(world, *args)`` returns on rank 0 and on rank 1."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["two_ranks"])
+    with tempfile.TemporaryDirectory() as folder:
+        pipes, processes = [], []
+        for rank in (0, 1):
+            mine, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, rank, f"file://{folder}/store", timeout, work, args))
+            process.start()
+            theirs.close()
+            pipes.append(mine)
+            processes.append(process)
+        answers = [pickle.loads(pipe.recv_bytes()) for pipe in pipes]
+        for process in processes:
+            process.join()
+    for kind, answer in answers:
+        assert kind == "done", answer
+    return [answer for _, answer in answers]
+
+
+def _serve(pipe: Connection, rank: int, store: str, timeout: float, work: Callable[..., Any], args: Any) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=timeout))
+    try:
+        answer = ("done", work(World(rank, 2, rank), *args))
+    except Exception:
+        answer = ("failed", traceback.format_exc())
+    try:
+        pipe.send_bytes(pickle.dumps(answer))  # as bytes: torch would share tensors, and this process ends
+    finally:
+        dist.destroy_process_group()
+
+
+class Uneven(BaseTask[Any]):
+    """Tokens with targets of which some rows have all, some a few and some none; classes have weights."""
+
+    metrics = (Metric("nothing", "nothing", primary=True),)
+
+    def __init__(self, objective: dict[str, Any], rows: int = ROWS, only: int | None = None) -> None:
+        train = Train(max_steps=1, lr=1.0, batch_size=rows)
+        super().__init__(TaskSpec("", "", (StageSpec(train, objective=ObjectiveConfig(**objective)),)))
+        draw = generator(11)
+        self.rows, self.sigmoid = rows, objective.get("link") == "sigmoid"
+        self.x = torch.randn(ROWS, TOKENS, WIDTH, generator=draw)
+        self.weight = torch.rand(CLASSES, generator=draw) + 0.2
+        kept = torch.tensor([5, 5, 5, 0, 0, 0, 1, 0, 2, 5, 3, 0])  # tokens per row: the second part of four has none
+        self.target = torch.randint(CLASSES, (ROWS, TOKENS), generator=draw)
+        self.target[torch.arange(TOKENS) >= kept[:, None]] = -1
+        if self.sigmoid:
+            self.target = (torch.rand(ROWS, TOKENS, CLASSES, generator=draw) < 0.3).long()
+            self.target[3:6] = 0
+        if only is not None:
+            self.x, self.target = self.x[only : only + 1], self.target[only : only + 1]
+
+    def build(self) -> nn.Module:
+        return nn.Linear(WIDTH, CLASSES)
+
+    def source(self, stage: int) -> ResidentSource:
+        return ResidentSource(Shuffled(len(self.x), self.rows, shuffle=False), 0, CPU)
+
+    def logits(self, model: nn.Module, index: Tensor) -> Tensor:
+        return model(self.x[index]) if self.sigmoid else model(self.x[index]).movedim(-1, 1)
+
+    def loss(self, model: nn.Module, batch: Any, objective: Objective) -> Loss:
+        return objective.loss(self.logits(model, batch[0]), self.target[batch[0]], self.weight)
+
+    def predict(self, model: nn.Module, *how: Any) -> Iterator[dict[str, Any]]:
+        yield {}
+
+    def evaluate(self, predictions: Any) -> dict[str, float]:
+        return {"nothing": 0.0}
+
+
+def gradients(world: World, folder: Path, objectives: list[dict[str, Any]], parts: int,
+              only: int | None = None) -> list[dict[str, Any]]:
+    """The engine's gradient for each objective: one step at rate 1 from where the model starts."""
+    found = []
+    for number, objective in enumerate(objectives):
+        task = Uneven(objective, ROWS // parts, only)
+        train = Train(max_steps=1, lr=1.0, batch_size=ROWS // parts, accumulate=parts)
+        torch.manual_seed(0)
+        start = {name: param.detach().clone() for name, param in task.build().named_parameters()}
+        seen: dict[str, Tensor] = {}
+
+        def watch(model: nn.Module, *how: Any, task: Uneven = task, seen: dict[str, Tensor] = seen) -> Any:
+            seen |= {name: param.detach().clone() for name, param in model.named_parameters()}
+            return Uneven.predict(task, model, *how)
+
+        task.predict = watch  # type: ignore[method-assign]
+        final = execute(run_spec(folder / str(number), task, (train,), world=world))
+        found.append({"loss": final["train_loss"], **{name: start[name] - seen[name] for name in start}})
+    return found
+
+
+class Normed(Blobs):
+    """Batch norm and no dropout; every piece says which statistics it was made with."""
+
+    def build(self) -> nn.Module:
+        return nn.Sequential(nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16)), nn.Linear(16, 3))
+
+    def predict(self, model: nn.Module, *how: Any) -> Iterator[dict[str, Any]]:
+        for piece in super().predict(model, *how):
+            yield {**piece, "mean": model[0][1].running_mean.clone(), "batches": int(model[0][1].num_batches_tracked)}
+
+    def evaluate(self, predictions: Any) -> dict[str, float]:
+        self.pieces = predictions
+        return super().evaluate(predictions)
+
+
+def statistics(world: World, folder: Path) -> list[Any]:
+    """The batch-norm statistics with which each rank evaluated, as rank 0 received them."""
+    task = Normed()
+    execute(run_spec(folder, task, (Train(epochs=1, lr=0.1, batch_size=16),), world=world))
+    return [(piece["mean"].tolist(), piece["batches"]) for piece in task.pieces] if world.leads else []
+
+
+def stages(world: World, folder: Path, plans: tuple[StagePlan, ...]) -> None:
+    execute(run_spec(folder, Blobs(dropout=0.0), plans, world=world))
+
+
+def wait_for_leader(world: World, seconds: float, timeout: float, beat: float) -> tuple[Any, float]:
+    """Rank 0 works longer than a collective would wait."""
+    distributed.TIMEOUT, distributed.BEAT = timedelta(seconds=timeout), beat
+
+    def work() -> dict[str, float]:
+        time.sleep(seconds)
+        return {"bleu": 27.5}
+
+    began = time.monotonic()
+    return world.by_leader(work, CPU), time.monotonic() - began
+
+
+def fail_as_leader(world: World) -> str:
+    """Rank 0 raises an error of its own; the other one does not wait until it has lost patience."""
+    def work() -> None:
+        raise ZeroDivisionError("no reason")
+
+    try:
+        world.by_leader(work, CPU)
+    except (ZeroDivisionError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def die_as_leader(world: World, timeout: float) -> str:
+    """Rank 0 shows no sign of life."""
+    distributed.TIMEOUT = timedelta(seconds=timeout)
+    if world.leads:
+        return ""
+    try:
+        world.by_leader(lambda: None, CPU)
+    except ValueError as error:
+        return str(error)
+    return "no error"
