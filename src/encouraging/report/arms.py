@@ -110,7 +110,7 @@ def groups_of(records: Iterable[Record], recipes: Mapping[str, Recipe]) -> list[
 
 
 def _arm(index: int, name: str, records: list[Record]) -> Arm:
-    return Arm(name, *look(index), {record.seed: record.final for record in records},
+    return Arm(name, *look(index), {record.seed: record.numbers for record in records},
                [record.diagnosis for record in records if record.diagnosis],
                [record.epochs for record in records if record.epochs], records, _swept(name, records))
 
