@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ..engine.records import Record
+from ..errors import RunError
 from ..judge.claims import number_at
 from ..judge.metric_book import MetricBook, book_of
 from ..judge.stats import Mean, mean_of
@@ -116,8 +117,15 @@ def _arm(index: int, name: str, records: list[Record]) -> Arm:
 
 def _swept(arm: str, records: Iterable[Record]) -> Swept | None:
     """Which sweep an arm belongs to, as its runs have kept it."""
-    arms = [((record.recipe_tree or {}).get("arms") or {}).get(arm) or {} for record in records]
-    return next((Swept(**entry["swept"]) for entry in arms if entry.get("swept")), None)
+    for record in records:
+        try:
+            entry = ((record.recipe_tree or {}).get("arms") or {}).get(arm) or {}
+            if entry.get("swept"):
+                return Swept(**entry["swept"])
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RunError(f"the sweep that a run of {record.recipe}, {arm}, kept cannot be read ({error}). Remove the "
+                           "damaged run.") from error
+    return None
 
 
 def single_model(name: str, diagnosis: Mapping[str, Any]) -> Arm:
