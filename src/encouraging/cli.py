@@ -110,6 +110,11 @@ def run(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override any setting: train.epochs=2")
     ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,...", help="Train an arm once per value, beside its baseline, and draw the "
+                     "numbers over the value: log_end=0,0.5,1. Twice for a map of two keys. --arm says which arm."),
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="How many runs to train at once on this machine.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per run.")] = None,
     ray: Annotated[str | None, typer.Option(help="Train on a Ray cluster: its address, or local.")] = None,
@@ -126,8 +131,8 @@ def run(
 
     with _errors_in_one_line():
         code = run_recipe(recipe, arms=arm or (), seeds=seeds, device=device, out=out, data=data,
-                          overrides=set_ or (), jobs=jobs, threads=threads, ray=ray, track=track, fetch=download,
-                          until_decided=until_decided)
+                          overrides=set_ or (), sweeps=sweep or (), jobs=jobs, threads=threads, ray=ray, track=track,
+                          fetch=download, until_decided=until_decided)
     raise typer.Exit(code)
 
 
@@ -258,13 +263,19 @@ def collect(
 def results(
     records: Annotated[Path, typer.Argument(help="A directory of records or runs.")] = Path("results"),
     out: Annotated[Path, typer.Option("--out", "-o", help="The Markdown page to write.")] = Path("docs/results.md"),
+    update: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Also write anew what this Markdown page has between <!-- scoreboard: short "
+                     "--> and <!-- end of scoreboard -->; may be repeated."),
+    ] = None,
 ) -> None:
     """Write the page of results: our measurements beside the paper's, made from the records alone."""
     from .commands.results import write_results
 
     with _errors_in_one_line():
-        write_results(records, out)
-    typer.echo(f"wrote {out}")
+        written = write_results(records, out, update or ())
+    for path in written:
+        typer.echo(f"wrote {path}")
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -19,6 +19,7 @@ from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
 from ..recipes import Recipe, read_recipe, read_runs
 from ..recipes.grid import Job, cores, jobs_of, train_job
+from ..recipes.sweep import narrowed, sweep_recipe
 from ..report.numbers import plural
 from .progress import ProgressDisplay
 from .run_table import print_table
@@ -28,16 +29,22 @@ from .until_decided import check_until_decided, make_plan, train_to_looks
 def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None, device: str = "auto",
                out: str | Path = "runs", data: str | None = None, overrides: Sequence[str] = (),
                jobs: int | None = None, threads: int | None = None, ray: str | None = None,
-               track: str | None = None, fetch: bool = False, until_decided: bool = False,
+               track: str | None = None, fetch: bool = False, sweeps: Sequence[str] = (), until_decided: bool = False,
                console: Console | None = None) -> int:
-    """Train every arm and seed that is not finished yet; with ``until_decided``, seeds until every claim is decided.
+    """Train every arm and seed that is not finished yet; with ``sweeps``, copies of an arm with other values; with
+    ``until_decided``, seeds until every claim is decided.
 
     Returns:
         The exit code: 0 when all runs are finished, 1 when some failed, 130 when they were stopped.
     """
     recipe = read_recipe(name, [*overrides, *([f"seeds={_seeds(seeds)}"] if seeds is not None else [])])
+    if sweeps and until_decided:
+        raise RecipeError("--sweep with --until-decided: a sweep draws a curve and decides nothing. Use one of them.")
     if until_decided:
         check_until_decided(recipe, arms, seeds)
+    if sweeps:
+        recipe, arms = sweep_recipe(recipe, sweeps, arms)
+    shown = narrowed(recipe, arms) if sweeps else recipe
     console = console or Console()
     chosen = choose_device(device)
     jobs = jobs or _default_jobs(recipe, chosen.type, threads)
@@ -62,10 +69,13 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         def train(part: list[Job]) -> ProgressDisplay:
             return _train(part, console, jobs, threads, ray, chosen.type, world)
 
-        display = train_to_looks(recipe, grid, folder, train, console) if until_decided else train(grid)
+        def agree(question: Callable[[], bool]) -> bool:
+            return world.by_leader(question, chosen)
+
+        display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
     finally:
         leave()
-    return _conclude(recipe, display, console, folder) if world.leads else int(bool(display.failed))
+    return _conclude(recipe, shown, display, console, folder) if world.leads else int(bool(display.failed))
 
 
 def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str | None, device: str,
@@ -89,13 +99,14 @@ def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str 
     return display
 
 
-def _conclude(recipe: Recipe, display: ProgressDisplay, console: Console, folder: Path) -> int:
+def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: Console, folder: Path) -> int:
+    """Print what came of it, and write the page of all runs in the folder; ``shown`` is what the table has of it."""
     for event in display.failed:
         console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
     ended = read_runs(folder, failed=True) if folder.is_dir() else []
     records = [record for record in ended if record.failed is None]
     if records:
-        print_table(console, recipe, finals_of(recipe.name, ended), plan_of(recipe, ended))
+        print_table(console, shown, finals_of(recipe.name, ended), plan_of(recipe, ended))
     if display.stopped:
         words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
         console.print(f"stopped with {len(display.stopped)} of {display.total} runs unfinished. {words}".strip(),

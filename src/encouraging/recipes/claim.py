@@ -39,6 +39,7 @@ class Claim(Frozen):
     paper_seeds: int | None = Field(default=None, ge=2)
     expected: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     from_paper: bool | None = None
+    source: str = ""  # the place in the paper, where it is another one than the recipe's: "Table 4"
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:

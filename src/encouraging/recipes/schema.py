@@ -34,10 +34,18 @@ class Stage(Frozen):
         return {"kind": given} if isinstance(given, str) else given
 
 
+class Swept(Frozen):
+    """Where an arm of a sweep comes from: the arm it is a copy of, and the keys that were given other values."""
+
+    arm: str
+    values: dict[str, Any]
+
+
 class Arm(ObjectiveConfig):
     """One side of a comparison: what it teaches, and where it differs from the recipe.
 
-    ``after`` names another arm: this one starts from its finished weights of the same seed.
+    ``after`` names another arm: this one starts from its finished weights of the same seed. ``swept`` is written by
+    ``encouraging run --sweep``.
     """
 
     train: dict[str, Any] = Field(default_factory=dict)
@@ -45,6 +53,7 @@ class Arm(ObjectiveConfig):
     model_options: dict[str, Any] = Field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
     after: str | None = None
+    swept: Swept | None = None
     about: str = ""
 
 
@@ -177,5 +186,6 @@ LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "chang
 
 
 def _objective(objective: ObjectiveConfig) -> dict[str, Any]:
-    whole = objective.model_dump(mode="json", exclude={"about", "train", "options", "model_options", "stages", "after"})
+    other = {"about", "train", "options", "model_options", "stages", "after", "swept"}
+    whole = objective.model_dump(mode="json", exclude=other)
     return {key: value for key, value in whole.items() if key not in LATER_KEYS or value != LATER_KEYS[key]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
 from ..recipes import Recipe, kept_recipes, names, read_recipe, read_runs
+from .markdown_board import board_of_records, cells, plain_text, table, updated, whole_board
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
 from .sections.claim_words import SKEWED, needed_words
 
@@ -33,13 +33,23 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 
 
 def results_page(folder: str | Path) -> str:
-    """The page as Markdown, one section per recipe that has records below this folder: those of the package, then the
-    reader's own as their runs have kept them."""
+    """The page as Markdown: the scoreboard, then one section per recipe that has records below this folder; first those
+    of the package, then the reader's own as their runs have kept them."""
     records = read_runs(folder, failed=True)
     measured = [name for name in names() if any(record.recipe == name for record in records)]
     own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
-    return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in measured),
+    board = board_of_records(records)
+    return "\n".join([HEAD, *(["## Scoreboard", "", *whole_board(board)] if board else []),
+                      *(_section(read_recipe(name), records) for name in measured),
                       *(_section(recipe, records, shipped=False) for recipe in own)])
+
+
+def updated_page(text: str, folder: str | Path, source: str) -> str:
+    """A Markdown page whose parts between markers are written anew from the records below a folder."""
+    board = board_of_records(read_runs(folder, failed=True))
+    if board is None:
+        raise RunError(f"{folder}: expected records of recipes with claims.")
+    return updated(text, board, source)
 
 
 def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str:
@@ -53,15 +63,15 @@ def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str
     lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
     if recipe.departs:
         lines += [f"Departs from the paper: {recipe.departs}", ""]
-    lines += _table(["arm", "n", *(f"`{path}`" for path in paths), *extra, "seconds per run"])
+    lines += table(["arm", "n", *(f"`{path}`" for path in paths), *extra, "seconds per run"])
     for row in arm_rows(recipe, finals, book):
         runs = [record for record in mine if record.arm == row.arm]
         if not runs:
             continue
-        cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
+        numbers = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
                  + (f" (paper {reached.paper:g})" if reached.paper is not None else "")
                  for path, reached in row.numbers.items()]
-        lines.append(_row([row.arm, str(len(runs)), *cells,
+        lines.append(cells([row.arm, str(len(runs)), *numbers,
                            *(_mean(r.final.get(path) for r in runs) for path in extra.values()),
                            _mean((r.timing.get("seconds") for r in runs), 0)]))
     rows = claim_rows(recipe, finals, book, plan_of(recipe, everything))
@@ -76,9 +86,9 @@ def _claims(rows: list[ClaimRow]) -> list[str]:
     """One line per claim. Columns that none of them fills are left out."""
     head = ["claim", "paper", "difference", "interval", "permutation p", "n", "verdict", "beside the paper",
             "seeds that would decide"]
-    cells = [head, *(_claim(row) for row in rows)]
-    kept = [i for i in range(len(head)) if i < 7 or any(row[i] for row in cells[1:])]
-    return [*_table([head[i] for i in kept]), *(_row([row[i] for i in kept]) for row in cells[1:])]
+    lines = [_claim(row) for row in rows]
+    kept = [i for i in range(len(head)) if i < 7 or any(line[i] for line in lines)]
+    return [*table([head[i] for i in kept]), *(cells([line[i] for i in kept]) for line in lines)]
 
 
 def _claim(row: ClaimRow) -> list[str]:
@@ -126,25 +136,6 @@ def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
             for words in sorted(departures)]
 
 
-def plain_text(words: str) -> str:
-    """Text of unknown origin, such as a device's name, so that Markdown and HTML show it as it is.
-
-    >>> plain_text("a|b <img> *c* mse_softmax `d`\\n# e")
-    'a\\\\|b &lt;img&gt; \\\\*c\\\\* mse_softmax \\\\`d\\\\` # e'
-    """
-    text = " ".join(words.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = re.sub(r"([\\`*\[\]|]|^[#+-])", r"\\\1", text)
-    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word it means nothing
-
-
 def _mean(values: Iterable[float | None], digits: int = 2) -> str:
     numbers = [value for value in values if value is not None]
     return show(statistics.fmean(numbers), digits, style=PLAIN) if numbers else ""
-
-
-def _table(head: list[str]) -> list[str]:
-    return [_row(head), "|" + " --- |" * len(head)]
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
