@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from ..judge.stats import mean_of
-from .numbers import PAGE, Style, between, enough_digits, interval, listed, show, signed
-from .sections.claim_words import needed_words
+from .numbers import PAGE, Style, between, enough_digits, interval, plural, show, signed
+from .sections.claim_words import needed_words, overall
 from .verdicts import NOT_MEASURED, Verdict, counted, verdict_of
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class ScoreRow:
     @property
     def beside(self) -> str:
         """What else a reader wants to know: the size beside the paper's, or how many seeds would decide."""
-        if self.row.beside is not None and self.verdict.tone in ("good", "bad"):
+        if self.row.beside is not None and self.verdict.tone == "good":
             return self.row.beside.words.replace("'", "’")
         if self.row.needed is not None:
             return f"{needed_words(self.row.needed)} seeds would decide"
@@ -158,11 +158,13 @@ def scoreboard_of(rows: Iterable[ScoreRow]) -> Scoreboard | None:
 
 
 def tally_words(rows: Sequence[ScoreRow]) -> str:
-    """How many claims have which verdict."""
-    counts = counted([row.verdict.word for row in rows])
-    if len(rows) == 1:
-        return f"One claim: {counts[0][0].word}."
-    return f"{len(rows)} claims: {listed([f'{n} {verdict.word}' for verdict, n in counts])}."
+    """How many claims have which verdict: those of the paper and others apart, and what is not measured."""
+    measured = [row.row for row in rows if row.measured]
+    waiting = len(rows) - len(measured)
+    words = [overall(measured)] if measured else []
+    if waiting:
+        words.append(f"{plural(waiting, 'claim')} {'is' if waiting == 1 else 'are'} not measured yet.")
+    return " ".join(words)
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:
