@@ -116,6 +116,6 @@ for (const head of heads) {
   head.append(button);
   button.addEventListener("click", () => sort(head));
 }
-form.hidden = false;
+form.hidden = rows.length < 6;
 filter();
 })();
