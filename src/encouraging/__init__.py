@@ -13,7 +13,7 @@ A new name is one line in ``_HOME``, and the import below it that type checkers 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     name: home

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -138,6 +141,17 @@ def test_the_report_of_the_runs_and_of_their_records_judges_by_the_same_rule(rec
         page = " ".join(build_report(records).split())
         assert "at 3, 5, 7 seeds" in page
         assert "<dt>look</dt><dd>2 of 3</dd>" in page
+
+
+def test_two_ranks_agree_on_when_it_ends(recipe, tmp_path):
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m",
+             "encouraging", "run", recipe, "--until-decided", "--out", tmp_path / "runs", "--device", "cpu"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(root / "src"), "COLUMNS": "200"}, timeout=250,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("look 2 of 3, 5 seeds: 0 of 1 claims undecided") == 1
+    assert seeds_of(tmp_path / "runs") == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("how", "words"), [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -69,7 +69,10 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         def train(part: list[Job]) -> ProgressDisplay:
             return _train(part, console, jobs, threads, ray, chosen.type, world)
 
-        display = train_to_looks(recipe, grid, folder, train, console) if until_decided else train(grid)
+        def agree(question: Callable[[], bool]) -> bool:
+            return world.by_leader(question, chosen)
+
+        display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
     finally:
         leave()
     return _conclude(recipe, shown, display, console, folder) if world.leads else int(bool(display.failed))
@@ -111,6 +114,9 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
     seconds = sum(float(record.timing.get("seconds", 0)) for record in records)
     console.print(f"{plural(len(records), 'run')}, {seconds:.0f} s of training in all, in {folder}", markup=False,
                   highlight=False)
+    if any(claim.metric.startswith("attacks.") for claim in recipe.claims) and not any(r.attacks for r in records):
+        console.print(f"its claims are about attacks: measure them with `encouraging attack {folder}`", markup=False,
+                      highlight=False, soft_wrap=True)
     if records:
         _report(recipe, ended, folder / "report.html", console)
     return 130 if display.stopped else int(bool(display.failed))

@@ -8,6 +8,7 @@ decided follows from the run directories alone, so an interrupted command contin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -48,26 +49,33 @@ def make_plan(recipe: Recipe, folder: Path) -> Plan:
 
 
 def train_to_looks(recipe: Recipe, grid: Sequence[Job], folder: Path, train: Callable[[list[Job]], ProgressDisplay],
-                   console: Console) -> ProgressDisplay:
+                   agree: Callable[[Callable[[], bool]], bool], console: Console) -> ProgressDisplay:
     """Train the seeds of one look after another. Ends when no claim is undecided, when a run did not end, or after the
-    last look; returns what the last training said, and all runs that failed."""
-    book = MetricBook(recipe.needs().metrics)
+    last look; returns what the last training said, and all runs that failed. All ranks ``agree`` on what the first one
+    finds."""
     failed: list[Event] = []
     before = 0
-    for number, count in enumerate(recipe.looks, 1):
+    for count in recipe.looks:
         display = train([job for job in grid if job.seed in recipe.seeds[before:count]])
         failed, display.failed = [*failed, *display.failed], [*failed, *display.failed]
-        before, part = count, [job for job in grid if job.seed in recipe.seeds[:count]]
-        if display.stopped or not all(RunDir(job.folder).done or RunDir(job.folder).diverged for job in part):
+        part = [job for job in grid if job.seed in recipe.seeds[:count]]
+        if display.stopped or agree(partial(_ends, recipe, part, count, folder, console)):
             break
-        seen = Plan(recipe.looks, recipe.seeds[:count])  # later seeds may exist: this look does not know them
-        rows = claim_rows(recipe, finals_of(recipe.name, read_records(folder, failed=True)), book, seen)
-        undecided = sum(row.verdict == UNDECIDED for row in rows)
-        console.print(f"look {number} of {len(recipe.looks)}, {count} seeds: {undecided} of {len(rows)} claims "
-                      "undecided", highlight=False)
-        if not undecided:
-            break
+        before = count
     return display
+
+
+def _ends(recipe: Recipe, part: Sequence[Job], count: int, folder: Path, console: Console) -> bool:
+    """Whether the training ends after a look: a run of it did not end, or no claim is undecided."""
+    if not all(RunDir(job.folder).done or RunDir(job.folder).diverged for job in part):
+        return True
+    seen = Plan(recipe.looks, recipe.seeds[:count])  # later seeds may exist: this look does not know them
+    rows = claim_rows(recipe, finals_of(recipe.name, read_records(folder, failed=True)),
+                      MetricBook(recipe.needs().metrics), seen)
+    undecided = sum(row.verdict == UNDECIDED for row in rows)
+    console.print(f"look {recipe.looks.index(count) + 1} of {len(recipe.looks)}, {count} seeds: {undecided} of "
+                  f"{len(rows)} claims undecided", highlight=False)
+    return undecided == 0
 
 
 def _listed(looks: Sequence[int]) -> str:

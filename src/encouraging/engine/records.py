@@ -12,12 +12,13 @@ from typing import Any
 
 from ..errors import RunError
 from . import RunDir
+from .attack_results import read_attacks
 from .files import LOOKS_FILE, read_json
 from .outputs import make_folder, write_output
 from .run_dir import fingerprint
 
 SCHEMA = 1
-OTHER_FILES = ("config.json", "timing.json", "diagnosis.json", LOOKS_FILE)  # of runs, beside final and failed.json
+OTHER_FILES = ("config.json", "timing.json", "diagnosis.json", "attacks.json", LOOKS_FILE)  # of runs, beside final.json
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Record:
     metrics that its task declares, and the recipe with its claims, where it was kept.
 
     ``failed`` is what a run said that diverged; it has no final numbers. ``looks`` is the plan by which the recipe's
-    claims are judged, where one was made."""
+    claims are judged, where one was made. ``attacks`` is what ``encouraging attack`` measured later."""
 
     config: dict[str, Any]
     environment: dict[str, Any]
@@ -38,6 +39,16 @@ class Record:
     recipe_tree: dict[str, Any] | None = None
     failed: str | None = None
     looks: dict[str, Any] | None = None
+    attacks: dict[str, Any] | None = None
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """All that claims, tables and figures may name: the final numbers, and under ``attacks`` the accuracy by attack
+        and epsilon."""
+        if not self.attacks:
+            return self.final
+        tables = {name: entry["accuracy"] for name, entry in self.attacks.get("attacks", {}).items()}
+        return {**self.final, "attacks": {**self.final.get("attacks", {}), **tables}}
 
     @property
     def recipe(self) -> str:
@@ -83,7 +94,8 @@ def read_records(*folders: str | Path, failed: bool = False) -> list[Record]:
             if other is not None and other.failed is None and other.final != record.final:
                 raise RunError(f"{path}: another run of {record.recipe}, {record.arm}, seed {record.seed} below these "
                                "folders has other numbers. Pass only one of the two.")
-            records[key] = record
+            if other is None or record.attacks or not other.attacks:
+                records[key] = record
     return [records[key] for key in sorted(records)]
 
 
@@ -100,7 +112,8 @@ def _read(path: Path) -> Record | None:
             return None if run.done else Record(config["asked"], config["environment"], {}, {}, failed=message, **about)
         diagnosis = path.parent / "diagnosis.json"
         return Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
-                      run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None, **about)
+                      run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None,
+                      attacks=read_attacks(path.parent), **about)
     if path.name in OTHER_FILES or path.name.startswith("checkpoint-"):
         return None
     content = read_json(path)
@@ -111,7 +124,7 @@ def _read(path: Path) -> Record | None:
                        "Read it with that version, or collect the run again.")
     return Record(content["asked"], content["environment"], content["final"], content["timing"],
                   content.get("epochs", []), content.get("diagnosis"), content.get("metrics"), content.get("recipe"),
-                  content.get("failed"), content.get("looks"))
+                  content.get("failed"), content.get("looks"), content.get("attacks"))
 
 
 def _looks(final: Path, recipe: Any) -> dict[str, Any] | None:
@@ -130,10 +143,14 @@ def _check(record: Record, path: Path) -> None:
     kinds = {"asked": (config, dict), "final": (record.final, dict), "timing": (record.timing, dict),
              "epochs": (record.epochs, list), "diagnosis": (record.diagnosis, dict | None),
              "metrics": (record.metrics, list | None), "recipe": (record.recipe_tree, dict | None),
-             "failed": (record.failed, str | None), "looks": (record.looks, dict | None)}
+             "failed": (record.failed, str | None), "looks": (record.looks, dict | None),
+             "attacks": (record.attacks, dict | None)}
     for name, (value, kind) in kinds.items():
         if not isinstance(value, kind):
             raise RunError(f"{path}: {name} is a {type(value).__name__}, expected {kind}.")
+    for name, entry in (record.attacks or {}).get("attacks", {}).items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("accuracy"), dict):
+            raise RunError(f"{path}: attacks.{name} has no table of accuracies by epsilon.")
     for name in ("recipe", "arm"):
         if not isinstance(config.get(name), str) or not config[name]:
             raise RunError(f"{path}: asked.{name} is {config.get(name)!r}, expected a name.")
@@ -157,7 +174,8 @@ def collect(runs: str | Path, out: str | Path) -> list[Path]:
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}
         parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree),
-                                                ("failed", record.failed), ("looks", record.looks)) if part}
+                                                ("failed", record.failed), ("looks", record.looks),
+                                                ("attacks", record.attacks)) if part}
         write_output(path, _in_lines(parts).encode())
         written.append(path)
     return written

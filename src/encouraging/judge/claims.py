@@ -90,11 +90,11 @@ class ClaimRow:
 
 
 def finals_of(recipe: str, records: Iterable[Record]) -> dict[str, dict[int, dict[str, Any]]]:
-    """Final numbers of a recipe's runs by arm and seed."""
+    """Final numbers of a recipe's runs by arm and seed, with those that were measured under attack."""
     finals: dict[str, dict[int, dict[str, Any]]] = {}
     for record in records:
         if record.recipe == recipe:
-            final = record.final if record.failed is None else {FAILED: record.failed}
+            final = record.numbers if record.failed is None else {FAILED: record.failed}
             finals.setdefault(record.arm, {})[record.seed] = final
     return finals
 

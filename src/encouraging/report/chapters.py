@@ -10,9 +10,10 @@ from ..engine.records import Record
 from ..errors import RunError
 from ..recipes import Recipe, kept_recipes, names, read_recipe
 from .arms import Arm, Group, groups_of
+from .board import ScoreRow
 from .config_words import loss_words, setup_rows
 from .drawing.panels import Picture
-from .scoreboard import ScoreRow, score_rows
+from .scoreboard import score_rows
 from .sections import (
     arms,
     attacks,
@@ -104,8 +105,8 @@ def _chapter(number: int, group: Group) -> Chapter:
         facts.insert(0, ("in the paper", recipe.paper))
     if recipe and recipe.departs:
         facts.append(("departs from the paper", recipe.departs))
-    if group.diverged and claims is None:
-        about.append(f"Diverged: {diverged_words([(record.arm, record.seed) for record in group.diverged])}.")
+    if group.diverged:
+        facts.append(("diverged", diverged_words([(record.arm, record.seed) for record in group.diverged])))
     lines, notes = commands(group)
     losses = {arm.name: loss_words(arm.records[0].config) for arm in group.arms}
     sections = [*sweep.sections(group), arms.section(group.shown, losses, group.metrics),
@@ -117,6 +118,6 @@ def _scores(group: Group, href: str) -> list[ScoreRow]:
     """The rows of the scoreboard. Those of a sweep's runs are left out where no claim was measured."""
     if group.recipe is None:
         return []
-    rows = score_rows(group.recipe, group.records, href)
+    rows = score_rows(group.recipe, [*group.records, *group.diverged], href)
     swept = any(arm.swept for arm in group.arms)
     return [] if swept and not any(row.measured for row in rows) else rows

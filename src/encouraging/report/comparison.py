@@ -19,8 +19,10 @@ from ..judge.metric_book import MetricBook
 from ..judge.numbers import Numbers, Reader
 from ..judge.stats import Mean, mean_of
 from ..recipes.claim import Claim
+from .board import ScoreRow, scoreboard_of
+from .drawing.style import VARIABLES
 from .numbers import MOST_DIGITS, between, listed, plural, show, signed
-from .sections.claim_words import needed_words
+from .sections.claim_words import namer, needed_words
 from .sections.claims import view_claims
 
 
@@ -59,14 +61,17 @@ class Comparisons:
         return mean_of([number_at(values, metric) for values in self.numbers[arm].values()])
 
     def page(self) -> str:
-        """The claims with their pictures and the table of arms, as one HTML page that needs no other files."""
+        """The scoreboard, the claims with their pictures, and the table of arms, as one HTML page that needs no other
+        files."""
+        name = namer(self.book)
+        board = scoreboard_of(ScoreRow(row, row.claim.sentence(name), href="#claims") for row in self.rows)
         metrics = list(self.book.metrics.values())
         arms = [(arm, [_cell(self.mean(arm, metric.path), metric) for metric in metrics]) for arm in self.numbers]
         pages = Environment(loader=PackageLoader("encouraging.report", "."), autoescape=True, undefined=StrictUndefined,
                             trim_blocks=True, lstrip_blocks=True)
         text: str = pages.get_template("comparison.html.j2").render(
-            title=self.title, claims_here=view_claims(self.rows, self.book), arms=arms, metrics=metrics,
-            made=f"Made with encouraging {__version__}.")
+            title=self.title, board=board, claims_here=view_claims(self.rows, self.book), arms=arms, metrics=metrics,
+            colours=list(VARIABLES.values()), made=f"Made with encouraging {__version__}.")
         return text
 
     def write(self, path: str | Path) -> Path:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ..engine.records import Record
 from ..errors import ArgumentError, did_you_mean
 from ..recipes import kept_recipes, names, read_recipe
+from .board import Scoreboard, ScoreRow, scoreboard_of
 from .numbers import PLAIN, plural
-from .scoreboard import Scoreboard, ScoreRow, compares_bonus, score_rows, scoreboard_of, unmeasured_rows
+from .scoreboard import score_rows, unmeasured_rows
 
 _BLOCK = re.compile(r"(<!-- scoreboard: *(\S+) *-->\n)(.*?)(<!-- end of scoreboard -->)", re.DOTALL)
 _OPENING = re.compile(r"<!-- scoreboard:")
@@ -39,7 +40,7 @@ def whole_board(board: Scoreboard) -> list[str]:
         if any(row.measured for row in rows):
             lines += table(["claim", "recipe", "in the paper", "paper", "ours", "n", "difference", "interval",
                             "verdict"])
-            lines += [cells([_claim(row), f"[{row.recipe.name}](#{row.recipe.name})", row.source,
+            lines += [cells([_claim(row), f"[{row.recipe}](#{row.recipe})", row.source,
                              row.paper_words(PLAIN), row.our_words(PLAIN), str(row.n), row.difference_words(PLAIN),
                              row.interval_words(PLAIN), f"**{row.verdict.word}**"]) for row in rows]
         else:
@@ -51,13 +52,13 @@ def whole_board(board: Scoreboard) -> list[str]:
 
 def short_board(board: Scoreboard) -> list[str]:
     """Where a bonus helped and where it did not: one line per answer."""
-    rows = [row for row in board.rows if compares_bonus(row)]
+    rows = [row for row in board.rows if row.is_about_bonus]
     lines = table(["", "without -> with a bonus, over n seeds"])
     for tone, words in _TONES.items():
         if members := [row for row in rows if row.measured and row.verdict.tone == tone]:
             lines.append(cells([f"**{words}**", _by_recipe(members, numbers=tone in ("good", "bad"))]))
     if waiting := [row for row in rows if not row.measured]:
-        recipes = dict.fromkeys(row.recipe.name for row in waiting)
+        recipes = dict.fromkeys(row.recipe for row in waiting)
         lines.append(cells(["not measured yet", f"{plural(len(waiting), 'claim')} of "
                             + ", ".join(f"`{name}`" for name in recipes)]))
     return lines
@@ -67,10 +68,10 @@ def accuracy_board(board: Scoreboard) -> list[str]:
     """The metric that a task is judged by, without and with a bonus."""
     lines = table(["setting", "without", "with a bonus", "difference", "interval", "n", "verdict"])
     for row in board.rows:
-        if row.measured and row.is_primary and compares_bonus(row):
+        if row.measured and row.is_primary and row.is_about_bonus:
             without, with_bonus = row.our_words(PLAIN).split(" -> ")
             claim = row.row.claim
-            lines.append(cells([f"`{row.recipe.name}`: {claim.arm} against {claim.beats}", without, with_bonus,
+            lines.append(cells([f"`{row.recipe}`: {claim.arm} against {claim.beats}", without, with_bonus,
                                 row.difference_words(PLAIN), row.interval_words(PLAIN), str(row.n), row.verdict.word]))
     return lines
 
@@ -100,7 +101,7 @@ def updated(text: str, board: Scoreboard, source: str) -> str:
 def _by_recipe(rows: Iterable[ScoreRow], numbers: bool) -> str:
     every: dict[str, list[ScoreRow]] = {}
     for row in rows:
-        every.setdefault(row.recipe.name, []).append(row)
+        every.setdefault(row.recipe, []).append(row)
     lines = []
     for name, members in every.items():
         found = [plain_text(row.row.metric.words) + (f" {row.our_words(PLAIN)}" if numbers else "") for row in members]

@@ -37,7 +37,7 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => { for (const recipe of folded) recipe.open = false; });
 
 const board = document.querySelector(".board");
-const form = document.querySelector(".controls");
+const form = document.querySelector(".filters");
 if (!board || !form) return;
 const rows = [...board.querySelectorAll("tbody tr:not(.kind)")];
 const words = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));

@@ -16,11 +16,12 @@ from ..engine.outputs import write_output
 from ..engine.records import Record
 from ..errors import ArgumentError, RunError
 from ..recipes import Recipe, names, read_recipe
+from .board import scoreboard_of
 from .chapters import Chapter, chapters_of, in_words
 from .drawing.style import VARIABLES
 from .explorer.section import explorer
 from .numbers import plural
-from .scoreboard import scoreboard_of, unmeasured_rows
+from .scoreboard import unmeasured_rows
 from .sections import costs, paper
 
 SWEEPS_IN_LEAD = 3

@@ -46,7 +46,7 @@ def results_page(folder: str | Path) -> str:
 
 def updated_page(text: str, folder: str | Path, source: str) -> str:
     """A Markdown page whose parts between markers are written anew from the records below a folder."""
-    board = board_of_records(read_runs(folder))
+    board = board_of_records(read_runs(folder, failed=True))
     if board is None:
         raise RunError(f"{folder}: expected records of recipes with claims.")
     return updated(text, board, source)

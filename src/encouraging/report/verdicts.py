@@ -26,9 +26,8 @@ _ALL = (
             "that is plausible after these runs is on the paper’s side of zero. This is about which one is better; by "
             "how much may differ from the paper."),
     Verdict("holds", "good",
-            "This is a question of our own, or a claim of the paper in a setting that is not the paper’s, and the "
-            "answer is yes: every difference that is plausible after these runs is on the claimed side of zero. It "
-            "says nothing about the paper’s own experiment."),
+            "The answer to this question is yes: every difference that is plausible after these runs is on the claimed "
+            "side of zero. This is about which one is better, not about by how much."),
     Verdict("no difference", "same",
             "Both ways of training do equally well, as far as it matters: even the largest difference that is "
             "plausible after these runs is less than half of the one that was looked for. This needs enough runs, so "
@@ -38,9 +37,8 @@ _ALL = (
             "difference that is plausible after these runs is on the other side of zero. Settings of ours that differ "
             "from the paper’s are listed in the recipe’s section and may be the reason."),
     Verdict("fails", "bad",
-            "This is a question of our own, or a claim of the paper in a setting that is not the paper’s, and the "
-            "answer is no: every difference that is plausible after these runs is on the other side of zero. It says "
-            "nothing about the paper’s own experiment."),
+            "The answer to this question is no: every difference that is plausible after these runs is on the other "
+            "side of zero. The side that was expected to be better is worse here."),
     Verdict("undecided", "open",
             "These runs cannot tell: differences on both sides of zero are plausible, or there are fewer than three "
             "runs of each kind. That does not mean that both are equally good; more runs with other random seeds "

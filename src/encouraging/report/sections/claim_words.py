@@ -169,9 +169,8 @@ def diverged_words(runs: Sequence[tuple[str, int]]) -> str:
 def beside_words(beside: BesidePaper, digits: int) -> str:
     """The size of a difference beside the paper's."""
     alone = "" if beside.with_spread else ", the paper's spread unknown"
-    apart = show(beside.mean, enough_digits([beside.mean], digits))
     ends = between(beside.low, beside.high, digits)
-    return f"{beside.words}: ours minus theirs {apart}, 95% interval {ends}{alone}"
+    return f"{beside.words}: ours minus theirs {show(beside.mean, digits)}, 95% interval {ends}{alone}"
 
 
 def needed_words(needed: SeedRange) -> str:

@@ -112,7 +112,7 @@ def _facts(row: ClaimRow, book: MetricBook) -> list[tuple[str, str]]:
     if comparison.skewed:
         facts.append(("warning", SKEWED))
     if row.beside is not None:
-        facts.append(("beside the paper", beside_words(row.beside, digits)))
+        facts.append(("beside the paper", beside_words(row.beside, m.digits)))
     if row.needed is not None:
         facts.append(("seeds that would decide", f"{needed_words(row.needed)}, at 80% power"))
     if comparison.looks:
