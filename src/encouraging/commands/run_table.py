@@ -13,6 +13,7 @@ from ..judge.metric_book import MetricBook
 from ..recipes import Recipe
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
 from ..report.sections.claims import SKEWED
+from ..report.sections.splits import split_lines
 
 COLOURS = {"reproduced": "green", "contradicted": "red", "undecided": "yellow", "not measured": "dim"}
 
@@ -27,6 +28,8 @@ def print_table(console: Console, recipe: Recipe, finals: Finals) -> None:
         for row in rows:
             if row.comparison.skewed:
                 console.print(f"{_claim(row)}: {SKEWED}", markup=False, highlight=False, style="yellow")
+        for line in split_lines(rows, recipe.overlap):
+            console.print(line, markup=False, highlight=False)
 
 
 def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:

@@ -108,7 +108,8 @@ _ALL = [
                      "graph_labels": "f6c7a131e44d14c1331c13bdd26833e1",
                      "node_labels": "1c643f4695b0c256a1d1d0483e8abc71"}),
     _tu("NCI1", {"A": "12b0937c698fea04560519334a9a75c7", "graph_indicator": "4ee85628b77f94d5c1a8da0d76580cf0",
-                 "graph_labels": "1e76a12fd18c4a512fe736cbc4ca5b41", "node_labels": "6cf940202ef08b229e15f56c1da41358"}),
+                 "graph_labels": "1e76a12fd18c4a512fe736cbc4ca5b41",
+                 "node_labels": "6cf940202ef08b229e15f56c1da41358"}),
 ]
 DATASETS = {dataset.name: dataset for dataset in _ALL}
 # The long tails of the literature have the files of the balanced sets.

@@ -112,6 +112,5 @@ def paired(claim: Claim, finals: Finals) -> Pairs:
 def claim_rows(recipe: Recipe, finals: Finals, book: MetricBook) -> list[ClaimRow]:
     """Every claim with its verdict, over the seeds that both arms have."""
     pairs = [paired(claim, finals) for claim in recipe.claims]
-    judged = judge([(both.ours, both.theirs, claim.better) for claim, both in zip(recipe.claims, pairs, strict=True)],
-                   overlap=recipe.overlap)
+    judged = judge([(both.ours, both.theirs, claim.better) for claim, both in zip(recipe.claims, pairs, strict=True)])
     return [ClaimRow(*row, book[row[0].metric]) for row in zip(recipe.claims, pairs, judged, strict=True)]

@@ -105,7 +105,16 @@ def _chapter(number: int, group: Group) -> Chapter:
 
 def _reached(group: Group) -> str:
     """The primary metric of all arms in one sentence."""
-    primary = group.metrics.primary
-    means = [(arm, arm.mean(primary.path)) for arm in group.arms]
+    primary, chosen = group.metrics.primary, _chosen_by(group)
+    means = [(arm, arm.mean(f"best_{primary.path}" if chosen else primary.path)) for arm in group.arms]
     words = [f"{arm.name} {show(mean.value, primary.digits, primary.unit)}" for arm, mean in means if mean.n]
-    return f"Mean {primary.words} after the last epoch: {listed(words)}." if words else ""
+    when = f"at the epoch of the best {chosen}" if chosen else "after the last epoch"
+    return f"Mean {primary.words} {when}: {listed(words)}." if words else ""
+
+
+def _chosen_by(group: Group) -> str | None:
+    """What chose the epoch that all these runs conclude on; None where it is the last one."""
+    last = [record.config["train"][-1] for record in group.records if record.config.get("train")]
+    paths = {stage.get("monitor") if stage.get("conclude_on") == "best" else None for stage in last}
+    path = paths.pop() if len(paths) == 1 else None
+    return group.metrics[path].words if path and path != group.metrics.primary.path else None

@@ -10,11 +10,12 @@ from pathlib import Path
 from ..engine.records import Record
 from ..engine.run_dir import difference
 from ..errors import RunError
-from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of
+from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at
 from ..judge.metric_book import book_of
 from ..recipes import Recipe, kept_recipes, names, read_recipe, read_runs
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
 from .sections.claims import SKEWED
+from .sections.splits import split_lines
 
 HEAD = """# Results
 
@@ -26,6 +27,9 @@ and 0.06 for five. Differences are counted towards the claim: a positive one sup
 The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
 `encouraging results`; do not edit it.
 """
+
+EXTRA = {"train accuracy": "train_accuracy", "excess risk": "excess_risk", "bonus began, %": "bonus.began",
+         "bonus at the chosen epoch, %": "bonus.used"}
 
 
 def results_page(folder: str | Path) -> str:
@@ -43,8 +47,8 @@ def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str
     mine = [record for record in records if record.recipe == recipe.name]
     book = book_of(mine)
     paths = metrics_of(recipe, book)
-    extra = {words: path for words, path in (("train accuracy", "train_accuracy"), ("excess risk", "excess_risk"))
-             if any(path in record.final for record in mine)}
+    extra = {words: path for words, path in EXTRA.items()
+             if any(number_at(record.final, path) is not None for record in mine)}
     lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
     if recipe.departs:
         lines += [f"Departs from the paper: {recipe.departs}", ""]
@@ -57,7 +61,7 @@ def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str
                  + (f" (paper {reached.paper:g})" if reached.paper is not None else "")
                  for path, reached in row.numbers.items()]
         lines.append(_row([row.arm, str(len(runs)), *cells,
-                           *(_mean(r.final.get(path) for r in runs) for path in extra.values()),
+                           *(_mean(number_at(r.final, path) for r in runs) for path in extra.values()),
                            _mean((r.timing.get("seconds") for r in runs), 0)]))
     if recipe.claims:
         lines += ["", *_table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
@@ -70,7 +74,9 @@ def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str
                            signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
                            show(comparison.p_permutation, 3, style=PLAIN), str(comparison.n),
                            f"**{claim_row.verdict}**"]))
-    return "\n".join([*lines, "", *_skewed(rows), _cost(mine), *(_departures(recipe, mine) if shipped else []), ""])
+    splits = [f"{line}\n" for line in split_lines(rows, recipe.overlap)]
+    departures = _departures(recipe, mine) if shipped else []
+    return "\n".join([*lines, "", *_skewed(rows), *splits, _cost(mine), *departures, ""])
 
 
 def _skewed(rows: Sequence[ClaimRow]) -> list[str]:
@@ -87,13 +93,22 @@ def _cost(records: list[Record]) -> str:
     try:
         devices = sorted({str(record.timing["device"]) for record in records})
         first = records[0].timing
+        epochs = sorted({int(record.timing["epochs"]) for record in records})
         memory = max(record.timing["peak_memory_mib"] for record in records)
         versions = sorted({f"torch {record.timing['torch']}" for record in records})
     except KeyError as error:
         raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
-    return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {first['epochs']} epochs of "
+    return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {_from_to(epochs)} epochs of "
             f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. Runs that shared the card "
             "took longer than one alone.")
+
+
+def _from_to(numbers: Sequence[int]) -> str:
+    """
+    >>> _from_to([100]), _from_to([52, 60, 131])
+    ('100', '52 to 131')
+    """
+    return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def _departures(recipe: Recipe, records: list[Record]) -> list[str]:

@@ -16,6 +16,7 @@ from ..arms import Group
 from ..drawing.panels import Panel, Picture
 from ..drawing.style import BLACK, BLUE, MUTED
 from ..numbers import between, enough_digits, listed, plural, show, signed
+from .splits import beside_splits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +59,7 @@ def claims_of(group: Group) -> Claims | None:
     pictures = [view.picture for view in views if view.picture]
     together = Picture("claims", " ".join(picture.alt for picture in pictures), "",
                        [panel for picture in pictures for panel in picture.panels], columns=1) if pictures else None
-    return Claims(views, _summary(rows, group.metrics), together)
+    return beside_splits(Claims(views, _summary(rows, group.metrics), together), rows, group.recipe.overlap)
 
 
 def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBook) -> ClaimView:

@@ -1,0 +1,66 @@
+"""The words of claims whose seeds are splits of one dataset: two intervals beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...judge.splits import OtherSamples, on_other_samples
+from ..numbers import PAGE, PLAIN, Style, between, interval, show
+
+if TYPE_CHECKING:
+    from ...judge.claims import ClaimRow
+    from .claims import Claims, ClaimView
+
+HERE, BEYOND = "on this dataset", "on other samples like it"
+EXPLAINED = ("A seed is a split of one dataset. The interval over splits decides: it says what holds on this dataset. "
+             "What may be expected on other samples like it is less certain, because all splits share the same "
+             "examples: Nadeau and Bengio's interval says how much.")
+
+
+def beside_splits(claims: Claims, rows: Sequence[ClaimRow], overlap: float | None) -> Claims:
+    """The claims with both intervals where the recipe gives an ``overlap``; else as they are."""
+    if overlap is None:
+        return claims
+    return replace(claims, views=[_with_both(view, row, overlap)
+                                  for view, row in zip(claims.views, rows, strict=True)])
+
+
+def _with_both(view: ClaimView, row: ClaimRow, overlap: float) -> ClaimView:
+    facts = []
+    for name, value in view.facts:
+        if name.startswith("interval"):
+            facts.append((f"{HERE}, {name}", value))
+            other = on_other_samples(row.comparison, overlap)
+            if other is not None:
+                words = between(other.low, other.high, row.metric.digits)
+                facts.append((BEYOND, f"{words}. {_limit(row, other, PAGE)}".strip()))
+        else:
+            facts.append(("splits" if name == "seeds" else name, value))
+    return replace(view, facts=facts)
+
+
+def split_lines(rows: Sequence[ClaimRow], overlap: float | None) -> list[str]:
+    """For the page of results and the terminal: what the two intervals mean, then a sentence per claim."""
+    lines = []
+    for row in rows if overlap is not None else ():
+        other = on_other_samples(row.comparison, overlap or 0.0)
+        if other is not None:
+            lines.append(f"{row.claim.arm} against {row.claim.beats} on {row.claim.metric}: {HERE} "
+                         f"{interval(row.comparison.low, row.comparison.high, row.metric.digits)}, {BEYOND} "
+                         f"{interval(other.low, other.high, row.metric.digits)}. {_limit(row, other, PLAIN)}".strip())
+    return [EXPLAINED, *lines] if lines else []
+
+
+def _limit(row: ClaimRow, other: OtherSamples, style: Style) -> str:
+    """Where the paper's difference is too small to be decided beyond this dataset, however many splits are trained."""
+    theirs = [row.claim.paper.get(arm or "", math.nan) for arm in (row.claim.arm, row.claim.beats)]
+    difference = theirs[0] - theirs[1]
+    if math.isnan(difference) or other.can_decide(difference):
+        return ""
+    digits = row.metric.digits
+    return (f"However many splits are trained, this interval reaches at least {show(other.least, digits)} to either "
+            f"side, so a difference as large as the paper's ({show(difference, digits, style=style)}) cannot be "
+            "decided in this way.")
