@@ -34,7 +34,7 @@ def pack(records: Sequence[Record]) -> dict[str, Any]:
         runs.append({"seed": record.seed, "final": record.final,
                      "timing": {key: value for key, value in record.timing.items() if key not in shared},
                      "epochs": columns(record.epochs, kept), "diagnosis": rounded(record.diagnosis), **own})
-    return {**{name: part for name, part in parts.items() if part}, "runs": runs}
+    return {**{name: part for name, part in parts.items() if part is not None}, "runs": runs}
 
 
 def unpack(content: Mapping[str, Any], path: Path) -> list[Record]:
@@ -92,7 +92,7 @@ def _shortened(column: list[Any]) -> Any:
         return column[0]
     if all(isinstance(value, int) for value in column):
         step = column[1] - column[0]
-        if column == list(range(column[0], column[0] + step * len(column), step)):
+        if column == [column[0] + step * number for number in range(len(column))]:
             return {"from": column[0], "by": step}
     return column
 

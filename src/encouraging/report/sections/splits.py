@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...judge.splits import OtherSamples, on_other_samples
-from ..numbers import PAGE, PLAIN, Style, between, interval, show
+from ..numbers import between, interval, show
 
 if TYPE_CHECKING:
     from ...judge.claims import ClaimRow
@@ -36,7 +36,7 @@ def _with_both(view: ClaimView, row: ClaimRow, overlap: float) -> ClaimView:
             other = on_other_samples(row.comparison, overlap)
             if other is not None:
                 words = between(other.low, other.high, row.metric.digits)
-                facts.append((BEYOND, f"{words}. {_limit(row, other, PAGE)}".strip()))
+                facts.append((BEYOND, f"{words}. {_limit(row, other)}".strip()))
         else:
             facts.append(("splits" if name == "seeds" else name, value))
     return replace(view, facts=facts)
@@ -50,11 +50,11 @@ def split_lines(rows: Sequence[ClaimRow], overlap: float | None) -> list[str]:
         if other is not None:
             lines.append(f"{row.claim.arm} against {row.claim.beats} on {row.claim.metric}: {HERE} "
                          f"{interval(row.comparison.low, row.comparison.high, row.metric.digits)}, {BEYOND} "
-                         f"{interval(other.low, other.high, row.metric.digits)}. {_limit(row, other, PLAIN)}".strip())
+                         f"{interval(other.low, other.high, row.metric.digits)}. {_limit(row, other)}".strip())
     return [EXPLAINED, *lines] if lines else []
 
 
-def _limit(row: ClaimRow, other: OtherSamples, style: Style) -> str:
+def _limit(row: ClaimRow, other: OtherSamples) -> str:
     """Where the paper's difference is too small to be decided beyond this dataset, however many splits are trained."""
     theirs = [row.claim.paper.get(arm or "", math.nan) for arm in (row.claim.arm, row.claim.beats)]
     difference = theirs[0] - theirs[1]
@@ -62,5 +62,5 @@ def _limit(row: ClaimRow, other: OtherSamples, style: Style) -> str:
         return ""
     digits = row.metric.digits
     return (f"However many splits are trained, this interval reaches at least {show(other.least, digits)} to either "
-            f"side, so a difference as large as the paper's ({show(difference, digits, style=style)}) cannot be "
-            "decided in this way.")
+            f"side, so a difference as large as the paper's ({abs(difference):.{digits}f}) cannot be decided in this "
+            "way.")
