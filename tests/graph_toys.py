@@ -72,7 +72,7 @@ def write_tu(folder: Path, name: str = "TOY", **files: str | None) -> Path:
     """Two graphs in the TU layout: a triangle of the class -1 and a path of two nodes of the class 1. Files may be
     given other contents, or None to leave them out."""
     contents = {
-        "A": "1, 2\n2, 1\n2, 3\n3, 2\n1, 3\n3, 1\n3, 3\n1, 2\n4, 5\n5, 4\n",  # with a loop and an edge that stands twice
+        "A": "1, 2\n2, 1\n2, 3\n3, 2\n1, 3\n3, 1\n3, 3\n1, 2\n4, 5\n5, 4\n",  # with a loop, and an edge twice
         "graph_indicator": "1\n1\n1\n2\n2\n", "graph_labels": "-1\n1\n", "node_labels": "7\n5\n7\n6\n5\n", **files,
     }
     folder.mkdir(parents=True, exist_ok=True)

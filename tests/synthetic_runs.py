@@ -10,7 +10,7 @@ import torch
 
 from encouraging.engine.records import Record
 from encouraging.metrics import Reader, summary
-from encouraging.recipes import read_recipe
+from encouraging.recipes import Recipe, read_recipe
 
 ENVIRONMENT = {"python": "3.11.7", "torch": "2.13.0", "encouraging": "0.1.0", "device": "a card", "threads": 1}
 
@@ -74,3 +74,19 @@ def write_mnist_runs(folder: Path) -> Path:
             for name, content in files.items():
                 (run / f"{name}.json").write_text(json.dumps(content))
     return folder
+
+
+def made_up(number: int, seeds: int = 3) -> tuple[Recipe, list[Record]]:
+    """A recipe that nobody wrote, with its runs: two arms and the claims of the MNIST recipe, of which every third is
+    met, every third fails, and the others are undecided."""
+    tree = read_recipe("mnist").model_dump(exclude_unset=True)
+    tasks = ("mnist", "cifar10", "cifar100")
+    recipe = Recipe(**{**tree, "name": f"made-up-{number}", "data": tasks[number % 3],
+                       "paper": f"Table {number}, made up", "about": f"The made-up recipe number {number}."})
+    runs = [record(recipe.name, arm, seed, 3.0 * (1 + place), config=recipe.config(arm, seed), epochs=40,
+                   outside=("fashion_mnist",)) for place, arm in enumerate(recipe.arms) for seed in range(seeds)]
+    for run in runs:
+        side = (1, -1, 0)[number % 3] * (run.arm == "el")
+        run.final["best_accuracy"] = 99.0 + 0.01 * run.seed + side * (0.5 + 0.01 * run.seed) + (
+            0.02 * (-1) ** run.seed if run.arm == "el" else 0)
+    return recipe, runs

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+
 import pytest
 import torch
 from torch import Tensor
@@ -123,3 +126,28 @@ def test_refused_in_words(what):
     call, error, words = refusals()[what]
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1" or not importlib.util.find_spec("triton"),
+                    reason="the kernels run here in Triton's interpreter (TRITON_INTERPRET=1)")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numpy, on which the interpreter runs
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_the_kernels_give_the_same_by_products_and_gradients(reduction):
+    logits, target = draw(torch.float32)
+    curve, weight = curves.conservative(0.6), torch.rand(6)
+    divisor = 11.0 if reduction == "mean" else None
+    results = []
+    for impl, inplace in (("reference", False), ("triton", False), ("triton", True)):
+        source = logits.clone().requires_grad_()
+        loss, stats = curve_loss_with_stats(1.0 * source, target, curve, weight, reduction=reduction, divisor=divisor,
+                                            inplace=inplace, impl=impl)
+        results.append((loss, *stats, torch.autograd.grad(loss.sum(), source)[0]))
+    for ours in results[1:]:
+        for mine, theirs in zip(ours, results[0], strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6, equal_nan=True, check_dtype=False)
+    gradients = []
+    for impl in ("reference", "triton"):
+        z = logits.clone()
+        rows = curve_loss_and_gradient_(z, target, curve, weight=weight, divisor=3, upstream=torch.ones(20), impl=impl)
+        gradients.append((rows, z))
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6)

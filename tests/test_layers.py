@@ -44,7 +44,11 @@ def layer_of(module: tuple[str, ...]) -> str:
 
 def imports(source: str, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     """Line and layer of every import of our own in a module of ``package``, wherever it stands in the file."""
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    if not package:  # what the package's __init__ shows to type checkers is loaded from its home when it is first used
+        tree.body = [node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in
+                                                        ast.unparse(node.test))]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
                 if name.name.split(".")[0] == "encouraging":

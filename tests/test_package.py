@@ -32,7 +32,7 @@ PUBLIC = {
     "curves", "curve_loss", "encouraging_loss", "focal_loss", "halted_focal_loss", "poly_loss", "sigmoid_curve_loss",
     "mirror_mse_loss", "linear_curve_loss", "CurveLoss", "EncouragingLoss", "FocalLoss", "HaltedFocalLoss", "PolyLoss",
     "SigmoidCurveLoss", "MirrorMSELoss", "LinearCurveLoss", "LSoftmaxLinear", "LDAMLoss", "parallel_curve_loss",
-    "curve_loss_with_stats", "LossStats", "curve_loss_and_gradient_", "loss_divisor",
+    "curve_loss_with_stats", "LossStats", "curve_loss_and_gradient_", "loss_divisor", "compare",
 }
 CORE = {"torch", "numpy", "scipy", "scikit-learn", "pydantic", "typer", "rich", "safetensors", "pooch", "jinja2",
         "matplotlib", "filelock", "pillow"}

@@ -66,7 +66,7 @@ class Uneven(BaseTask[Any]):
 
     metrics = (Metric("nothing", "nothing", primary=True),)
 
-    def __init__(self, objective: dict[str, Any], rows: int = ROWS) -> None:
+    def __init__(self, objective: dict[str, Any], rows: int = ROWS, only: int | None = None) -> None:
         train = Train(max_steps=1, lr=1.0, batch_size=rows)
         super().__init__(TaskSpec("", "", (StageSpec(train, objective=ObjectiveConfig(**objective)),)))
         draw = generator(11)
@@ -79,12 +79,14 @@ class Uneven(BaseTask[Any]):
         if self.sigmoid:
             self.target = (torch.rand(ROWS, TOKENS, CLASSES, generator=draw) < 0.3).long()
             self.target[3:6] = 0
+        if only is not None:
+            self.x, self.target = self.x[only : only + 1], self.target[only : only + 1]
 
     def build(self) -> nn.Module:
         return nn.Linear(WIDTH, CLASSES)
 
     def source(self, stage: int) -> ResidentSource:
-        return ResidentSource(Shuffled(ROWS, self.rows, shuffle=False), 0, CPU)
+        return ResidentSource(Shuffled(len(self.x), self.rows, shuffle=False), 0, CPU)
 
     def logits(self, model: nn.Module, index: Tensor) -> Tensor:
         return model(self.x[index]) if self.sigmoid else model(self.x[index]).movedim(-1, 1)
@@ -99,11 +101,12 @@ class Uneven(BaseTask[Any]):
         return {"nothing": 0.0}
 
 
-def gradients(world: World, folder: Path, objectives: list[dict[str, Any]], parts: int) -> list[dict[str, Any]]:
+def gradients(world: World, folder: Path, objectives: list[dict[str, Any]], parts: int,
+              only: int | None = None) -> list[dict[str, Any]]:
     """The engine's gradient for each objective: one step at rate 1 from where the model starts."""
     found = []
     for number, objective in enumerate(objectives):
-        task = Uneven(objective, ROWS // parts)
+        task = Uneven(objective, ROWS // parts, only)
         train = Train(max_steps=1, lr=1.0, batch_size=ROWS // parts, accumulate=parts)
         torch.manual_seed(0)
         start = {name: param.detach().clone() for name, param in task.build().named_parameters()}

@@ -13,7 +13,7 @@ A new name is one line in ``_HOME``, and the import below it that type checkers 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     name: home
@@ -24,6 +24,7 @@ _HOME = {
             "sigmoid_curve_loss",
         ),
         "ops.parallel": ("parallel_curve_loss",),
+        "report.comparison": ("compare",),
         "margins": ("LSoftmaxLinear",),
         "modules": (
             "CurveLoss", "EncouragingLoss", "FocalLoss", "HaltedFocalLoss", "LDAMLoss", "LinearCurveLoss",
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from .modules import PolyLoss as PolyLoss
     from .modules import SigmoidCurveLoss as SigmoidCurveLoss
     from .ops.parallel import parallel_curve_loss as parallel_curve_loss
+    from .report.comparison import compare as compare
 else:  # hidden from type checkers, which would take it as a promise that every attribute exists
 
     def __getattr__(name):

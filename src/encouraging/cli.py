@@ -110,19 +110,118 @@ def run(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override any setting: train.epochs=2")
     ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,...", help="Train an arm once per value, beside its baseline, and draw the "
+                     "numbers over the value: log_end=0,0.5,1. Twice for a map of two keys. --arm says which arm."),
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="How many runs to train at once on this machine.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per run.")] = None,
     ray: Annotated[str | None, typer.Option(help="Train on a Ray cluster: its address, or local.")] = None,
     track: Annotated[str | None, typer.Option(help="Also log the numbers to: tensorboard.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data from its publisher.")] = False,
+    until_decided: Annotated[
+        bool,
+        typer.Option("--until-decided", help="Train 4, 8, 16, at most 32 seeds, until every claim is decided or shows "
+                                             "no difference. The claims pay for the looks."),
+    ] = False,
 ) -> None:
     """Train every arm and seed of a recipe, resume what is unfinished, and print the comparison with its verdicts."""
     from .commands.run import run_recipe
 
     with _errors_in_one_line():
         code = run_recipe(recipe, arms=arm or (), seeds=seeds, device=device, out=out, data=data,
-                          overrides=set_ or (), jobs=jobs, threads=threads, ray=ray, track=track, fetch=download)
+                          overrides=set_ or (), sweeps=sweep or (), jobs=jobs, threads=threads, ray=ray, track=track,
+                          fetch=download, until_decided=until_decided)
     raise typer.Exit(code)
+
+
+@app.command()
+def attack(
+    runs: Annotated[list[Path], typer.Argument(help="Finished run directories, or folders of them.")],
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this attack; may be repeated. By default fgsm, pgd and pgd_l2, each "
+                                          "driven by cross-entropy, margin and DLR (pgd, pgd_margin, pgd_dlr), and "
+                                          "what the recipe's claims name."),
+    ] = None,
+    autoattack: Annotated[
+        bool, typer.Option("--autoattack", help="Also AutoAttack in both norms; needs the extra attacks.")
+    ] = False,
+    eps: Annotated[
+        str | None, typer.Option(help="Largest changes of a pixel, from 0 to 1: 0,0.1,8/255. Default: the paper's.")
+    ] = None,
+    eps_l2: Annotated[
+        str | None, typer.Option(help="Euclidean lengths for the L2 attacks: 0,1,3. Default: the paper's.")
+    ] = None,
+    examples: Annotated[int | None, typer.Option(help="Only the first test images; default: all.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that are attacked at once.")] = 1000,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+    data: Annotated[str | None, typer.Option(help="The data directory; default: ENCOURAGING_DATA.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="How many runs to attack at once.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per run.")] = None,
+) -> None:
+    """Attack trained models: accuracy by attack and epsilon, into attacks.json of every run, and a warning where an
+    attack flatters a model. Continues where it was stopped."""
+    from .commands.attack import attack_runs
+
+    with _errors_in_one_line():
+        code = attack_runs(runs, attacks=attack or (), autoattack=autoattack, eps=eps, eps_l2=eps_l2,
+                           examples=examples, seed=seed, batch_size=batch_size, device=device, data=data, jobs=jobs,
+                           threads=threads)
+    raise typer.Exit(code)
+
+
+@app.command()
+def ood(
+    run: Annotated[Path, typer.Argument(help="A finished run directory.")],
+    data: Annotated[
+        Path, typer.Option(metavar="FOLDER|FILE.npz", help="Images that the model was not trained on, of any size: a "
+                                                          "folder of them, or an .npz file with the array images.")
+    ],
+    name: Annotated[str | None, typer.Option(help="What to call them; default: the folder's or file's name.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write a page with figures here.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write every number here, as JSON.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+    datasets: Annotated[
+        str | None, typer.Option(help="The data directory of the run's own dataset; default: ENCOURAGING_DATA.")
+    ] = None,
+) -> None:
+    """How well a trained model recognises images that it was not trained on, by the usual scores."""
+    from .commands.ood import score_images
+
+    with _errors_in_one_line():
+        written = score_images(run, data, name=name, out=out, json_out=json, device=device, datasets=datasets)
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def compare(
+    numbers: Annotated[Path, typer.Argument(help="Numbers per arm and seed: a .csv, .tsv, .jsonl or .json file.")],
+    metric: Annotated[list[str], typer.Option(help="The column with the numbers; may be repeated.")],
+    baseline: Annotated[str | None, typer.Option(help="The arm to compare with; by default the first one.")] = None,
+    lower: Annotated[bool, typer.Option("--lower", help="Smaller numbers are better.")] = False,
+    expected: Annotated[
+        float | None, typer.Option(help="The difference that would matter, for \"no difference\" and for power.")
+    ] = None,
+    overlap: Annotated[
+        float | None, typer.Option(help="Test over training examples, for random splits of one dataset.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="The title of the page.")] = "",
+    arm: Annotated[str, typer.Option(metavar="COLUMN", help="The column that names the arm.")] = "arm",
+    seed: Annotated[str, typer.Option(metavar="COLUMN", help="The column that names the seed.")] = "seed",
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("comparison.html"),
+) -> None:
+    """Compare arms of any script over seeds: paired differences, verdicts, power, and a page."""
+    from .commands.compare import compare_file
+
+    with _errors_in_one_line():
+        written = compare_file(numbers, metric, out, baseline=baseline, better="lower" if lower else "higher",
+                               expected=expected, overlap=overlap, title=title, arm=arm, seed=seed)
+    for path in written:
+        typer.echo(f"wrote {path}")
 
 
 @app.command("list")
@@ -165,13 +264,19 @@ def collect(
 def results(
     records: Annotated[Path, typer.Argument(help="A directory of records or runs.")] = Path("results"),
     out: Annotated[Path, typer.Option("--out", "-o", help="The Markdown page to write.")] = Path("docs/results.md"),
+    update: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Also write anew what this Markdown page has between <!-- scoreboard: short "
+                     "--> and <!-- end of scoreboard -->; may be repeated."),
+    ] = None,
 ) -> None:
     """Write the page of results: our measurements beside the paper's, made from the records alone."""
     from .commands.results import write_results
 
     with _errors_in_one_line():
-        write_results(records, out)
-    typer.echo(f"wrote {out}")
+        written = write_results(records, out, update or ())
+    for path in written:
+        typer.echo(f"wrote {path}")
 
 
 @app.command()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .errors import RecipeError, did_you_mean
@@ -30,20 +32,58 @@ def load_object(reference: str, folder: str | None = None) -> Any:
         raise RecipeError(f"{reference!r}: {module_name} has no {name!r}.{did_you_mean(name, vars(module))}") from error
 
 
-def _load_module(name: str, reference: str, folder: str | None) -> Any:
-    places = [str(Path(place).resolve()) for place in dict.fromkeys([folder or ".", "."])]
+def load_function(reference: str, folder: str | None, key: str) -> Any:
+    """A user's own function; an error names the key of the recipe that it stands under."""
+    try:
+        function = load_object(reference, folder)
+    except RecipeError as error:
+        raise RecipeError(str(error), key) from error
+    if not callable(function):
+        raise RecipeError(f"{reference!r} has the type {type(function).__name__}: expected a function.", key)
+    return function
+
+
+def _load_module(name: str, reference: str, folder: str | None) -> ModuleType:
+    folders = list(dict.fromkeys(str(Path(place).resolve()) for place in (folder or ".", ".")))
     if name.endswith(".py"):
-        path = next((Path(place) / name for place in places if (Path(place) / name).is_file()), None)
+        path = next((Path(place) / name for place in folders if (Path(place) / name).is_file()), None)
         if path is None:
-            raise RecipeError(f"{reference!r}: there is no file {name} in {' or '.join(places)}.")
-        name = path.stem
-        places = [str(path.parent.resolve()), *places]
-    # At the end, so that nothing installed is hidden, and for good: worker processes import the module by its name.
-    sys.path += [place for place in places if place not in sys.path]
+            raise RecipeError(f"{reference!r}: there is no file {name} in {' or '.join(folders)}.")
+        return _load_file(path.resolve())
+    _search_in(folders)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
-        raise RecipeError(f"{reference!r}: there is no module {name!r} in {' or '.join(places)}, nor installed. "
+        raise RecipeError(f"{reference!r}: there is no module {name!r} in {' or '.join(folders)}, nor installed. "
                           "Expected module:name or file.py:name.") from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    """This very file as a module. It has the file's name, or a longer one where another module is called so."""
+    for name, loaded in list(sys.modules.items()):
+        if getattr(loaded, "__file__", None) == str(path) and name not in ("__main__", "__mp_main__"):
+            return loaded
+    _search_in([str(path.parent)])
+    name = path.stem
+    if name.isidentifier() and name not in sys.modules:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin == str(path):
+            return importlib.import_module(name)
+    name = f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _search_in(folders: list[str]) -> None:
+    """At the end, so that nothing installed is hidden, and for good: worker processes import modules by their names."""
+    sys.path += [folder for folder in folders if folder not in sys.path]

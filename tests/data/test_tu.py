@@ -100,7 +100,7 @@ def test_what_holds_no_graphs_is_refused(name, words):
 def test_graphs_are_read_by_name_from_folders_and_functions(tmp_path, monkeypatch):
     write_tu(tmp_path / "TOY/raw")
     assert len(read_graphs("folder:TOY/raw", tmp_path)) == 2
-    assert len(read_graphs(f"{stars_and_rings.__code__.co_filename}:stars_and_rings")) == 20
+    assert len(read_graphs(f"{stars_and_rings.__code__.co_filename}:stars_and_rings")) == 60
     with pytest.raises(DataError, match="proteins holds graphs, and images were expected"):
         load("proteins", "train")
     with pytest.raises(DataError, match=r"PROTEINS/raw/PROTEINS_A\.txt"):

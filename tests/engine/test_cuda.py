@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from encouraging.data import ResidentSource
-from encouraging.engine import Interrupted, Loss, RunDir, RunSpec, Train, execute, load_weights
+from encouraging.engine import Interrupted, Loss, RunDir, RunSpec, Train, execute, graph, load_weights
 from encouraging.errors import DivergenceError
 from encouraging.tasks import ObjectiveConfig, StageSpec, TaskSpec, build_task
 from encouraging.tasks.image import ImageTask
@@ -68,6 +68,43 @@ def test_what_cannot_be_recorded_runs_eagerly_and_says_why(tmp_path):
     final, how = run(tmp_path, make=lambda: Asks(it))
     assert "could not be recorded" in how
     assert math.isfinite(final["train_loss"])
+
+
+class Lengths:
+    """A source whose batches have many sizes, as those of sequences have."""
+
+    def __init__(self, source: ResidentSource):
+        self.source, self.length = source, source.length
+
+    def batches(self, clock, start, rank, world):
+        for number, batch in enumerate(self.source.batches(clock, start, rank, world)):
+            yield tuple(column[: len(column) - number % 7] for column in batch)
+
+
+def test_a_bounded_number_of_shapes_is_recorded_and_the_rest_runs_eagerly(tmp_path, monkeypatch):
+    """Seven shapes, three recordings: the weights are those of a run without any."""
+    class Varied(ImageTask):
+        def source(self, stage):
+            return Lengths(super().source(stage))
+
+    recorded = []
+    record = graph.Replay._record
+
+    def counted(self, key, *rest):
+        recorded.append(key)
+        return record(self, key, *rest)
+
+    monkeypatch.setattr(graph, "MOST", 3)
+    monkeypatch.setattr(graph.Replay, "_record", counted)
+    settings = {"epochs": 6, "batch_size": 64}
+    for name, on in (("graph", True), ("eager", False)):
+        it = spec(Train(**{"lr": 0.05, "momentum": 0.9, "cuda_graph": on, **settings}))
+        _, how = run(tmp_path / name, make=lambda it=it: Varied(it), cuda_graph=on, **settings)
+        assert how == "recorded" or not on
+    assert len(recorded) == len(set(recorded)) == 3
+    ours, theirs = load_weights(tmp_path / "graph"), load_weights(tmp_path / "eager")
+    for layer in ours:
+        torch.testing.assert_close(ours[layer], theirs[layer], rtol=1e-3, atol=1e-4)
 
 
 class Signals:

@@ -1,4 +1,4 @@
-"""What looks at a run does not change it: evaluations, probes, the trace of first updates, the model concluded on."""
+"""What looks at a run does not change it: evaluations, probes, the trace of the first updates, the conclusion."""
 
 from __future__ import annotations
 

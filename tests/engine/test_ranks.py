@@ -45,12 +45,11 @@ def divisor_of(name, task):
             "sigmoid, positives": (target > 0).sum()}[name]
 
 
-@pytest.fixture(scope="module")
-def expected():
+def expected_gradients(only=None):
     """The loss and gradient of the whole batch with torch's own formula, or the package's for the sigmoid link."""
     found = []
     for name, objective in OBJECTIVES.items():
-        task = Uneven(objective)
+        task = Uneven(objective, only=only)
         torch.manual_seed(0)
         model = task.build()
         logits = task.logits(model, torch.arange(len(task.x)))
@@ -59,10 +58,15 @@ def expected():
         else:
             weight = task.weight if "reweight_from_epoch" in objective else None
             total = F.cross_entropy(logits, task.target, weight, ignore_index=-1, reduction="sum")
-        loss = total / divisor_of(name, task)
+        loss = total / max(divisor_of(name, task), 1)
         loss.backward()
         found.append({"loss": loss.item(), **{name: param.grad for name, param in model.named_parameters()}})
     return found
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return expected_gradients()
 
 
 def assert_gradients(found, expected):
@@ -81,6 +85,15 @@ def test_accumulated_parts_have_the_gradient_of_the_whole_batch(tmp_path, expect
 @pytest.mark.parametrize("parts", [1, 4])
 def test_two_ranks_have_the_gradient_of_the_whole_batch(tmp_path, expected, parts):
     for found in on_two_ranks(gradients, tmp_path, list(OBJECTIVES.values()), parts):
+        assert_gradients(found, expected)
+
+
+def test_a_batch_of_one_example_without_targets_leaves_a_rank_with_nothing(tmp_path):
+    """It has a loss only where negatives count too, and no gradient is ever 0 / 0."""
+    expected = expected_gradients(only=3)
+    objectives = list(OBJECTIVES.values())
+    for found in (gradients(World(), tmp_path / "one", objectives, 1, 3),
+                  *on_two_ranks(gradients, tmp_path / "two", objectives, 1, 3)):
         assert_gradients(found, expected)
 
 

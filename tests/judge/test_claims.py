@@ -24,7 +24,7 @@ def test_the_claim_is_judged_over_the_seeds_that_both_arms_have(runs):
     recipe = read_recipe("mnist")
     finals = finals_of("mnist", read_records(runs))
     row = claim_rows(recipe, finals, BOOK)[0]
-    assert row.comparison.verdict == "reproduced"
+    assert row.verdict == "reproduced"
     assert row.comparison.n == 5
     assert row.comparison.mean == pytest.approx(sum(a - b for a, b in zip(SCORES["el"], SCORES["ce"], strict=True)) / 5)
     del finals["ce"][0], finals["ce"][1], finals["el"][2]

@@ -51,7 +51,7 @@ def test_the_plain_interval_decides():
     finals = {arm: {seed: {"best_accuracy": float(value)} for seed, value in enumerate(values)}
               for arm, values in (("ce", theirs), ("el_late", ours), ("el", theirs))}
     row = claim_rows(recipe, finals, MetricBook(recipe.needs().metrics))[0]
-    assert row.comparison.verdict == "reproduced"
+    assert row.verdict == "reproduced"
     other = on_other_samples(row.comparison, recipe.overlap)
     assert other.low < 0 < other.high
     assert not other.can_decide(0.44)

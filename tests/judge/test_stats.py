@@ -14,7 +14,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from encouraging.judge.stats import compare, describe, judge, looks_skewed, permutation_p
+from encouraging.judge.family import judge
+from encouraging.judge.stats import compare, describe, looks_skewed, permutation_p
 
 values = st.lists(st.floats(-10, 10).map(lambda x: round(x, 2)), min_size=3, max_size=8)
 
@@ -60,7 +61,7 @@ def test_the_permutation_p_of_accuracies_is_that_of_their_exact_differences(pair
 @settings(max_examples=50, deadline=None)
 def test_swapping_the_arms_mirrors_the_verdict(ours):
     theirs = [0.0] * len(ours)
-    mirror = {"reproduced": "contradicted", "contradicted": "reproduced", "undecided": "undecided"}
+    mirror = {"holds": "fails", "fails": "holds", "undecided": "undecided"}
     there, back = compare(ours, theirs), compare(theirs, ours)
     assert back.verdict == mirror[there.verdict]
     assert compare(ours, theirs, better="lower").verdict == back.verdict
@@ -68,7 +69,7 @@ def test_swapping_the_arms_mirrors_the_verdict(ours):
 
 def test_fewer_than_three_seeds_are_undecided_however_clear():
     assert compare([5.0, 5.1], [1.0, 1.0]).verdict == "undecided"
-    assert compare([5.0, 5.1, 5.2], [1.0, 1.0, 1.0]).verdict == "reproduced"
+    assert compare([5.0, 5.1, 5.2], [1.0, 1.0, 1.0]).verdict == "holds"
     assert compare([5.0], [1.0]).verdict == "undecided"
     assert compare([], []).verdict == "undecided"
     assert compare([1.0, math.nan, 2.0], [0.0, 0.0, 0.0]).verdict == "undecided"
@@ -81,16 +82,35 @@ def test_overlapping_splits_widen_the_interval_as_nadeau_and_bengio_say():
     assert wide.p_t > plain.p_t
 
 
+@pytest.mark.parametrize(("differences", "verdict"), [
+    ([0.01, -0.02, 0.03, -0.01], "no difference"),
+    ([0.01, 0.02, 0.03, 0.02], "holds"),      # small, and yet on the claimed side
+    ([-0.01, -0.02, -0.03, -0.02], "fails"),
+    ([0.31, -0.22, 0.13, -0.41], "undecided"),
+])
+def test_an_interval_within_half_of_the_sought_difference_shows_that_there_is_none(differences, verdict):
+    zeros = [0.0] * len(differences)
+    assert compare(differences, zeros, sought=0.14).verdict == verdict
+    assert compare(differences, zeros).verdict != "no difference"
+
+
+def test_no_difference_ends_exactly_at_half_of_the_sought_one():
+    differences, zeros = [0.01, -0.02, 0.03, -0.01], [0.0] * 4
+    widest = max(map(abs, (compare(differences, zeros).low, compare(differences, zeros).high)))
+    assert compare(differences, zeros, sought=2 * widest * 1.0001).verdict == "no difference"
+    assert compare(differences, zeros, sought=2 * widest * 0.9999).verdict == "undecided"
+
+
 def test_holm_judges_the_smallest_p_most_strictly_and_stops_at_the_first_undecided():
     zeros = [0.0] * 5
     clear, fair, weak = [5.0, 5.1, 4.9, 5.0, 5.05], [1.0, 1.4, 0.4, 1.2, 0.6], [0.5, 1.5, -0.4, 1.2, 0.7]
     alone = [compare(x, zeros).verdict for x in (clear, fair, weak)]
-    assert alone == ["reproduced", "reproduced", "undecided"]
+    assert alone == ["holds", "holds", "undecided"]
     found = judge([(x, zeros, "higher") for x in (weak, clear, fair)])
-    assert [f.verdict for f in found] == ["undecided", "reproduced", "reproduced"]
+    assert [f.verdict for f in found] == ["undecided", "holds", "holds"]
     assert [round(f.level, 4) for f in found] == [0.95, round(1 - 0.05 / 3, 4), 0.975]
     borderline = [0.3, 1.6, 0.5, 1.9, 0.9]  # decided alone, not beside two others
-    assert compare(borderline, zeros).verdict == "reproduced"
+    assert compare(borderline, zeros).verdict == "holds"
     assert {f.verdict for f in judge([(borderline, zeros, "higher")] * 3)} == {"undecided"}
 
 
@@ -119,7 +139,7 @@ def test_differences_without_spread_decide_nothing_and_do_not_stand_in_the_way_o
     assert alone.verdict == "undecided"
     assert math.isnan(alone.low)
     clear = ([1.0, 1.1, 0.9], [0.0, 0.0, 0.0], "higher")
-    assert [found.verdict for found in judge([(ours, theirs, "higher"), clear])] == ["undecided", "reproduced"]
+    assert [found.verdict for found in judge([(ours, theirs, "higher"), clear])] == ["undecided", "holds"]
 
 
 def test_a_claim_without_an_interval_still_counts_among_the_many():

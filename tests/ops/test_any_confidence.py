@@ -1,4 +1,4 @@
-"""Exact at any confidence, for every curve and every kind of target (issue 12, point 7).
+"""Exact at any confidence, for every curve and every kind of target.
 
 At a gap of 1e4 the top class has p = 1 - 1e-4343: the reference has 4400 digits there.
 """

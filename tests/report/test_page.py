@@ -155,9 +155,10 @@ def test_a_claim_that_fails_is_as_prominent_as_one_that_holds():
             (0.5 + 0.02 * record.seed) if record.arm == "lsoftmax_el" else 0.0)
     page_ = build_report(records)
     words = " ".join(" ".join(Reading(page_).words).split())
-    assert ("The one claim is contradicted. lsoftmax_el falls behind lsoftmax on best accuracy: a difference of 0.53"
-            in words)
+    assert "One claim: contradicted." in words
+    assert '<a class="pill bad" href="#verdict-contradicted">contradicted</a>' in page_
     assert '<p class="verdict contradicted">contradicted</p>' in page_
+    assert "−0.53" in words
     assert "99.62 → 99.64" in words
 
 
@@ -168,9 +169,13 @@ def test_the_same_records_give_the_same_words(records):
 
 
 def test_figures_follow_the_page_s_colours(text):
-    drawn = "".join(re.findall(r'<svg viewBox="0 0 344.*?</svg>', text, re.DOTALL))
+    drawn = "".join(re.findall(r'<svg class="fig" viewBox="0 0 344.*?</svg>', text, re.DOTALL))
     assert len(drawn) > 50_000
     assert set(re.findall(r"#[0-9a-fA-F]{6}", drawn)) == set()
+    used = set(re.findall(r"\b[fs]-(\w+)", " ".join(re.findall(r'class="([^"]*)"', drawn))))
+    assert used <= set(VARIABLES.values())
+    for name in used:
+        assert f".f-{name} {{ fill: var(--{name}); }}" in text
     declared = set(re.findall(r"--(\w+):", text))
     assert set(VARIABLES.values()) <= declared
     assert set(re.findall(r"var\(--(\w+)", text)) <= declared
@@ -180,7 +185,7 @@ def test_names_stay_text_wherever_they_stand():
     records = [synthetic.record(EVIL, arm, seed, outside=(EVIL,), attacks=True)
                for arm in (EVIL, "$x_1$ & 'co'", "a\x07b", "\u6c49\u5b57") for seed in range(3)]
     page_ = build_report(records)
-    assert page_.count("<script") == 1  # the explorer's
+    assert page_.count("<script") == 2  # the page's and the explorer's
     assert "alert(1)</script>" not in page_
     read = Reading(page_)
     assert EVIL in read.words  # the heading, and panel titles
@@ -193,7 +198,7 @@ def test_class_names_are_shown_and_stay_text():
     worst = min(range(10), key=lambda label: found["class_accuracy"][label])
     found["class_names"] = [EVIL if label == worst else f"c{label}" for label in range(10)]
     page_ = diagnosis_page(found, EVIL, [EVIL])
-    assert page_.count("<script") == 1
+    assert page_.count("<script") == 2
     assert any(f"Examples of class {worst}, {EVIL}" in words for words in Reading(page_).words)
 
 

@@ -23,8 +23,8 @@ def print_list(data: str | None = None, console: Console | None = None) -> None:
     _print(console, "losses", [*losses, ('mse (loss = "mse")', "link, bonus")])
     console.print(dataset_table(data)[0])
     console.print()
-    networks = {**MODELS, **GRAPH_MODELS}
-    _print(console, "models", ((name, (build.__doc__ or "").splitlines()[0]) for name, build in networks.items()))
+    models = {**MODELS, **GRAPH_MODELS}
+    _print(console, "models", ((name, (build.__doc__ or "").splitlines()[0]) for name, build in models.items()))
 
 
 def _recipe(name: str) -> str:

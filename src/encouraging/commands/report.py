@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..engine.outputs import check_output
-from ..recipes import read_runs
+from ..recipes import names, read_recipe, read_runs
 from ..report.page import write_report
 
 
 def report_on(runs: Sequence[Path], out: Path, figures: Path | None = None) -> list[Path]:
-    """Write the page, and every figure where a folder for them is given; the paths of all files."""
+    """Write the page, and every figure where a folder for them is given; the paths of all files.
+
+    Where any of the runs is of an experiment of the paper, what else the paper has is listed as not measured.
+    """
     check_output(out, runs, make_parents=True)
-    return write_report(read_runs(*runs), out, figures=figures)
+    records = read_runs(*runs, failed=True)
+    shipped = {record.recipe for record in records} & set(names())
+    return write_report(records, out, figures=figures, whole_paper=any(read_recipe(name).paper for name in shipped))

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..engine.outputs import check_output, write_output
-from ..report.results import results_page
+from ..errors import ArgumentError
+from ..report.results import results_page, updated_page
 
 
-def write_results(records: Path, out: Path) -> None:
-    """Write the Markdown page of the recipes that have records below a folder."""
+def write_results(records: Path, out: Path, update: Sequence[Path] = ()) -> list[Path]:
+    """Write the Markdown page of the recipes that have records below a folder, and anew what other pages have of it
+    between their markers; the paths of what was written."""
     check_output(out, [records])
-    write_output(out, results_page(records).encode())
+    pages = {out: results_page(records)}
+    for path in update:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArgumentError(f"--update {path}: expected a Markdown page with markers ({error}).") from error
+        check_output(path, [records])
+        pages[path] = updated_page(text, records, str(path))
+    for path, text in pages.items():
+        write_output(path, text.encode())
+    return list(pages)

@@ -4,35 +4,47 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from ..data import absent, data_dir, download, missing
 from ..engine import RunDir, sweep
-from ..engine.distributed import join, leave
+from ..engine.distributed import World, join, leave
 from ..engine.environment import choose_device
 from ..engine.records import Record
 from ..errors import DataError, RecipeError
 from ..judge.claims import finals_of
+from ..judge.looks import Plan, plan_of
 from ..recipes import Recipe, read_recipe, read_runs
 from ..recipes.grid import Job, cores, jobs_of, train_job
+from ..recipes.sweep import narrowed, sweep_recipe
 from ..report.numbers import plural
 from .progress import ProgressDisplay
 from .run_table import print_table
+from .until_decided import check_until_decided, make_plan, train_to_looks
 
 
 def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None, device: str = "auto",
                out: str | Path = "runs", data: str | None = None, overrides: Sequence[str] = (),
                jobs: int | None = None, threads: int | None = None, ray: str | None = None,
-               track: str | None = None, fetch: bool = False, console: Console | None = None) -> int:
-    """Train every arm and seed that is not finished yet.
+               track: str | None = None, fetch: bool = False, sweeps: Sequence[str] = (), until_decided: bool = False,
+               console: Console | None = None) -> int:
+    """Train every arm and seed that is not finished yet; with ``sweeps``, copies of an arm with other values; with
+    ``until_decided``, seeds until every claim is decided.
 
     Returns:
         The exit code: 0 when all runs are finished, 1 when some failed, 130 when they were stopped.
     """
     recipe = read_recipe(name, [*overrides, *([f"seeds={_seeds(seeds)}"] if seeds is not None else [])])
+    if sweeps and until_decided:
+        raise RecipeError("--sweep with --until-decided: a sweep draws a curve and decides nothing. Use one of them.")
+    if until_decided:
+        check_until_decided(recipe, arms, seeds)
+    if sweeps:
+        recipe, arms = sweep_recipe(recipe, sweeps, arms)
+    shown = narrowed(recipe, arms) if sweeps else recipe
     console = console or Console()
     chosen = choose_device(device)
     jobs = jobs or _default_jobs(recipe, chosen.type, threads)
@@ -41,52 +53,72 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         _fetch(recipe, data, console)
     if ray in (None, "local"):
         _check_data(recipe, data)
-    grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(chosen), data=_absolute(data),
-                   threads=threads, tracker=track)
-    for job in grid:
-        RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
-    unfinished = [job for job in grid if not RunDir(job.folder).done]
     world = join(chosen.type)
     if not world.leads:
         console = Console(quiet=True)
-    if len(unfinished) < len(grid):
-        console.print(f"{len(grid) - len(unfinished)} of {len(grid)} runs were finished before", highlight=False)
+    folder = Path(out) / recipe.name
     try:
-        with ProgressDisplay(console, len(unfinished)) as display:
-            for rank in sorted({job.rank for job in unfinished}):  # arms that start from another one's weights wait
-                ready = [job for job in unfinished if job.rank == rank]
-                if display.stopped:
-                    for job in ready:
-                        display(sweep.Event(job, "stopped", "not started"))
-                elif ray is not None:
-                    sweep.run_ray(ready, train_job, display, ray, cpus=threads,
-                                  gpus=1 / jobs if chosen.type == "cuda" else 0)
-                elif jobs > 1 and world.size == 1:
-                    sweep.run_pool(ready, train_job, display, min(jobs, len(ready)))
-                else:
-                    sweep.run_here(ready, train_job, display)
+        if until_decided:
+            plan = Plan(*map(tuple, world.share(make_plan(recipe, folder) if world.leads else None, chosen)))
+            recipe = recipe.model_copy(update={"seeds": plan.seeds, "looks": plan.looks})
+        grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(chosen), data=_absolute(data),
+                       threads=threads, tracker=track)
+        for job in grid:
+            RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
+
+        def train(part: list[Job]) -> ProgressDisplay:
+            return _train(part, console, jobs, threads, ray, chosen.type, world)
+
+        def agree(question: Callable[[], bool]) -> bool:
+            return world.by_leader(question, chosen)
+
+        display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
     finally:
         leave()
-    return _conclude(recipe, unfinished, display, console, Path(out)) if world.leads else int(bool(display.failed))
+    return _conclude(recipe, shown, display, console, folder) if world.leads else int(bool(display.failed))
 
 
-def _conclude(recipe: Recipe, jobs: list[Job], display: ProgressDisplay, console: Console, out: Path) -> int:
+def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str | None, device: str,
+           world: World) -> ProgressDisplay:
+    """Train what is not finished of these jobs."""
+    unfinished = [job for job in grid if not RunDir(job.folder).done]
+    if len(unfinished) < len(grid):
+        console.print(f"{len(grid) - len(unfinished)} of {len(grid)} runs were finished before", highlight=False)
+    with ProgressDisplay(console, len(unfinished)) as display:
+        for rank in sorted({job.rank for job in unfinished}):  # arms that start from another one's weights wait
+            ready = [job for job in unfinished if job.rank == rank]
+            if display.stopped:
+                for job in ready:
+                    display(sweep.Event(job, "stopped", "not started"))
+            elif ray is not None:
+                sweep.run_ray(ready, train_job, display, ray, cpus=threads, gpus=1 / jobs if device == "cuda" else 0)
+            elif jobs > 1 and world.size == 1:
+                sweep.run_pool(ready, train_job, display, min(jobs, len(ready)))
+            else:
+                sweep.run_here(ready, train_job, display)
+    return display
+
+
+def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: Console, folder: Path) -> int:
+    """Print what came of it, and write the page of all runs in the folder; ``shown`` is what the table has of it."""
     for event in display.failed:
         console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
-    folder = out / recipe.name
-    records = read_runs(folder) if folder.is_dir() else []
-    finals = finals_of(recipe.name, records)
-    if any(finals.values()):
-        print_table(console, recipe, finals)
+    ended = read_runs(folder, failed=True) if folder.is_dir() else []
+    records = [record for record in ended if record.failed is None]
+    if records:
+        print_table(console, shown, finals_of(recipe.name, ended), plan_of(recipe, ended))
     if display.stopped:
         words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
-        console.print(f"stopped with {len(display.stopped)} of {len(jobs)} runs unfinished. {words}".strip(),
+        console.print(f"stopped with {len(display.stopped)} of {display.total} runs unfinished. {words}".strip(),
                       markup=False, highlight=False)
     seconds = sum(float(record.timing.get("seconds", 0)) for record in records)
     console.print(f"{plural(len(records), 'run')}, {seconds:.0f} s of training in all, in {folder}", markup=False,
                   highlight=False)
+    if any(claim.metric.startswith("attacks.") for claim in recipe.claims) and not any(r.attacks for r in records):
+        console.print(f"its claims are about attacks: measure them with `encouraging attack {folder}`", markup=False,
+                      highlight=False, soft_wrap=True)
     if records:
-        _report(recipe, records, folder / "report.html", console)
+        _report(recipe, ended, folder / "report.html", console)
     return 130 if display.stopped else int(bool(display.failed))
 
 

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of
+from ..judge.looks import Plan
 from ..judge.metric_book import MetricBook
-from ..recipes import Recipe
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
-from ..report.sections.claims import SKEWED
+from ..report.sections.claim_words import SKEWED, needed_words
 from ..report.sections.splits import split_lines
 
-COLOURS = {"reproduced": "green", "contradicted": "red", "undecided": "yellow", "not measured": "dim"}
+if TYPE_CHECKING:
+    from ..recipes import Recipe
+
+COLOURS = {"reproduced": "green", "contradicted": "red", "holds": "green", "fails": "red", "no difference": "cyan",
+           "undecided": "yellow", "not measured": "dim"}
 
 
-def print_table(console: Console, recipe: Recipe, finals: Finals) -> None:
+def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | None = None) -> None:
     """Mean and deviation of every arm, then every claim's paired difference, interval and verdict."""
     book = MetricBook(recipe.needs().metrics)
     console.print(_arms(recipe, finals, book))
     if recipe.claims:
-        rows = claim_rows(recipe, finals, book)
-        console.print(_claims(rows))
-        for row in rows:
-            if row.comparison.skewed:
-                console.print(f"{_claim(row)}: {SKEWED}", markup=False, highlight=False, style="yellow")
+        rows = claim_rows(recipe, finals, book, plan)
+        print_claims(console, rows, plan)
         for line in split_lines(rows, recipe.overlap):
             console.print(line, markup=False, highlight=False)
 
@@ -36,30 +38,62 @@ def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
     table = Table(title=recipe.name + (f" ({recipe.paper})" if recipe.paper else ""), title_justify="left")
     table.add_column("arm")
     table.add_column("n", justify="right")
-    for path in metrics_of(recipe, book):
+    rows = arm_rows(recipe, finals, book)
+    # What no run has been measured on yet (attacks come after training) has no column, but its claims have their rows.
+    paths = [path for path in metrics_of(recipe, book) if any(row.numbers[path].n for row in rows)]
+    for path in paths:
         table.add_column(path, justify="right")
-    for row in arm_rows(recipe, finals, book):
+    for row in rows:
         cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
                  + (f"\n[dim]paper {reached.paper:g}[/]" if reached.paper is not None else "")
-                 for path, reached in row.numbers.items()]
-        table.add_row(escape(row.arm), str(max(reached.n for reached in row.numbers.values())), *cells)
+                 for path in paths for reached in [row.numbers[path]]]
+        n = str(max(reached.n for reached in row.numbers.values()))
+        table.add_row(escape(row.arm), n + (f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""), *cells)
     return table
 
 
-def _claims(rows: Sequence[ClaimRow]) -> Table:
-    table = Table(title="claims: 95% interval of the paired differences, Holm-adjusted; + supports the claim",
-                  title_justify="left")
+def print_claims(console: Console, rows: Sequence[ClaimRow], plan: Plan | None = None) -> None:
+    """Claims of the paper first, then others, in tables of their own."""
+    judged = "95% interval of the paired differences, Holm-adjusted; + supports the claim"
+    both = len({row.papers for row in rows}) == 2
+    for papers, words in ((True, "claims of the paper"), (False, "questions of our own")):
+        if chosen := [row for row in rows if row.papers == papers]:
+            console.print(_claims(chosen, f"{words if both else 'claims'}: {judged}"))
+            judged = "judged likewise, all together"
+    if plan is not None and plan.looks:
+        console.print(f"judged at looks of {', '.join(map(str, plan.looks))} seeds: p counts {len(plan.looks)} times, "
+                      "and the intervals are as much wider", highlight=False)
+    for row in rows:
+        if row.comparison.skewed:
+            console.print(f"{claim_words(row)}: {SKEWED}", markup=False, highlight=False, style="yellow")
+
+
+def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
     for head in ("claim", "difference", "interval", "permutation p", "n", "verdict"):
         table.add_column(head, justify="left" if head in ("claim", "verdict") else "right")
     for row in rows:
         comparison, digits = row.comparison, row.metric.digits
-        table.add_row(escape(_claim(row)), signed(comparison.mean, digits, PLAIN),
+        n = f"{comparison.n}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")
+        table.add_row(escape(claim_words(row)), signed(comparison.mean, digits, PLAIN),
                       interval(comparison.low, comparison.high, digits),
-                      show(comparison.p_permutation, 3, style=PLAIN), str(comparison.n),
-                      f"[{COLOURS[row.verdict]}]{row.verdict}[/]")
+                      show(comparison.p_permutation, 3, style=PLAIN), n, _verdict(row))
     return table
 
 
-def _claim(row: ClaimRow) -> str:
-    direction = "" if row.claim.better == "higher" else " (lower is better)"
-    return f"{row.claim.arm} beats {row.claim.beats}: {row.claim.metric}{direction}"
+def claim_words(row: ClaimRow) -> str:
+    """A claim as the terminal shows it: the path of its metric last."""
+    claim = row.claim
+    words = f"{claim.arm} beats {claim.beats}: {claim.metric}" if claim.beats is not None else claim.sentence()
+    return words + (" (lower is better)" if claim.better == "lower" else "")
+
+
+def _verdict(row: ClaimRow) -> str:
+    """The verdict, and in lines below it how the size compares with the paper's and what would decide."""
+    lines = [f"[{COLOURS[row.verdict]}]{row.verdict}[/]" + (f" at look {row.comparison.look}" if row.comparison.look
+                                                            else "")]
+    if row.beside is not None:
+        lines.append(f"[dim]{row.beside.words}[/]")
+    if row.needed is not None:
+        lines.append(f"[dim]{needed_words(row.needed)} seeds would decide[/]")
+    return "\n".join(lines)

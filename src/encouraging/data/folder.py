@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
@@ -62,13 +66,16 @@ def _split(path: Path, split: str) -> Path:
 
 
 def _read(file: Path, size: int | None) -> np.ndarray:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     try:
         with Image.open(file) as picture:
-            image = picture.convert("L" if picture.mode in ("1", "L", "I", "I;16", "F", "LA") else "RGB")
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise DataError(f"{file}: not an image that can be read ({error}). Mend or remove it.") from error
+            if picture.mode in ("I", "F"):
+                raise ValueError(f"32 bits per pixel, mode {picture.mode}; expected 8 or 16")
+            image = _eight_bits(picture) if picture.mode.startswith("I;16") else picture.convert(
+                "L" if picture.mode in ("1", "L", "LA") else "RGB")
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow raises all
+        raise DataError(f"{file}: not an image that can be read ({error}). Repair or remove it.") from error
     if size is not None:
         scale = size / min(image.size)
         width, height = (max(size, round(side * scale)) for side in image.size)
@@ -76,3 +83,10 @@ def _read(file: Path, size: int | None) -> np.ndarray:
         left, upper = (width - size) // 2, (height - size) // 2
         image = image.crop((left, upper, left + size, upper + size))
     return np.asarray(image)
+
+
+def _eight_bits(picture: Image) -> Image:
+    """The upper 8 of 16 bits: Pillow's own conversion would make everything above 255 white."""
+    from PIL import Image
+
+    return Image.fromarray((np.asarray(picture).astype(np.uint16) >> 8).astype(np.uint8))

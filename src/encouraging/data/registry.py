@@ -56,6 +56,7 @@ class Dataset:
     urls: tuple[str, ...] = ()  # folders that have the files or the archive, tried in this order
     archive: Archive | None = None
     highest: int = 255
+    names: tuple[str, ...] = ()  # of the classes
     long_tail: LongTail | None = None
 
     def files(self, split: str) -> tuple[File, ...]:
@@ -97,7 +98,8 @@ _ALL = [
             train=tuple(File(f"cifar-10-batches-bin/data_batch_{i}.bin", size=30_730_000) for i in range(1, 6)),
             test=(File("cifar-10-batches-bin/test_batch.bin", size=30_730_000),),
             urls=("https://www.cs.toronto.edu/~kriz/",),
-            archive=Archive("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")),
+            archive=Archive("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
+            names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")),
     # The paper normalises CIFAR-100 with CIFAR-10's mean and deviation.
     Dataset("cifar100", "cifar_fine", 100, (3, 32, 32), (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616),
             train=(File("cifar-100-binary/train.bin", size=153_700_000),),

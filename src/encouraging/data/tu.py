@@ -68,8 +68,8 @@ def read_tu(folder: Path) -> Graphs:
     graph_of = _numbers(folder / f"{prefix}_graph_indicator.txt")[:, 0] - 1
     labels = _numbers(folder / f"{prefix}_graph_labels.txt")[:, 0]
     if not len(graph_of) or graph_of[0] != 0 or (np.diff(graph_of) < 0).any() or graph_of[-1] != len(labels) - 1:
-        raise DataError(f"{folder / prefix}_graph_indicator.txt: expected the numbers 1 to {len(labels)}, as many as "
-                        "there are graph labels, rising from node to node.")
+        raise DataError(f"{folder / prefix}_graph_indicator.txt: expected the numbers 1 to {len(labels)}, one per "
+                        "graph label, rising from node to node.")
     sizes = np.bincount(graph_of, minlength=len(labels))
     if not sizes.all():
         raise DataError(f"{folder / prefix}_graph_indicator.txt: graph {int(sizes.argmin()) + 1} has no nodes.")

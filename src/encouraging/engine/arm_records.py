@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .records import Record
 
 DIGITS = 4  # significant ones, of curves and diagnoses
+MORE = ("failed", "looks", "attacks")  # what few runs have
 STEPS = ("stage", "epoch", "step", "lr")  # what every line has
 
 
@@ -30,7 +31,8 @@ def pack(records: Sequence[Record]) -> dict[str, Any]:
     kept = curves_of(first)
     runs = []
     for record in sorted(records, key=lambda record: record.seed):
-        own = {"environment": record.environment} if record.environment != first.environment else {}
+        own: dict[str, Any] = {"environment": record.environment} if record.environment != first.environment else {}
+        own |= {name: part for name in MORE if (part := getattr(record, name)) is not None}
         runs.append({"seed": record.seed, "final": record.final,
                      "timing": {key: value for key, value in record.timing.items() if key not in shared},
                      "epochs": columns(record.epochs, kept), "diagnosis": rounded(record.diagnosis), **own})
@@ -44,7 +46,8 @@ def unpack(content: Mapping[str, Any], path: Path) -> list[Record]:
     try:
         return [Record({**content["asked"], "seed": run["seed"]}, run.get("environment", content["environment"]),
                        run["final"], {**content.get("timing", {}), **run["timing"]}, lines(run["epochs"]),
-                       run.get("diagnosis"), content.get("metrics"), content.get("recipe")) for run in content["runs"]]
+                       run.get("diagnosis"), content.get("metrics"), content.get("recipe"),
+                       **{name: run[name] for name in MORE if name in run}) for run in content["runs"]]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path}: is not a file of an arm's runs as this version writes them ({type(error).__name__}: "
                        f"{error}).") from error

@@ -12,6 +12,8 @@ from typing import Any
 
 from ..errors import RunError
 
+LOOKS_FILE = "looks.json"  # of a recipe's folder: the planned looks of its claims
+
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write beside the target, flush to the disk, rename over it: a reader sees the old file or the new one."""

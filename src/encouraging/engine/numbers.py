@@ -20,8 +20,8 @@ def plain_numbers(numbers: Mapping[str, Any], origin: str) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for name, value in numbers.items():
         if name in ENGINE:
-            raise RunError(f"{origin}() of the task returns {name!r}, which is a name of the engine: "
-                           f"{', '.join(ENGINE)}. Choose another one, for example 'test_{name}'.")
+            raise RunError(f"{origin}() of the task returns {name!r}, which is a name of the engine (as are "
+                           f"{', '.join(ENGINE)}). Choose another one, for example 'test_{name}'.")
         try:
             plain[name] = value if isinstance(value, int | float) else float(value)
         except (TypeError, ValueError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,29 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"].fill_(rate * group["lr_scale"])
         else:
             group["lr"] = rate * group["lr_scale"]
+
+
+def pack(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
+    """What the optimiser has gathered: its tensors by number and name, and its numbers as JSON holds them."""
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    for index, entry in optimizer.state_dict()["state"].items():
+        for name, value in entry.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}.{name}"] = value
+            else:
+                numbers.setdefault(str(index), {})[name] = value
+    return tensors, numbers
+
+
+def unpack(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor],
+           numbers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put back what :func:`pack` has returned; rates and decays stay as the recipe has them."""
+    entries: dict[int, dict[str, Any]] = {int(index): dict(entry) for index, entry in numbers.items()}
+    for name, tensor in tensors.items():
+        index, _, key = name.partition(".")
+        entries.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 class CapturableSGD(torch.optim.SGD):

@@ -13,18 +13,22 @@ from typing import Any
 from ..errors import RunError
 from . import RunDir
 from .arm_records import is_arm_file, pack, text_of, unpack
-from .files import read_json
+from .attack_results import read_attacks
+from .files import LOOKS_FILE, read_json
 from .outputs import make_folder, write_output
 from .run_dir import fingerprint
 
 SCHEMA = 1
-OTHER_FILES = ("config.json", "timing.json", "diagnosis.json")  # of a run directory, beside final.json
+OTHER_FILES = ("config.json", "timing.json", "diagnosis.json", "attacks.json", LOOKS_FILE)  # of runs, beside final.json
 
 
 @dataclass(frozen=True)
 class Record:
     """One finished run: its settings, the machine, its final numbers, its cost, its epochs and its diagnosis; the
-    metrics that its task declares, and the recipe with its claims, where it was kept."""
+    metrics that its task declares, and the recipe with its claims, where it was kept.
+
+    ``failed`` is what a run said that diverged; it has no final numbers. ``looks`` is the plan by which the recipe's
+    claims are judged, where one was made. ``attacks`` is what ``encouraging attack`` measured later."""
 
     config: dict[str, Any]
     environment: dict[str, Any]
@@ -34,6 +38,18 @@ class Record:
     diagnosis: dict[str, Any] | None = None
     metrics: list[dict[str, Any]] | None = None
     recipe_tree: dict[str, Any] | None = None
+    failed: str | None = None
+    looks: dict[str, Any] | None = None
+    attacks: dict[str, Any] | None = None
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """All that claims, tables and figures may name: the final numbers, and under ``attacks`` the accuracy by attack
+        and epsilon."""
+        if not self.attacks:
+            return self.final
+        tables = {name: entry["accuracy"] for name, entry in self.attacks.get("attacks", {}).items()}
+        return {**self.final, "attacks": {**self.final.get("attacks", {}), **tables}}
 
     @property
     def recipe(self) -> str:
@@ -53,8 +69,9 @@ class Record:
         return self.recipe, self.arm, self.seed
 
 
-def read_records(*folders: str | Path) -> list[Record]:
-    """Every finished run below these folders, run directory or record, in the order of recipe, arm and seed.
+def read_records(*folders: str | Path, failed: bool = False) -> list[Record]:
+    """Every finished run below these folders, run directory or record, in the order of recipe, arm and seed; with
+    ``failed`` also those that diverged.
 
     Raises:
         RunError: a folder does not exist, a file is damaged or of another version, or two runs contradict each other:
@@ -69,24 +86,34 @@ def read_records(*folders: str | Path) -> list[Record]:
                 _check(record, path)
                 key = (*record.key, fingerprint(record.config))
                 other = records.get(key)
-                if other is not None and other.final != record.final:
+                if record.failed is not None:
+                    if failed and other is None:
+                        records[key] = record
+                    continue
+                if other is not None and other.failed is None and other.final != record.final:
                     raise RunError(f"{path}: another run of {record.recipe}, {record.arm}, seed {record.seed} below "
                                    "these folders has other numbers. Pass only one of the two.")
-                records[key] = record
+                if other is None or record.attacks or not other.attacks:
+                    records[key] = record
     return [records[key] for key in sorted(records)]
 
 
 def _read(path: Path) -> list[Record]:
     """The run or runs of a file; none where it is something else."""
-    if path.name == "final.json" and (path.parent / "config.json").is_file():
+    if path.name in ("final.json", "failed.json") and (path.parent / "config.json").is_file():
         run = RunDir(path.parent)
         config = run.read_config()
         if not {"asked", "environment"} <= config.keys():
             raise RunError(f"{path.parent / 'config.json'}: expected the keys asked and environment.")
+        kept = config.get("recipe")
+        about: dict[str, Any] = {"metrics": config.get("metrics"), "recipe_tree": kept, "looks": _looks(path, kept)}
+        if path.name == "failed.json":
+            message = str(read_json(path).get("message") or "diverged")
+            return [] if run.done else [Record(config["asked"], config["environment"], {}, {}, failed=message, **about)]
         diagnosis = path.parent / "diagnosis.json"
         return [Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
-                       run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None, config.get("metrics"),
-                       config.get("recipe"))]
+                       run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None,
+                       attacks=read_attacks(path.parent), **about)]
     if path.name in OTHER_FILES or path.name.startswith("checkpoint-"):
         return []
     content = read_json(path)
@@ -98,7 +125,18 @@ def _read(path: Path) -> list[Record]:
     if is_arm_file(content):
         return unpack(content, path)
     return [Record(content["asked"], content["environment"], content["final"], content["timing"],
-                   content.get("epochs", []), content.get("diagnosis"), content.get("metrics"), content.get("recipe"))]
+                   content.get("epochs", []), content.get("diagnosis"), content.get("metrics"), content.get("recipe"),
+                   content.get("failed"), content.get("looks"), content.get("attacks"))]
+
+
+def _looks(final: Path, recipe: Any) -> dict[str, Any] | None:
+    """The planned looks of a run's recipe: from the recipe's folder, or as the run kept them."""
+    above = final.resolve().parents
+    if len(above) > 2 and (above[2] / LOOKS_FILE).is_file():
+        return read_json(above[2] / LOOKS_FILE)
+    if isinstance(recipe, dict) and recipe.get("looks"):
+        return {"looks": recipe["looks"], "seeds": recipe.get("seeds")}
+    return None
 
 
 def _check(record: Record, path: Path) -> None:
@@ -106,10 +144,15 @@ def _check(record: Record, path: Path) -> None:
     config = record.config
     kinds = {"asked": (config, dict), "final": (record.final, dict), "timing": (record.timing, dict),
              "epochs": (record.epochs, list), "diagnosis": (record.diagnosis, dict | None),
-             "metrics": (record.metrics, list | None), "recipe": (record.recipe_tree, dict | None)}
+             "metrics": (record.metrics, list | None), "recipe": (record.recipe_tree, dict | None),
+             "failed": (record.failed, str | None), "looks": (record.looks, dict | None),
+             "attacks": (record.attacks, dict | None)}
     for name, (value, kind) in kinds.items():
         if not isinstance(value, kind):
             raise RunError(f"{path}: {name} is a {type(value).__name__}, expected {kind}.")
+    for name, entry in (record.attacks or {}).get("attacks", {}).items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("accuracy"), dict):
+            raise RunError(f"{path}: attacks.{name} has no table of accuracies by epsilon.")
     for name in ("recipe", "arm"):
         if not isinstance(config.get(name), str) or not config[name]:
             raise RunError(f"{path}: asked.{name} is {config.get(name)!r}, expected a name.")
@@ -118,30 +161,33 @@ def _check(record: Record, path: Path) -> None:
 
 
 def collect(runs: str | Path, out: str | Path) -> list[Path]:
-    """Write one record per finished run, ``<out>/<recipe>/<arm>-seed<k>.json``, and return their paths.
+    """Write one record per run that is finished or diverged, ``<out>/<recipe>/<arm>-seed<k>.json``; their paths.
 
     Where a record of other settings is there already, the new one has its fingerprint in its name; nothing is lost.
     """
     written = []
-    for record in read_records(runs):
+    for record in read_records(runs, failed=True):
         path = _place(_inside(Path(out), record, f"{record.arm}-seed{record.seed}.json"), record)
         make_folder(path.parent)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}
-        parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree)) if part}
+        parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree),
+                                                ("failed", record.failed), ("looks", record.looks),
+                                                ("attacks", record.attacks)) if part}
         write_output(path, _in_lines(parts).encode())
         written.append(path)
     return written
 
 
 def collect_by_arm(runs: str | Path, out: str | Path) -> list[Path]:
-    """Write one file per arm, ``<out>/<recipe>/<arm>-seeds.json``, with all its finished runs; their paths.
+    """Write one file per arm, ``<out>/<recipe>/<arm>-seeds.json``, with all runs that are finished or diverged; the
+    paths of the files.
 
     Runs that an earlier file has and that are not among these stay in it. Where the file there has other settings, the
     new one has its fingerprint in its name.
     """
     arms: dict[tuple[str, str, str], list[Record]] = {}
-    for record in read_records(runs):
+    for record in read_records(runs, failed=True):
         arms.setdefault((record.recipe, record.arm, _settings(record)), []).append(record)
     written = []
     for (_, arm, settings), records in arms.items():

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import DivergenceError
 from . import random_state
 from .averaging import average_weights, keep_weights
 from .checkpoint import load_checkpoint, load_weights, save_checkpoint
@@ -61,6 +62,10 @@ def execute(spec: RunSpec) -> dict[str, Any]:
         except Interrupted as event:
             raise Interrupted(f"{spec.run.path}: stopped by {event}. A checkpoint was written; run the same command "
                               "again to continue.") from event
+        except DivergenceError as error:
+            if spec.world.leads:
+                spec.run.note_divergence(error)
+            raise
 
 
 def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:

@@ -9,6 +9,7 @@
     files/               what else the task keeps
     timing.json          device, memory, seconds, epochs, samples
     final.json           the numbers; written last, so a run that has it is done
+    failed.json          what a run said that diverged; it counts unless there is a final.json
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class RunDir:
     @property
     def done(self) -> bool:
         return (self.path / "final.json").is_file()
+
+    @property
+    def diverged(self) -> bool:
+        return (self.path / "failed.json").is_file() and not self.done
 
     def final(self) -> dict[str, Any]:
         """The final numbers."""
@@ -151,6 +156,10 @@ class RunDir:
         self.sync_metrics()
         write_json(self.path / "timing.json", {"schema": SCHEMA, **timing})
         write_json(self.path / "final.json", {"schema": SCHEMA, **final})
+
+    def note_divergence(self, error: Exception) -> None:
+        """A run that diverged leaves a trace, so that tables and verdicts can count it."""
+        write_json(self.path / "failed.json", {"schema": SCHEMA, "kind": type(error).__name__, "message": str(error)})
 
     def sync_metrics(self) -> None:
         """The lines of all epochs reach the disk before ``final.json`` says that the run is done."""

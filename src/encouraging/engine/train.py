@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Clock
-from ..errors import DivergenceError, RunError
+from ..errors import DivergenceError, RunError, did_you_mean
 from . import random_state
 from .checkpoint import Checkpoint
 from .distributed import World
@@ -22,7 +22,7 @@ from .ema import Average
 from .graph import Replay
 from .meter import OWN, DeviceMeter, HostMeter, Meter
 from .numbers import plain_numbers
-from .optim import build_optimizer, set_rate
+from .optim import build_optimizer, pack, set_rate, unpack
 from .precision import float32_is
 from .probe import Probe
 from .schedule import learning_rate
@@ -255,7 +255,8 @@ class Trainer:
         if self.train.monitor is None and primary is not None:
             better = primary.better
         if monitor not in line:
-            raise RunError(f"train.monitor = {monitor!r}: the task measures {', '.join(line)}.")
+            raise RunError(f"train.monitor = {monitor!r}: the task measures {', '.join(line)}."
+                           + did_you_mean(monitor, line))
         sign = 1 if better == "higher" else -1
         if best is None or sign * line[monitor] > sign * best[monitor]:
             self.log.best = dict(line)
@@ -285,14 +286,8 @@ class Trainer:
         tensors["meter"] = self.world.sum(self.meter.sums().to(self.device))
         for name, tensor in random_state.random_tensors(self.device).items():  # every rank has its own
             tensors[name] = self.world.gather(tensor, self.device)
-        packed = self.optimizer.state_dict()
-        numbers: dict[str, dict[str, Any]] = {}
-        for index, entry in packed["state"].items():
-            for name, value in entry.items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer.{index}.{name}"] = value
-                else:
-                    numbers.setdefault(str(index), {})[name] = value
+        more, numbers = pack(self.optimizer)
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in more.items()}
         state = {"position": asdict(self.at), "log": asdict(self.log), "optimizer": numbers,
                  "scaler": self.update.scaler.state_dict(), "random": random_state.random_json(),
                  "stopped_early": self.stopped_early}
@@ -310,11 +305,7 @@ class Trainer:
         if self.average is not None:
             self.average.model.load_state_dict(groups["ema"])
         self.best_weights = {name: tensor.to(self.device) for name, tensor in groups.get("best", {}).items()}
-        entries: dict[int, dict[str, Any]] = {int(index): dict(v) for index, v in found.state["optimizer"].items()}
-        for name, tensor in groups.get("optimizer", {}).items():
-            index, _, key = name.partition(".")
-            entries.setdefault(int(index), {})[key] = tensor
-        self.optimizer.load_state_dict({"state": entries, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        unpack(self.optimizer, groups.get("optimizer", {}), found.state["optimizer"])
         self.update.scaler.load_state_dict(found.state["scaler"])
         whole = torch.zeros(len(OWN) + len(self.task.sums), dtype=torch.float64)
         whole[: len(found.tensors["meter"])] = found.tensors["meter"]  # an older one has no sums of the task's own

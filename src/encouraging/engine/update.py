@@ -16,6 +16,7 @@ from .meter import Meter
 from .settings import Train
 from .task import Loss, Task
 
+NOTHING = 1e-30  # an update with nothing to count divides by this: the gradient is 0, and stays so times any world size
 _LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -60,13 +61,12 @@ class Update:
             size += loss.count
             least = max(least, loss.least)
             sums.append(loss.sums)
-        tiny = torch.finfo(size.dtype).tiny
-        whole = self.world.sum(size.clone()).clamp(min=max(tiny, least))
+        whole = self.world.sum(size.clone()).clamp(min=max(NOTHING, least))
         # DDP has already divided by the number of ranks.
         torch._foreach_mul_([param.grad for param in self.params if param.grad is not None], self.world.size / whole)
         together = {name: sum(part[name] for part in sums) for name in self.task.sums}
         mine = whole / self.world.size if least else size  # a rank without positives has a loss to report all the same
-        return Loss(total / mine.clamp(min=tiny), mine, together)
+        return Loss(total / mine.clamp(min=NOTHING), mine, together)
 
     def _norm(self, measure: bool) -> Tensor | None:
         if self.train.clip_norm is None and not measure:

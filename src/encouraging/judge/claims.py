@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..engine import Metric
-from ..engine.records import Record
-from ..recipes import Claim, Recipe
+import numpy as np
+
+from .beside_paper import BesidePaper, beside_paper
+from .family import Case, judge_cases
+from .looks import Plan, plan_of
 from .metric_book import MetricBook
-from .stats import Comparison, describe, judge
+from .power import SeedRange, seeds_to_decide
+from .stats import (
+    FAILS,
+    HOLDS,
+    NO_DIFFERENCE,
+    UNDECIDED,
+    Comparison,
+    describe,
+    paired_differences,
+)
 
-Finals = Mapping[str, Mapping[int, Mapping[str, Any]]]  # the contents of final.json by arm and seed
+if TYPE_CHECKING:
+    from ..engine import Metric
+    from ..engine.records import Record
+    from ..recipes import Claim, Recipe
+
+# The contents of final.json by arm and seed; a run that diverged has nothing but the key FAILED, with what it said.
+Finals = Mapping[str, Mapping[int, Mapping[str, Any]]]
+FAILED = "failed"
+REPRODUCED, CONTRADICTED, NOT_MEASURED = "reproduced", "contradicted", "not measured"
+PAPERS_WORDS = {HOLDS: REPRODUCED, FAILS: CONTRADICTED}
 
 
 class Reached(NamedTuple):
@@ -27,10 +47,11 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True)
 class ArmRow:
-    """One arm's numbers by the path of the metric."""
+    """One arm's numbers by the path of the metric, and the seeds with which it diverged."""
 
     arm: str
     numbers: dict[str, Reached]
+    diverged: Sequence[int] = ()
 
 
 class Pairs(NamedTuple):
@@ -43,24 +64,38 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A claim, the pairs of numbers it is judged on, the comparison that judges it, and what its metric is called."""
+    """A claim, the pairs of numbers it is judged on, the comparison that judges it, and what its metric is called.
+
+    ``papers`` tells whether the paper claims this, in this setting. ``beside`` compares the size of the difference with
+    the paper's. ``needed`` is the range of seeds that would decide an undecided claim. ``diverged`` has arms and seeds
+    of runs that diverged.
+    """
 
     claim: Claim
     pairs: Pairs
     comparison: Comparison
     metric: Metric
+    papers: bool = False
+    beside: BesidePaper | None = None
+    needed: SeedRange | None = None
+    diverged: Sequence[tuple[str, int]] = ()
 
     @property
     def verdict(self) -> str:
-        return self.comparison.verdict if self.comparison.n else "not measured"
+        """The verdict in the words that its kind of claim has."""
+        if not self.comparison.n:
+            return UNDECIDED if self.diverged else NOT_MEASURED
+        verdict = self.comparison.verdict
+        return PAPERS_WORDS.get(verdict, verdict) if self.papers else verdict
 
 
 def finals_of(recipe: str, records: Iterable[Record]) -> dict[str, dict[int, dict[str, Any]]]:
-    """Final numbers of a recipe's runs by arm and seed."""
+    """Final numbers of a recipe's runs by arm and seed, with those that were measured under attack."""
     finals: dict[str, dict[int, dict[str, Any]]] = {}
     for record in records:
         if record.recipe == recipe:
-            finals.setdefault(record.arm, {})[record.seed] = record.final
+            final = record.numbers if record.failed is None else {FAILED: record.failed}
+            finals.setdefault(record.arm, {})[record.seed] = final
     return finals
 
 
@@ -88,29 +123,103 @@ def arm_rows(recipe: Recipe, finals: Finals, book: MetricBook) -> list[ArmRow]:
         numbers = {}
         for metric in metrics_of(recipe, book):
             values = [v for final in finals.get(arm, {}).values() if (v := number_at(final, metric)) is not None]
-            paper = next((c.paper[arm] for c in recipe.claims if c.metric == metric and arm in c.paper), None)
+            paper = next((number for claim in recipe.claims if (number := claim.paper_of(arm, metric)) is not None),
+                         None)
             mean, std = describe(values) if values else (math.nan, math.nan)
             numbers[metric] = Reached(mean, std, len(values), paper)
-        rows.append(ArmRow(arm, numbers))
+        rows.append(ArmRow(arm, numbers, diverged_seeds(finals, arm)))
     return rows
 
 
 def metrics_of(recipe: Recipe, book: MetricBook) -> list[str]:
     """The paths of the metrics that a table of the recipe shows."""
-    return list(dict.fromkeys([*(claim.metric for claim in recipe.claims), book.primary.path]))
+    return list(dict.fromkeys([*(path for claim in recipe.claims for path in claim.metrics), book.primary.path]))
 
 
-def paired(claim: Claim, finals: Finals) -> Pairs:
-    """The claim's metric on the seeds for which both arms have it, in the order of the seeds."""
-    ours, theirs = finals.get(claim.arm, {}), finals.get(claim.beats, {})
-    both = [(seed, number_at(ours[seed], claim.metric), number_at(theirs[seed], claim.metric))
-            for seed in sorted(set(ours) & set(theirs))]
-    whole = [(seed, a, b) for seed, a, b in both if a is not None and b is not None]
+def paired(claim: Claim, finals: Finals, seeds: Iterable[int] | None = None) -> Pairs:
+    """The two numbers of a claim on the seeds (these, or all) for which both exist, in the order of the seeds."""
+    ours, theirs = finals.get(claim.arm, {}), finals.get(claim.arms[-1], {})
+    both = sorted(set(ours) & set(theirs))
+    if seeds is not None:
+        chosen = set(seeds)
+        both = [seed for seed in both if seed in chosen]
+    found = [(seed, number_at(ours[seed], claim.metric), _other_side(claim)(theirs[seed])) for seed in both]
+    whole = [(seed, a, b) for seed, a, b in found if a is not None and b is not None]
     return Pairs([seed for seed, _, _ in whole], [a for _, a, _ in whole], [b for _, _, b in whole])
 
 
-def claim_rows(recipe: Recipe, finals: Finals, book: MetricBook) -> list[ClaimRow]:
-    """Every claim with its verdict, over the seeds that both arms have."""
-    pairs = [paired(claim, finals) for claim in recipe.claims]
-    judged = judge([(both.ours, both.theirs, claim.better) for claim, both in zip(recipe.claims, pairs, strict=True)])
-    return [ClaimRow(*row, book[row[0].metric]) for row in zip(recipe.claims, pairs, judged, strict=True)]
+def _other_side(claim: Claim) -> Callable[[Mapping[str, Any]], float | None]:
+    """What the claimed number is compared with, given the final numbers of the other arm."""
+    if claim.constant is not None:
+        return lambda final: claim.constant
+    return lambda final: number_at(final, claim.beats_metric or claim.metric)
+
+
+def claim_rows(recipe: Recipe, finals: Finals, book: MetricBook, plan: Plan | None = None) -> list[ClaimRow]:
+    """Every claim of a recipe with its verdict, over the seeds that both arms have; by the recipe's own looks, unless a
+    plan is given."""
+    return judge_claims(recipe.claims, finals, book, papers=not recipe.stands_in,
+                        plan=plan_of(recipe) if plan is None else plan)
+
+
+def judge_claims(claims: Sequence[Claim], finals: Finals, book: MetricBook, *, overlap: float | None = None,
+                 papers: bool = True, plan: Plan | None = None) -> list[ClaimRow]:
+    """Claims with their verdicts, judged together.
+
+    ``papers`` tells whether this is the paper's own setting, ``plan`` at which numbers of seeds the claims are judged.
+    """
+    plan = plan or Plan()
+    looks = [_looks_taken(claim, finals, plan) for claim in claims]
+    seen = [taken[-1] if taken else plan.seeds for taken in looks]
+    diverged = [_diverged(claim, finals, seeds) for claim, seeds in zip(claims, seen, strict=True)]
+    judged = judge_cases([Case([_differences(claim, finals, seeds) for seeds in taken], len(plan.looks),
+                               _differences(claim, finals, seeds), claim.sought, _withheld(claim, runs))
+                          for claim, taken, seeds, runs in zip(claims, looks, seen, diverged, strict=True)],
+                         overlap=overlap)
+    return [_row(claim, paired(claim, finals, taken[comparison.look - 1] if comparison.look else seeds), comparison,
+                 book, papers, runs, overlap)
+            for claim, taken, seeds, runs, comparison in zip(claims, looks, seen, diverged, judged, strict=True)]
+
+
+def _row(claim: Claim, pairs: Pairs, comparison: Comparison, book: MetricBook, papers: bool,
+         diverged: Sequence[tuple[str, int]], overlap: float | None) -> ClaimRow:
+    beside = beside_paper(comparison, claim.paper_difference, claim.paper_variances, claim.paper_seeds, overlap)
+    needed = (seeds_to_decide(comparison, claim.sought, overlap) if comparison.verdict == UNDECIDED else None)
+    return ClaimRow(claim, pairs, comparison, book[claim.metric], papers and claim.is_papers, beside, needed, diverged)
+
+
+def _differences(claim: Claim, finals: Finals, seeds: Sequence[int] | None) -> np.ndarray:
+    pairs = paired(claim, finals, seeds)
+    return paired_differences(pairs.ours, pairs.theirs, claim.direction)
+
+
+def _looks_taken(claim: Claim, finals: Finals, plan: Plan) -> list[Sequence[int] | None]:
+    """The seeds of every look whose runs have all ended; without a plan there is one look, at all seeds."""
+    if not plan.looks:
+        return [None]
+    return [plan.seeds[:n] for n in plan.looks if n <= len(plan.seeds)
+            and all(seed in finals.get(arm, {}) for arm in claim.arms for seed in plan.seeds[:n])]
+
+
+def _diverged(claim: Claim, finals: Finals, seeds: Iterable[int] | None) -> list[tuple[str, int]]:
+    """Arms and seeds of the runs that diverged, among these seeds or all."""
+    chosen = None if seeds is None else set(seeds)
+    return [(arm, seed) for arm in claim.arms for seed in diverged_seeds(finals, arm)
+            if chosen is None or seed in chosen]
+
+
+def diverged_seeds(finals: Finals, arm: str) -> list[int]:
+    """The seeds with which an arm diverged."""
+    return sorted(seed for seed, final in finals.get(arm, {}).items() if FAILED in final)
+
+
+def _withheld(claim: Claim, diverged: Sequence[tuple[str, int]]) -> frozenset[str]:
+    """A run that diverged has lost its seed. It is in no difference, so no verdict in favour of its arm can be given,
+    nor that there is no difference; one against it can. Where both arms diverged, or where two numbers of one arm are
+    compared, neither side has lost."""
+    if claim.beats_metric is not None:
+        return frozenset()
+    ours, theirs = ({seed for arm, seed in diverged if arm == side} for side in (claim.arm, claim.beats))
+    withheld = {HOLDS} if ours - theirs else set()
+    withheld |= {FAILS} if theirs - ours else set()
+    return frozenset(withheld | {NO_DIFFERENCE} if withheld else withheld)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..engine import Metric
-from ..engine.records import Record
 from ..errors import RunError
-from ..tasks.image import Options, metrics_of
+
+if TYPE_CHECKING:
+    from ..engine.records import Record
 
 
 class MetricBook:
@@ -61,6 +62,8 @@ def book_of(records: Iterable[Record]) -> MetricBook:
     declared = next((record.metrics for record in records if record.metrics), None)
     if declared is not None:
         return MetricBook(metric_from(entry) for entry in declared)
+    from ..tasks.image import Options, metrics_of  # torch comes with it
+
     return MetricBook(metrics_of(Options(ood=tuple(_detection_sets(record.final for record in records)))))
 
 

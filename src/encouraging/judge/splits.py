@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from scipy import stats
+from scipy import special
 
 from .stats import Comparison
 
@@ -38,6 +38,6 @@ def on_other_samples(comparison: Comparison, overlap: float) -> OtherSamples | N
     if math.isnan(comparison.low):
         return None
     n, quantile = comparison.n, (1 + comparison.level) / 2
-    reach = float(stats.t.ppf(quantile, n - 1)) * comparison.std * math.sqrt(1 / n + overlap)
-    least = float(stats.norm.ppf(quantile)) * comparison.std * math.sqrt(overlap)
+    reach = float(special.stdtrit(n - 1, quantile)) * comparison.std * math.sqrt(1 / n + overlap)
+    least = float(special.ndtri(quantile)) * comparison.std * math.sqrt(overlap)
     return OtherSamples(comparison.mean - reach, comparison.mean + reach, least)

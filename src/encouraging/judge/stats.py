@@ -1,7 +1,8 @@
-"""Verdicts: does one arm beat another over seeds, and how certain is that?
+"""One comparison over seeds: does one side beat the other, and how certain is that?
 
-The 95% t interval of the paired differences decides, Holm-adjusted over the claims of a recipe; the exact permutation p
-is reported beside it. Arms share data order and initial weights for each seed, so differences are taken per seed.
+The t interval of the paired differences decides; the exact permutation p is reported beside it. Arms share data order
+and initial weights for each seed, so differences are taken per seed. Several claims are judged together in
+:mod:`~encouraging.judge.family`.
 
 The t interval assumes that the differences are about normal. Strongly skewed ones are decided wrongly more often than
 at 5% (``benchmarks/skewed_differences.py`` measures how often), so :func:`looks_skewed` marks them.
@@ -16,17 +17,22 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 ALPHA = 0.05
 MINIMUM = 3
 EXACT_UP_TO = 20
 SAME = 1e-9  # differences closer than this, relative to their size, are equal but for rounding
+HOLDS, FAILS, NO_DIFFERENCE, UNDECIDED = "holds", "fails", "no difference", "undecided"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Paired differences, with the claimed direction as positive: mean, deviation, interval, p values and verdict."""
+    """Paired differences, with the claimed direction as positive: mean, deviation, interval, p values and verdict.
+
+    ``look`` is the look that the numbers are of, counted from 1, and ``looks`` how many were planned; both are 0 where
+    the number of seeds was chosen in advance.
+    """
 
     n: int
     mean: float
@@ -36,8 +42,10 @@ class Comparison:
     level: float
     p_t: float
     p_permutation: float
-    verdict: str = "undecided"
+    verdict: str = UNDECIDED
     differences: tuple[float, ...] = ()
+    look: int = 0
+    looks: int = 0
     skewed: bool = False
 
 
@@ -51,6 +59,19 @@ class Mean(NamedTuple):
     n: int
 
 
+class TInterval(NamedTuple):
+    """What the t distribution says about the mean of differences; ``error`` is its standard error."""
+
+    n: int
+    mean: float
+    error: float
+    p: float
+
+    def reach(self, level: float) -> float:
+        """Half of the width of the interval."""
+        return float(special.stdtrit(self.n - 1, (1 + level) / 2)) * self.error
+
+
 def paired_differences(ours: Sequence[float], theirs: Sequence[float], better: str = "higher") -> np.ndarray:
     """Ours minus theirs, pair by pair, with the sign changed where lower is better: positive supports the claim.
 
@@ -62,78 +83,68 @@ def paired_differences(ours: Sequence[float], theirs: Sequence[float], better: s
     return differences
 
 
+def t_interval(differences: np.ndarray, overlap: float | None = None) -> TInterval | None:
+    """None where there is no interval: fewer than two differences, one that is not finite, or all of them equal."""
+    n = len(differences)
+    if n < 2 or not np.isfinite(differences).all():
+        return None
+    mean, std = float(differences.mean()), float(differences.std(ddof=1))
+    if std <= SAME * max(1.0, abs(mean)):  # as may happen with few seeds of a counted metric
+        return None
+    error = std * math.sqrt(1 / n + (overlap or 0.0))
+    return TInterval(n, mean, error, float(2 * special.stdtr(n - 1, -abs(mean) / error)))
+
+
+def measured(differences: np.ndarray, level: float, overlap: float | None = None) -> Comparison:
+    """All of a comparison but its verdict."""
+    n = len(differences)
+    mean = float(differences.mean()) if n else math.nan
+    std = float(differences.std(ddof=1)) if n > 1 else math.nan
+    bare = Comparison(n, mean, std, math.nan, math.nan, level, math.nan, math.nan,
+                      differences=tuple(differences.tolist()))
+    if n < 2 or not np.isfinite(differences).all():
+        return bare
+    bare = replace(bare, p_permutation=permutation_p(differences))
+    interval = t_interval(differences, overlap)
+    if interval is None:
+        return replace(bare, std=0.0)
+    reach = interval.reach(level)
+    return replace(bare, low=mean - reach, high=mean + reach, p_t=interval.p, skewed=looks_skewed(differences))
+
+
 def compare(ours: Sequence[float], theirs: Sequence[float], *, better: str = "higher", overlap: float | None = None,
-            level: float = 1 - ALPHA) -> Comparison:
+            level: float = 1 - ALPHA, sought: float | None = None) -> Comparison:
     """One claim by itself: positive differences support it.
 
     ``overlap`` is the number of test examples over that of training examples where the runs are random splits of one
     dataset: such runs are not independent, and Nadeau and Bengio's correction widens the interval by
-    ``sqrt(1/n + overlap)`` instead of ``sqrt(1/n)``.
+    ``sqrt(1/n + overlap)`` instead of ``sqrt(1/n)``. ``sought`` is the difference that is looked for: an interval that
+    lies within half of it of 0 means that there is no difference.
 
     Differences that are all equal have no spread from which an interval could be made: undecided.
 
     >>> compare([1.0, 2.0, 3.0], [0.9, 1.8, 2.7]).verdict
     'undecided'
     """
-    differences = paired_differences(ours, theirs, better)
-    n = len(differences)
-    mean = float(differences.mean()) if n else math.nan
-    std = float(differences.std(ddof=1)) if n > 1 else math.nan
-    none = Comparison(n, mean, std, math.nan, math.nan, level, math.nan, math.nan,
-                      differences=tuple(differences.tolist()))
-    if n < 2 or not np.isfinite(differences).all():
-        return none
-    p_permutation = permutation_p(differences)
-    if std <= SAME * max(1.0, abs(mean)):  # as may happen with few seeds of a counted metric: no spread, no interval
-        return replace(none, std=0.0, p_permutation=p_permutation)
-    error = std * math.sqrt(1 / n + (overlap or 0.0))
-    reach = float(stats.t.ppf((1 + level) / 2, n - 1)) * error
-    p_t = float(2 * stats.t.sf(abs(mean) / error, n - 1))
-    whole = replace(none, low=mean - reach, high=mean + reach, p_t=p_t, p_permutation=p_permutation,
-                    skewed=looks_skewed(differences))
-    return replace(whole, verdict=_verdict(whole))
+    whole = measured(paired_differences(ours, theirs, better), level, overlap)
+    return replace(whole, verdict=_verdict(whole, sought))
 
 
-def judge(pairs: Sequence[tuple[Sequence[float], Sequence[float], str]], *,
-          overlap: float | None = None) -> list[Comparison]:
-    """The claims of a recipe together, ``(ours, theirs, better)`` each, judged by Holm's procedure.
+def _verdict(comparison: Comparison, sought: float | None) -> str:
+    if comparison.n < MINIMUM or math.isnan(comparison.low):
+        return UNDECIDED
+    if comparison.low > 0 or comparison.high < 0:
+        return HOLDS if comparison.low > 0 else FAILS
+    return NO_DIFFERENCE if is_within(comparison.low, comparison.high, sought) else UNDECIDED
 
-    The claim with the smallest p is judged at ``alpha / m``, the next at ``alpha / (m - 1)``, and so on; after the
-    first that is undecided no other is decided, and the intervals of the others have its level. So the interval of an
-    undecided claim contains 0. Claims with fewer than three seeds are undecided and do not count.
+
+def is_within(low: float, high: float, sought: float | None) -> bool:
+    """Whether an interval lies within half of the sought difference of 0.
+
+    >>> is_within(-0.04, 0.06, 0.14), is_within(-0.04, 0.08, 0.14), is_within(-0.04, 0.06, None)
+    (True, False, False)
     """
-    alone = [compare(ours, theirs, better=better, overlap=overlap) for ours, theirs, better in pairs]
-    countable = [i for i, comparison in enumerate(alone) if comparison.n >= MINIMUM]
-    judged = list(alone)
-    stopped_at: float | None = None
-    # A claim without an interval (no spread, or a number that is not finite) counts among the m, and comes last.
-    for rank, i in enumerate(sorted(countable, key=lambda i: (math.isnan(alone[i].p_t), alone[i].p_t))):
-        ours, theirs, better = pairs[i]
-        level = 1 - ALPHA / (len(countable) - rank) if stopped_at is None else stopped_at
-        judged[i] = compare(ours, theirs, better=better, overlap=overlap, level=level)
-        if judged[i].verdict == "undecided":
-            stopped_at = level
-        elif stopped_at is not None:  # only by rounding: p is at least that of the claim at which it stopped
-            judged[i] = replace(judged[i], verdict="undecided")
-    return judged
-
-
-def permutation_p(differences: Sequence[float] | np.ndarray) -> float:
-    """Two-sided p under swapping the arms of any seed: exact up to 20 pairs, 100000 fixed draws beyond.
-
-    >>> permutation_p([1.0, 2.0, 3.0])
-    0.25
-    """
-    values = np.asarray(differences, float)
-    n = len(values)
-    observed = abs(values.sum()) - SAME * abs(values).sum()  # equal sums must count in spite of rounding
-    if n > EXACT_UP_TO:
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(100_000, n))
-        return float((1 + (abs(signs @ values) >= observed).sum()) / (1 + len(signs)))
-    sums = np.zeros(1)
-    for value in values:  # all 2^n sums by doubling
-        sums = np.concatenate([sums - value, sums + value])
-    return float((abs(sums) >= observed).mean())
+    return sought is not None and -abs(sought) / 2 < low and high < abs(sought) / 2
 
 
 def looks_skewed(differences: Sequence[float] | np.ndarray) -> bool:
@@ -161,10 +172,22 @@ def _usual_skewness(n: int) -> float:
     return float(np.quantile(abs(_skewness(draws)), 0.9))
 
 
-def _verdict(comparison: Comparison) -> str:
-    if comparison.n < MINIMUM or not (comparison.low > 0 or comparison.high < 0):
-        return "undecided"
-    return "reproduced" if comparison.low > 0 else "contradicted"
+def permutation_p(differences: Sequence[float] | np.ndarray) -> float:
+    """Two-sided p under swapping the arms of any seed: exact up to 20 pairs, 100000 fixed draws beyond.
+
+    >>> permutation_p([1.0, 2.0, 3.0])
+    0.25
+    """
+    values = np.asarray(differences, float)
+    n = len(values)
+    observed = abs(values.sum()) - SAME * abs(values).sum()  # equal sums must count in spite of rounding
+    if n > EXACT_UP_TO:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(100_000, n))
+        return float((1 + (abs(signs @ values) >= observed).sum()) / (1 + len(signs)))
+    sums = np.zeros(1)
+    for value in values:  # all 2^n sums by doubling
+        sums = np.concatenate([sums - value, sums + value])
+    return float((abs(sums) >= observed).mean())
 
 
 def describe(values: Sequence[float]) -> tuple[float, float]:
@@ -187,5 +210,5 @@ def mean_of(values: Sequence[float | None]) -> Mean:
     if n == 1:
         return Mean(mean, math.nan, math.nan, math.nan, 1)
     std = float(np.std(finite, ddof=1))
-    reach = float(stats.t.ppf(0.975, n - 1)) * std / math.sqrt(n)
+    reach = float(special.stdtrit(n - 1, 0.975)) * std / math.sqrt(n)
     return Mean(mean, mean - reach, mean + reach, std, n)

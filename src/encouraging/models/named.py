@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from torch import nn
 
-from ..errors import RecipeError
-from ..plugins import is_reference, load_object
+from ..errors import RecipeError, did_you_mean
+from ..plugins import is_reference, load_function
 from . import MODELS, build_model, check_model
 from .classifier import Classifier
 
@@ -27,21 +28,31 @@ def extras_of(name: str) -> tuple[str, ...]:
     return ("vision",) if name.partition("/")[0] in LIBRARIES else ()
 
 
-def check_named(name: str, options: Mapping[str, Any], margin: int | None = None) -> None:
+def check_named(name: str, options: Mapping[str, Any], margin: int | None = None, folder: str | None = None) -> None:
     """Refuse an unknown model, or options that it does not take, before anything is built."""
     own, library = is_reference(name), name.partition("/")[0]
-    if not own and library not in LIBRARIES:
-        check_model(name)
+    if own:
+        _check_options(name, load_function(name, folder, "model"), options)
+    elif library in LIBRARIES:
+        if "cosine" in options:
+            raise RecipeError(f"cosine needs a network of this package ({', '.join(MODELS)}), not {name}.",
+                              "model_options")
+    else:
+        try:
+            check_model(name)
+        except RecipeError as error:
+            raise RecipeError(f"{error} Others are timm/NAME, torchvision/NAME and module:function.",
+                              "model") from error
         for key in options:
             if key not in HEAD:
-                raise RecipeError(f"{key}: the model {name} takes no options but {', '.join(HEAD)}.",
-                                  "model_options")
+                raise RecipeError(f"{key}: the model {name} takes no options but {', '.join(HEAD)}."
+                                  + did_you_mean(key, HEAD), "model_options")
         if not isinstance(options.get("cosine", False), bool):
             raise RecipeError(f"cosine = {options['cosine']!r}: expected true or false.", "model_options")
         if options.get("cosine") and margin is not None:
             raise RecipeError(f"cosine = true with margin = {margin}: L-Softmax has its own output layer; leave one of "
                               "the two out.", "model_options")
-    elif margin is not None:
+    if margin is not None and (own or library in LIBRARIES):
         raise RecipeError(f"margin = {margin} needs a network of this package ({', '.join(MODELS)}), not {name}.",
                           "model")
     if options.get("head_init", "default") not in ("default", "kaiming_normal"):
@@ -89,12 +100,9 @@ def start_head(head: nn.Module, init: Literal["default", "kaiming_normal"], scal
 
 
 def _own(name: str, classes: int, channels: int, options: Mapping[str, Any], folder: str | None) -> nn.Module:
-    build = load_object(name, folder)
+    build = load_function(name, folder, "model")
+    takes = _parameters(build)
     given = {"classes": classes, "channels": channels}
-    try:
-        takes: Mapping[str, inspect.Parameter] = inspect.signature(build).parameters
-    except (TypeError, ValueError):
-        takes = {}
     if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in takes.values()):
         given = {key: value for key, value in given.items() if key in takes}
     model = build(**given, **options)
@@ -103,15 +111,42 @@ def _own(name: str, classes: int, channels: int, options: Mapping[str, Any], fol
     return model
 
 
+def _parameters(build: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(build).parameters
+    except (TypeError, ValueError):  # some builtins have none
+        return {}
+
+
+def _check_options(name: str, build: Any, options: Mapping[str, Any]) -> None:
+    """The options that a function of one's own takes, by its signature; the head's are seen to here."""
+    takes = _parameters(build)
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values()):
+        return
+    for key in options:
+        if key not in takes and key not in ("head_init", "head_scale"):
+            raise RecipeError(f"{key}: {name} takes {', '.join(takes) or 'no arguments'}."
+                              + did_you_mean(key, takes), "model_options")
+    needed = [key for key, parameter in takes.items() if parameter.default is inspect.Parameter.empty
+              and parameter.kind is not inspect.Parameter.VAR_POSITIONAL]
+    for key in needed:
+        if key not in ("classes", "channels", *options):
+            raise RecipeError(f"{name} needs the argument {key!r}: give it in model_options. Only classes and channels "
+                              "are passed without being asked for.", "model_options")
+
+
 def _timm(name: str, classes: int, channels: int, options: Mapping[str, Any]) -> Classifier:
     try:
         import timm
     except ImportError as error:
-        raise RecipeError(f"timm/{name} needs the package timm.", "model") from error
+        raise RecipeError(f"timm/{name} needs the package timm: install encouraging-loss[vision].", "model") from error
     if not timm.is_model(name):
-        near = timm.list_models(f"*{name}*")[:3]
-        raise RecipeError(f"timm has no model {name!r}." + (f" Near: {', '.join(near)}." if near else ""), "model")
-    model = timm.create_model(name, pretrained=False, num_classes=classes, in_chans=channels, **options)
+        known = timm.list_models()
+        near = [word for word in known if name in word][:3]
+        raise RecipeError(f"timm has no model {name!r}." + (did_you_mean(name, known)
+                          or (f" Near: {', '.join(near)}." if near else "")), "model")
+    with _refused(f"timm/{name}"):
+        model = timm.create_model(name, pretrained=False, num_classes=classes, in_chans=channels, **options)
     return _split(model, classes, f"timm/{name}")
 
 
@@ -119,13 +154,25 @@ def _torchvision(name: str, classes: int, channels: int, options: Mapping[str, A
     try:
         from torchvision import models
     except ImportError as error:
-        raise RecipeError(f"torchvision/{name} needs the package torchvision.", "model") from error
+        raise RecipeError(f"torchvision/{name} needs the package torchvision: install encouraging-loss[vision].",
+                          "model") from error
     if name not in models.list_models():
-        raise RecipeError(f"torchvision has no model {name!r}.", "model")
+        raise RecipeError(f"torchvision has no model {name!r}." + did_you_mean(name, models.list_models()), "model")
     if channels != 3:
         raise RecipeError(f"torchvision/{name} takes images of 3 channels, and these have {channels}. timm's models "
                           "take any number.", "model")
-    return _split(models.get_model(name, weights=None, num_classes=classes, **options), classes, f"torchvision/{name}")
+    with _refused(f"torchvision/{name}"):
+        model = models.get_model(name, weights=None, num_classes=classes, **options)
+    return _split(model, classes, f"torchvision/{name}")
+
+
+@contextmanager
+def _refused(name: str) -> Iterator[None]:
+    """Options that a library's model does not take, in words that name the key."""
+    try:
+        yield
+    except TypeError as error:
+        raise RecipeError(f"{name} does not take these options: {error}.", "model_options") from error
 
 
 def _split(model: nn.Module, classes: int, name: str) -> Classifier:

@@ -96,8 +96,14 @@ class _ClosedRows(torch.autograd.Function):
 
 def _sums(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, curve: Curve) -> _Sums:
     sums = _zero_sums(logits.shape[0], mass)
+    parts = []
     for z, u, label_part, sums_part in _blocks(logits, mass, label_mass, sums):
-        _scan_(z, u, curve, None if label_part is None else label_part.label, sums_part)
+        parts.append((_scan_(z, u, curve, None if label_part is None else label_part.label, sums_part), sums_part))
+    if not any(rebased for rebased, _ in parts):
+        return sums._replace(base=None)
+    for rebased, part in parts:
+        if not rebased and part.base is not None:
+            part.base.copy_(part.highest)
     return sums
 
 
@@ -113,11 +119,13 @@ def _gradient(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, sums: 
 def _blocks(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, *others: Any) -> Iterator[tuple[Any, ...]]:
     """Blocks of rows, each with its part of everything that has rows: the logits, the mass, the label's mass, and the
     named tuples and tensors of ``others``."""
-    groups = [(mass,) if mass.ndim == 2 else (), label_mass or (),
-              *(other if isinstance(other, tuple) else (other,) for other in others)]
-    for z, *parts in in_blocks(logits, *(tensor for group in groups for tensor in group)):
+    groups: list[tuple[Any, ...]] = [(mass,) if mass.ndim == 2 else (), label_mass or (),
+                                     *(other if isinstance(other, tuple) else (other,) for other in others)]
+    for z, *parts in in_blocks(logits, *(tensor for group in groups for tensor in group if tensor is not None)):
         remaining = iter(parts)
-        u, label, *rest = ([next(remaining) for _ in group] for group in groups)
+        part_groups: list[list[Any]] = [[tensor if tensor is None else next(remaining) for tensor in group]
+                                   for group in groups]
+        u, label, *rest = part_groups
         more = (type(other)(*part) if isinstance(other, tuple) else part[0]
                 for other, part in zip(others, rest, strict=True))
         yield (z.to(mass.dtype).contiguous(), u[0].contiguous() if u else mass,
@@ -129,21 +137,22 @@ class _Sums(NamedTuple):
 
     top_class: Tensor    # the class with the highest logit
     highest: Tensor      # that logit
-    base: Tensor         # what the others' exponentials are relative to: highest, or the highest of the others
     rivals: Tensor       # sum of exp(z - base) over the others
     distance: Tensor     # sum of mass * (z - highest)
     logs: Tensor         # sum of mass * log(1 - p) over the others, for a line
     label: Tensor        # z - highest of the label
+    base: Tensor | None  # highest, or in rows where that would underflow the highest of the others; None for highest
 
     @property
-    def scale(self) -> Tensor:
-        """exp(base - highest): 1 where the others are relative to the highest logit, and 0 far from there."""
-        return (self.base - self.highest).exp()
+    def odds(self) -> Tensor:
+        """(1 - p) / p of the top class, 0 where it underflows."""
+        return self.rivals if self.base is None else self.rivals * (self.base - self.highest).exp()
 
     @property
     def gap(self) -> Tensor:
         """The top class's gap."""
-        return (self.highest - self.base) - self.rivals.log()
+        gap = -self.rivals.log()
+        return gap if self.base is None else (self.highest - self.base) + gap
 
 
 def _zero_sums(rows: int, like: Tensor) -> _Sums:
@@ -152,8 +161,9 @@ def _zero_sums(rows: int, like: Tensor) -> _Sums:
     return _Sums(numbers[0].long(), *numbers)
 
 
-def _scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sums: _Sums) -> None:
-    """Fill ``sums`` for a block of rows. ``mass`` is (N, C), (C), or one number for all classes."""
+def _scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sums: _Sums) -> bool:
+    """Fill ``sums`` for a block of rows, and say whether they have a base of their own. ``mass`` is (N, C), (C), or one
+    number for all classes."""
     torch.max(logits, -1, keepdim=True, out=(sums.highest, sums.top_class))
     sums.highest.masked_fill_(sums.highest == torch.inf, torch.nan)  # no probability, as in torch's cross-entropy
     ahead = logits - sums.highest
@@ -161,10 +171,11 @@ def _scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sum
         torch.gather(ahead, -1, label, out=sums.label)
     weights = ahead.exp().scatter_(-1, sums.top_class, 0.0)
     torch.sum(weights, -1, keepdim=True, out=sums.rivals)
-    sums.base.copy_(sums.highest)
-    far = sums.rivals < torch.finfo(mass.dtype).tiny ** 0.5
-    if not values_are_readable(logits) or bool(far.any()):
-        weights = _rebase_(logits, far, sums)
+    far = torch.finfo(mass.dtype).tiny ** 0.5
+    # Read so that NaN counts as far: it must not hide the other rows.
+    rebased = not values_are_readable(logits) or (logits.shape[0] > 0 and not float(sums.rivals.amin()) >= far)
+    if rebased:
+        weights = _rebase_(logits, sums.rivals < far, sums)
     if mass.ndim:
         # Not a matrix product: autocast would round it.
         torch.sum(ahead * mass, -1, keepdim=True, out=sums.distance)
@@ -174,20 +185,21 @@ def _scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sum
     else:
         torch.sum(ahead, -1, keepdim=True, out=sums.distance)
     if curve.form_below_half == "line":
-        scale = sums.scale
-        complements = weights.mul_(-scale / (1 + sums.rivals * scale)).add_(1.0)  # 1 - p
+        p_of_base = _p_and_p_of_base(sums if rebased else sums._replace(base=None))[1]
+        complements = weights.mul_(-p_of_base).add_(1.0)  # 1 - p
         if mass.ndim:
             torch.sum(complements.log_().mul_(mass), -1, keepdim=True, out=sums.logs)
         else:
             torch.prod(complements, -1, keepdim=True, out=sums.logs)  # at least 1/4; _values takes its logarithm
+    return rebased
 
 
 def _rebase_(logits: Tensor, far: Tensor, sums: _Sums) -> Tensor:
     """The others' exponentials, in the rows that are ``far`` relative to the highest of the others; ``sums`` follow."""
     others = logits.scatter(-1, sums.top_class, -torch.inf)
     highest_rival = others.amax(-1, keepdim=True)
-    torch.where(far & (highest_rival > -torch.inf), highest_rival, sums.highest, out=sums.base)
-    weights = others.sub_(sums.base).exp_()
+    base = torch.where(far & (highest_rival > -torch.inf), highest_rival, sums.highest, out=sums.base)
+    weights = others.sub_(base).exp_()
     torch.sum(weights, -1, keepdim=True, out=sums.rivals)
     return weights
 
@@ -199,7 +211,7 @@ def _values(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: L
     if not mass.ndim:
         distance, logs = distance * mass, logs.log() * mass if curve.form_below_half == "line" else logs
     value = torch.where(own == 0, 0.0, own * curve.value(sums.gap))
-    value += _others(mass, own, classes) * (sums.rivals * sums.scale).log1p() - distance + logs
+    value += _others(mass, own, classes) * sums.odds.log1p() - distance + logs
     if label_mass is not None:
         value += label_mass.mass * curve.value(_label_gap(sums, label_mass)[0])
     return value
@@ -225,9 +237,7 @@ def _pulls(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: La
         pull = pull + torch.where(on_top, label_mass.mass, 0.0)
         extra = torch.where(on_top, 0.0, label_mass.mass * curve.pull(gap) / (1 - p))
     pull = pull * curve.pull(sums.gap)
-    scale = sums.scale
-    p = 1 / (1 + sums.rivals * scale)
-    return _Pulls(p, p * scale, _others(mass, own, classes), pull, extra, upstream)
+    return _Pulls(*_p_and_p_of_base(sums), _others(mass, own, classes), pull, extra, upstream)
 
 
 def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass | None, sums: _Sums, row: _Pulls,
@@ -238,7 +248,8 @@ def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass
     pull / (1 - p). The top class's term is left out of that sum and its pull is applied by itself: 1 - p of the top
     class may be 0, and the difference would lose digits.
     """
-    weights = torch.sub(logits, sums.base, out=out if out.dtype == mass.dtype else None)
+    base = sums.highest if sums.base is None else sums.base
+    weights = torch.sub(logits, base, out=out if out.dtype == mass.dtype else None)
     weights.exp_().scatter_(-1, sums.top_class, 0.0)
     # Mass times pull / (1 - p) of every class, and its sum without the top class. A mass that is one number is
     # multiplied in at the end.
@@ -259,9 +270,15 @@ def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass
         out.copy_(weights)
 
 
+def _p_and_p_of_base(sums: _Sums) -> tuple[Tensor, Tensor]:
+    """The top class's p, and that of a class whose logit is the base."""
+    p = 1 / (1 + sums.odds)
+    return p, p if sums.base is None else p * (sums.base - sums.highest).exp()
+
+
 def _label_gap(sums: _Sums, label_mass: LabelMass) -> tuple[Tensor, Tensor, Tensor]:
     """The label's gap, its p (right only where it is not the top class), and whether it is the top class."""
-    log_p = sums.label - (sums.rivals * sums.scale).log1p()
+    log_p = sums.label - sums.odds.log1p()
     p, on_top = log_p.exp(), label_mass.label == sums.top_class
     return torch.where(on_top, sums.gap, log_p - torch.log1p(-p)), p, on_top
 

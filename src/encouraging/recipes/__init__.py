@@ -1,7 +1,39 @@
-"""Recipes: comparisons of the paper as files that one command trains, resumes and judges."""
+"""Recipes: comparisons of the paper as files that one command trains, resumes and judges.
 
-from .read import check_recipe, kept_recipes, names, read_recipe
-from .runs import read_runs
-from .schema import Arm, Claim, Recipe
+The names are loaded when they are first used: those who judge numbers need claims alone, and no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+_HOME = {
+    name: home
+    for home, names in {
+        "claim": ("Claim",),
+        "read": ("check_recipe", "kept_recipes", "names", "read_recipe"),
+        "runs": ("read_runs",),
+        "schema": ("Arm", "Recipe"),
+    }.items()
+    for name in names
+}
+
+if TYPE_CHECKING:
+    from .claim import Claim as Claim
+    from .read import check_recipe as check_recipe
+    from .read import kept_recipes as kept_recipes
+    from .read import names as names
+    from .read import read_recipe as read_recipe
+    from .runs import read_runs as read_runs
+    from .schema import Arm as Arm
+    from .schema import Recipe as Recipe
+else:  # hidden from type checkers, which would take it as a promise that every attribute exists
+
+    def __getattr__(name):
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        return value
+
+
 
 __all__ = ["Arm", "Claim", "Recipe", "check_recipe", "kept_recipes", "names", "read_recipe", "read_runs"]

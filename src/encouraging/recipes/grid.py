@@ -52,12 +52,17 @@ class Job:
 def jobs_of(recipe: Recipe, out: str, *, arms: Sequence[str] = (), **how: Any) -> list[Job]:
     """The grid, seeds outermost: after a while every arm has been trained with the first seeds. Arms that start from
     another arm's weights come after it."""
+    check_arms(recipe, arms)
+    jobs = [Job(recipe, arm, seed, out, **how) for seed in recipe.seeds for arm in arms or recipe.arms]
+    return sorted(jobs, key=lambda job: job.rank)
+
+
+def check_arms(recipe: Recipe, arms: Sequence[str]) -> None:
+    """Raise a RecipeError for an arm that the recipe does not have."""
     for arm in arms:
         if arm not in recipe.arms:
             raise RecipeError(f"--arm {arm}: {recipe.name} has the arms {', '.join(recipe.arms)}."
                               + did_you_mean(arm, recipe.arms))
-    jobs = [Job(recipe, arm, seed, out, **how) for seed in recipe.seeds for arm in arms or recipe.arms]
-    return sorted(jobs, key=lambda job: job.rank)
 
 
 def cores() -> int:

@@ -6,6 +6,7 @@ import copy
 import tomllib
 from collections.abc import Iterable, Sequence
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from ..engine.records import Record
 from ..engine.settings import Train
 from ..errors import RecipeError, did_you_mean
 from ..tasks import ObjectiveConfig, Sampling, find_task
-from .schema import Arm, Claim, Recipe, Stage
+from .claim import Claim
+from .schema import Arm, Recipe, Stage
 
 
 def names() -> list[str]:
@@ -77,10 +79,12 @@ def kept_recipes(records: Iterable[Record]) -> dict[str, Recipe]:
 
 
 def apply_override(tree: dict[str, Any], override: str) -> dict[str, Any]:
-    """Set one key; the value is TOML, or a plain word.
+    """Set one key; the value is TOML, or a plain word. A number in the path is an entry of a list, counted from 0.
 
     >>> apply_override({"train": {"lr": 0.1}}, "train.lr=0.05")
     {'train': {'lr': 0.05}}
+    >>> apply_override({"stages": [{}, {"freeze": ["body"]}]}, "stages.1.freeze=[]")
+    {'stages': [{}, {'freeze': []}]}
     """
     path, equals, text = override.partition("=")
     if not equals or not path.strip():
@@ -91,12 +95,15 @@ def apply_override(tree: dict[str, Any], override: str) -> dict[str, Any]:
         value = text.strip()
     tree = copy.deepcopy(tree)
     *parents, last = path.strip().split(".")
-    here = tree
-    for key in parents:
-        here = here.setdefault(key, {})
-        if not isinstance(here, dict):
-            raise RecipeError(f"--set {override}: {key} is {here!r}, not a table that could hold {last}.")
-    here[last] = value
+    here: Any = tree
+    for key, inner in pairwise([*parents, last]):
+        here = here[int(key)] if isinstance(here, list) else here.setdefault(key, {})
+        if isinstance(here, list) and not (inner.isdecimal() and int(inner) < len(here)):
+            raise RecipeError(f"--set {override}: {key} is a list of {len(here)}: expected a number from 0 to "
+                              f"{len(here) - 1} after it, or the whole list, as in {key}=[...].")
+        if not isinstance(here, dict | list):
+            raise RecipeError(f"--set {override}: {key} is {here!r}, not a table that could hold {inner}.")
+    here[int(last) if isinstance(here, list) else last] = value
     return tree
 
 

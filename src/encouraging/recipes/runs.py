@@ -18,13 +18,14 @@ from .read import names, read_recipe
 from .schema import Recipe
 
 
-def read_runs(*folders: str | Path) -> list[Record]:
-    """Every finished run below these folders, in the order of recipe, arm and seed.
+def read_runs(*folders: str | Path, failed: bool = False) -> list[Record]:
+    """Every finished run below these folders, in the order of recipe, arm and seed; with ``failed`` also those that
+    diverged.
 
     Raises:
         RunError: A file is damaged, or two runs of one recipe, arm and seed have other settings or numbers.
     """
-    return by_recipe(read_records(*folders))
+    return by_recipe(read_records(*folders, failed=failed))
 
 
 def by_recipe(records: Iterable[Record]) -> list[Record]:
@@ -33,7 +34,9 @@ def by_recipe(records: Iterable[Record]) -> list[Record]:
     for record in records:
         record = _renamed(record)
         other = runs.get(record.key)
-        if other is not None and (other.config, other.final) != (record.config, record.final):
+        if other is not None and record.failed is not None:
+            continue
+        if other is not None and other.failed is None and (other.config, other.final) != (record.config, record.final):
             raise RunError(f"two runs of {record.recipe}, {record.arm}, seed {record.seed} differ "
                            f"({difference(other.config, record.config)}). Give only one of them.")
         runs[record.key] = record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from pydantic import Field, PrivateAttr, field_validator, model_validator
@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from ..engine import Needs
 from ..engine.settings import Frozen, Train
 from ..tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, check_task
+from .claim import Claim
 
 NAME = r"^\w[\w.-]{0,99}$"  # a name becomes a folder's
 
@@ -33,27 +34,27 @@ class Stage(Frozen):
         return {"kind": given} if isinstance(given, str) else given
 
 
+class Swept(Frozen):
+    """Where an arm of a sweep comes from: the arm it is a copy of, and the keys that were given other values."""
+
+    arm: str
+    values: dict[str, Any]
+
+
 class Arm(ObjectiveConfig):
     """One side of a comparison: what it teaches, and where it differs from the recipe.
 
-    ``after`` names another arm: this one starts from its finished weights of the same seed.
+    ``after`` names another arm: this one starts from its finished weights of the same seed. ``swept`` is written by
+    ``encouraging run --sweep``.
     """
 
     train: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
     model_options: dict[str, Any] = Field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
     after: str | None = None
+    swept: Swept | None = None
     about: str = ""
-
-
-class Claim(Frozen):
-    """What the paper says: one arm beats another on a number of ``final.json``."""
-
-    metric: str
-    arm: str
-    beats: str
-    better: Literal["higher", "lower"] = "higher"
-    paper: dict[str, float] = Field(default_factory=dict)
 
 
 class Recipe(Frozen):
@@ -63,6 +64,7 @@ class Recipe(Frozen):
     paper: str = ""
     about: str = ""
     departs: str = ""  # from the paper, and why; shown wherever the results are
+    stands_in: bool = False  # for an experiment of the paper in another setting: its claims hold or fail here
     formerly: str | None = None  # the name under which runs with these settings were recorded before
     task: str
     data: str = ""
@@ -74,6 +76,7 @@ class Recipe(Frozen):
     stages: tuple[Stage, ...] = ()
     arms: dict[str, Arm] = Field(min_length=1)
     claims: tuple[Claim, ...] = ()
+    looks: tuple[int, ...] = ()  # the numbers of seeds at which the claims are judged, planned before the first
     overlap: float | None = Field(default=None, gt=0)
     threads: int | None = Field(default=None, gt=0)
 
@@ -99,10 +102,12 @@ class Recipe(Frozen):
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"seeds {list(self.seeds)}: each only once")
         for claim in self.claims:
-            for name in (claim.arm, claim.beats, *claim.paper):
+            for name in (*claim.arms, *(claim.paper if claim.beats is not None else ())):
                 if name not in self.arms:
                     raise ValueError(f"a claim on {claim.metric} names the arm {name!r}; there are "
                                      f"{', '.join(self.arms)}")
+        if self.looks and (list(self.looks) != sorted(set(self.looks)) or self.looks[0] < 3):
+            raise ValueError(f"looks {list(self.looks)}: expected rising numbers of seeds, 3 or more")
         for name, arm in self.arms.items():
             if arm.after is not None and arm.after not in self.arms:
                 raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}")
@@ -129,7 +134,8 @@ class Recipe(Frozen):
                   root: str | None = None) -> TaskSpec:
         """What the task of this arm and seed is made from."""
         return TaskSpec(self.data, self.model, self.stages_of(arm), seed, device or torch.device("cpu"), root,
-                        self.options, {**self.model_options, **self.arms[arm].model_options}, self._folder)
+                        {**self.options, **self.arms[arm].options},
+                        {**self.model_options, **self.arms[arm].model_options}, self._folder)
 
     def needs(self, arm: str | None = None) -> Needs:
         """What the task needs and measures; the first arm speaks for all unless one is named."""
@@ -143,7 +149,8 @@ class Recipe(Frozen):
         stages, primary = self.stages_of(arm), self.needs(arm).primary
         config: dict[str, Any] = {
             "recipe": self.name, "arm": arm, "seed": seed,
-            "task": self.task, "data": self.data, "model": self.model, "options": self.options,
+            "task": self.task, "data": self.data, "model": self.model,
+            "options": {**self.options, **self.arms[arm].options},
             "objectives": [_objective(stage.objective) for stage in stages],
             "train": [stage.train.config() for stage in stages],
         }
@@ -173,9 +180,12 @@ class Recipe(Frozen):
         return {"metrics": metrics, "recipe": self.model_dump(mode="json", exclude_unset=True) | {"name": self.name}}
 
 
-LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": []}
+LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": [], "bonus_divisor": None,
+                              "balanced_softmax": False, "ldam_margin": None, "logit_scale": 1.0,
+                              "logit_norm": None}
 
 
 def _objective(objective: ObjectiveConfig) -> dict[str, Any]:
-    whole = objective.model_dump(mode="json", exclude={"about", "train", "model_options", "stages", "after"})
+    other = {"about", "train", "options", "model_options", "stages", "after", "swept"}
+    whole = objective.model_dump(mode="json", exclude=other)
     return {key: value for key, value in whole.items() if key not in LATER_KEYS or value != LATER_KEYS[key]}

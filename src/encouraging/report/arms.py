@@ -9,11 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from ..engine.records import Record
+from ..errors import RunError
 from ..judge.claims import number_at
 from ..judge.metric_book import MetricBook, book_of
 from ..judge.stats import Mean, mean_of
 from ..metrics import summary
 from ..recipes import Recipe
+from ..recipes.schema import Swept
 from .drawing.panels import Key
 from .drawing.style import Dash, look
 from .numbers import plural
@@ -30,6 +32,7 @@ class Arm:
     diagnoses: list[Mapping[str, Any]] = field(default_factory=list)
     epochs: list[list[dict[str, Any]]] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
+    swept: Swept | None = None
 
     @property
     def key(self) -> Key:
@@ -57,16 +60,24 @@ class Arm:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one recipe, and the recipe itself where it is known."""
+    """The runs of one recipe, and the recipe itself where it is known. Runs that diverged belong to no arm."""
 
     name: str
     arms: list[Arm]
     recipe: Recipe | None = None
+    diverged: list[Record] = field(default_factory=list)
 
     @cached_property
     def metrics(self) -> MetricBook:
         """What these runs measured, as their task declares it."""
         return book_of(self.records)
+
+    @property
+    def shown(self) -> list[Arm]:
+        """The arms of tables and figures: those of a sweep have a section of their own, unless there is nothing else to
+        compare."""
+        own = [arm for arm in self.arms if arm.swept is None]
+        return own if len(own) > 1 else self.arms
 
     @property
     def records(self) -> list[Record]:
@@ -84,21 +95,37 @@ class Group:
 def groups_of(records: Iterable[Record], recipes: Mapping[str, Recipe]) -> list[Group]:
     """Runs by recipe and arm, arms in the recipe's order."""
     by_recipe: dict[str, dict[str, list[Record]]] = {}
+    records = list(records)
     for record in records:
-        by_recipe.setdefault(record.recipe, {}).setdefault(record.arm, []).append(record)
+        if record.failed is None:
+            by_recipe.setdefault(record.recipe, {}).setdefault(record.arm, []).append(record)
     groups = []
     for name, arms in by_recipe.items():
         recipe = recipes.get(name)
         order = [*(arm for arm in (recipe.arms if recipe else ()) if arm in arms)]
         order += [arm for arm in arms if arm not in order]
-        groups.append(Group(name, [_arm(i, arm, arms[arm]) for i, arm in enumerate(order)], recipe))
+        diverged = [record for record in records if record.recipe == name and record.failed is not None]
+        groups.append(Group(name, [_arm(i, arm, arms[arm]) for i, arm in enumerate(order)], recipe, diverged))
     return groups
 
 
 def _arm(index: int, name: str, records: list[Record]) -> Arm:
-    return Arm(name, *look(index), {record.seed: record.final for record in records},
+    return Arm(name, *look(index), {record.seed: record.numbers for record in records},
                [record.diagnosis for record in records if record.diagnosis],
-               [record.epochs for record in records if record.epochs], records)
+               [record.epochs for record in records if record.epochs], records, _swept(name, records))
+
+
+def _swept(arm: str, records: Iterable[Record]) -> Swept | None:
+    """Which sweep an arm belongs to, as its runs have kept it."""
+    for record in records:
+        try:
+            entry = ((record.recipe_tree or {}).get("arms") or {}).get(arm) or {}
+            if entry.get("swept"):
+                return Swept(**entry["swept"])
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RunError(f"the sweep that a run of {record.recipe}, {arm}, kept cannot be read ({error}). Remove the "
+                           "damaged run.") from error
+    return None
 
 
 def single_model(name: str, diagnosis: Mapping[str, Any]) -> Arm:

@@ -10,9 +10,10 @@ from ..engine.records import Record
 from ..errors import RunError
 from ..recipes import Recipe, kept_recipes, names, read_recipe
 from .arms import Arm, Group, groups_of
-from .config_words import loss_words, setup_words
+from .board import ScoreRow
+from .config_words import loss_words, setup_rows
 from .drawing.panels import Picture
-from .numbers import listed, show
+from .scoreboard import score_rows
 from .sections import (
     arms,
     attacks,
@@ -22,25 +23,34 @@ from .sections import (
     gradient_mass,
     margins,
     out_of_distribution,
+    sweep,
     training,
 )
+from .sections.claim_words import diverged_words
 from .sections.claims import Claims, claims_of
 from .sections.parts import Section
 from .sections.reproduction import commands
+from .verdicts import Verdict, counted
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """All that the page says about one recipe."""
+    """All that the page says about one recipe. ``facts`` are names and values of its setting."""
 
     key: str
     group: Group
     about: Sequence[str]
-    summary: str
+    facts: Sequence[tuple[str, str]]
     claims: Claims | None
+    scores: Sequence[ScoreRow]
     sections: Sequence[Section]
     commands: Sequence[str]
     notes: Sequence[str]
+
+    @property
+    def verdicts(self) -> list[tuple[Verdict, int]]:
+        """How often each verdict was given."""
+        return counted([score.verdict.word for score in self.scores])
 
     @property
     def pictures(self) -> list[Picture]:
@@ -81,40 +91,33 @@ def model_sections(subjects: Sequence[Arm]) -> list[Section]:
 
 
 def _chapter(number: int, group: Group) -> Chapter:
-    claims = claims_of(group)
-    recipe = group.recipe
+    key = f"r{number}"
+    recipe, scores, claims = group.recipe, _scores(group, f"#r{number}-claims"), claims_of(group)
+    if not scores:  # a sweep without the arms that the claims are about
+        claims = None
     about = [recipe.about] if recipe and recipe.about else []
+    if recipe is None:
+        about.append("No claims are known for these runs, because their recipe was not found. Their arms are shown.")
+    elif not recipe.claims:
+        about.append("The recipe makes no claims; its arms are compared.")
+    facts = setup_rows(group)
     if recipe and recipe.paper:
-        about.append(f"In the paper: {recipe.paper}.")
-    about.append(setup_words(group))
+        facts.insert(0, ("in the paper", recipe.paper))
     if recipe and recipe.departs:
-        about.append(f"Departs from the paper: {recipe.departs}")
-    if claims is not None:
-        summary = claims.summary
-    elif recipe is not None:
-        summary = "The recipe makes no claims; its arms are compared below."
-    else:
-        summary = "No claims are known for these runs, because their recipe was not found. Their arms are shown."
+        facts.append(("departs from the paper", recipe.departs))
+    if group.diverged:
+        facts.append(("diverged", diverged_words([(record.arm, record.seed) for record in group.diverged])))
     lines, notes = commands(group)
     losses = {arm.name: loss_words(arm.records[0].config) for arm in group.arms}
-    sections = [arms.section(group.arms, losses, group.metrics), training.section(group.arms, group.metrics),
-                *model_sections(group.arms)]
-    return Chapter(f"r{number}", group, about, f"{summary} {_reached(group)}".strip(), claims,
-                   [section for section in sections if section], lines, notes)
+    sections = [*sweep.sections(group), arms.section(group.shown, losses, group.metrics),
+                training.section(group.shown, group.metrics), *model_sections(group.shown)]
+    return Chapter(key, group, about, facts, claims, scores, [section for section in sections if section], lines, notes)
 
 
-def _reached(group: Group) -> str:
-    """The primary metric of all arms in one sentence."""
-    primary, chosen = group.metrics.primary, _chosen_by(group)
-    means = [(arm, arm.mean(f"best_{primary.path}" if chosen else primary.path)) for arm in group.arms]
-    words = [f"{arm.name} {show(mean.value, primary.digits, primary.unit)}" for arm, mean in means if mean.n]
-    when = f"at the epoch of the best {chosen}" if chosen else "after the last epoch"
-    return f"Mean {primary.words} {when}: {listed(words)}." if words else ""
-
-
-def _chosen_by(group: Group) -> str | None:
-    """What chose the epoch that all these runs conclude on; None where it is the last one."""
-    last = [record.config["train"][-1] for record in group.records if record.config.get("train")]
-    paths = {stage.get("monitor") if stage.get("conclude_on") == "best" else None for stage in last}
-    path = paths.pop() if len(paths) == 1 else None
-    return group.metrics[path].words if path and path != group.metrics.primary.path else None
+def _scores(group: Group, href: str) -> list[ScoreRow]:
+    """The rows of the scoreboard. Those of a sweep's runs are left out where no claim was measured."""
+    if group.recipe is None:
+        return []
+    rows = score_rows(group.recipe, [*group.records, *group.diverged], href)
+    swept = any(arm.swept for arm in group.arms)
+    return [] if swept and not any(row.measured for row in rows) else rows

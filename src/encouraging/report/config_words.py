@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from .arms import Group
-from .numbers import listed, plural
+from .numbers import listed
 
 USUAL = {"label_smoothing": 0.0, "match_norm": False, "bonus": False, "bonus_from_epoch": 1,
          "reweight_from_epoch": None, "margin": None}
 
 
-def setup_words(group: Group) -> str:
-    """Model, data and training of a recipe's runs in one sentence."""
+def setup_rows(group: Group) -> list[tuple[str, str]]:
+    """What the runs of a recipe have in common, as names and values."""
     config = group.records[0].config
     train = (config.get("train") or [{}])[0]
-    text = f"Here: {config.get('model') or config.get('task', '?')}"
-    if config.get("data"):
-        text += f" on {config['data']}"
+    rows = [("task", config.get("task")), ("data", config.get("data")), ("model", config.get("model"))]
     if "epochs" in train:
-        text += (f", {plural(train['epochs'], 'epoch')} with {train.get('optimizer', '?')} at a learning rate of "
-                 f"{train.get('lr', '?')}{_schedule(train)}, batches of {train.get('batch_size', '?')}")
+        rows += [("epochs", train["epochs"]), ("optimizer", train.get("optimizer")),
+                 ("learning rate", f"{train.get('lr', '?')}{_schedule(train)}"),
+                 ("batch size", train.get("batch_size"))]
         if train.get("precision", "fp32") != "fp32":
-            text += f", in {train['precision']}"
-    return f"{text}; {plural(len(group.arms), 'arm')} with {plural(len(group.seeds), 'seed')}."
+            rows.append(("precision", train["precision"]))
+    rows += [("arms", len(group.arms)), ("seeds", len(group.seeds))]
+    return [(name, str(value)) for name, value in rows if value]
 
 
 def _schedule(train: Mapping[str, Any]) -> str:

@@ -1,19 +1,19 @@
-"""The page of a single model, without a recipe."""
+"""The page of a single model, without a recipe: the answers in one table, then the figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
 from .. import __version__
-from ..judge.metric_book import book_of
-from .arms import Arm, single_model
+from .arms import single_model
 from .chapters import model_sections
 from .explorer.section import explorer
-from .numbers import plural, show
+from .numbers import listed, plural, show
 from .page import fill_template
-from .sections.parts import Cell, Section, Table
+from .sections.out_of_distribution import SCORES, UNNAMED
+from .sections.parts import Cell, Table
 
 WEAKEST = 3
 
@@ -21,33 +21,62 @@ WEAKEST = 3
 def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str] = (),
                    warnings: Sequence[str] = ()) -> str:
     """Everything that the diagnosis of one model contains, as HTML; warnings come before the numbers, notes after."""
-    arm = single_model(title, diagnosis)
-    rows = [[Cell(words), Cell(show(value, digits, unit))] for words, value, digits, unit in _numbers(arm, diagnosis)]
-    if low := weakest(diagnosis):
-        rows.append([Cell("weakest classes"), Cell(low)])
-    head = Section("numbers", "In numbers", (), (), [Table("", ["", ""], rows)])
+    sections = model_sections([single_model(title, diagnosis)])
+    keys = {section.key for section in sections}
+    rows = [[Cell(name, href=f"#{key}" if key in keys else ""), Cell(value), Cell(words, words=True)]
+            for name, value, words, key in _answers(diagnosis)]
     return fill_template(
-        title=title, kicker="encouraging · diagnosis", lead=[*warnings, _summary(diagnosis), *notes], chapters=[],
-        sections=[head, *model_sections([arm])], paper=None, costs=None, explorer=explorer(),
+        title=title, kicker="encouraging · diagnosis", warnings=warnings, lead=[_lead(diagnosis)],
+        answer=Table("", ["", "", "what it means"], rows), notes=notes, sections=sections, explorer=explorer(),
         made=f"Made on {date.today().isoformat()} with encouraging {__version__}.")
 
 
-def _summary(diagnosis: Mapping[str, Any]) -> str:
-    margin, calibration = diagnosis["margin"], diagnosis["calibration"]
-    text = (f"Of {plural(diagnosis['examples'], 'example')} in {diagnosis['classes']} classes, "
-            f"{show(diagnosis['accuracy'])}% are classified correctly. The median margin is {show(margin['median'])}, "
-            f"the calibration error {show(calibration['ece'], 4)}.")
+def _lead(diagnosis: Mapping[str, Any]) -> str:
+    return (f"{show(diagnosis['accuracy'])}% of {plural(diagnosis['examples'], 'example')} in {diagnosis['classes']} "
+            "classes are classified correctly.")
+
+
+def _answers(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """What was found: its name, the number, what it means, and the section that shows it."""
+    margin, energy = diagnosis["margin"], diagnosis["energy"]
+    low = weakest(diagnosis)
+    yield "accuracy", f"{show(diagnosis['accuracy'])}%", f"Weakest classes: {low}." if low else "", "class-frequency"
+    yield ("negative log-likelihood", show(diagnosis["nll"], 3),
+           "Cross-entropy on these examples: minus the logarithm of the label’s probability, on average.", "")
+    yield "calibration error", show(diagnosis["calibration"]["ece"], 4), _calibration(diagnosis), "calibration"
+    yield ("median margin", show(margin["median"]), "How far the label’s logit is above its best rival. "
+           f"{show(100 * margin['wrong'])}% of the examples are misclassified and have none.", "margins")
+    yield ("energy on the data", show(energy["label"]["mean"]), "Minus the label’s logit, on average. Its best rival "
+           f"has {show(energy['rival']['mean'])}, and the free energy is {show(energy['free']['mean'])}.", "energy")
+    for number, (name, detection) in enumerate(diagnosis.get("ood", {}).items(), 1):
+        best, rates = max(detection["scores"].items(), key=lambda item: item[1]["auroc"])
+        yield ("AUROC" if name == UNNAMED else f"AUROC, {name}", f"{show(rates['auroc'])}%",
+               f"How well {plural(detection['examples'], 'out-of-distribution example')} are told apart by the "
+               f"{SCORES.get(best, best)}, the best of the scores; FPR95 {show(rates['fpr95'])}%.",
+               f"out-of-distribution-{number}")
+    if diagnosis.get("shots"):
+        groups = [f"{group} {show(accuracy)}%" for group, accuracy in diagnosis["shots"].items()]
+        rare = min(diagnosis["shots"].values())
+        yield ("weakest frequency", f"{show(rare)}%", "Accuracy on classes with many, medium or few training examples: "
+               f"{listed(groups)}.", "class-frequency")
+    shares = diagnosis["teaching"]["shares"]
+    learned = shares["examples"]["0.9"]
+    parts = [f"{show(100 * share['0.9'], 1)}% of the gradient of {name}" for name, share in shares.items()
+             if name != "examples"][:2]
+    yield ("learned examples", f"{show(100 * learned, 1)}%", "The share of the examples with p above 0.9. They give "
+           f"{listed(parts)}.", "gradient-mass")
+
+
+def _calibration(diagnosis: Mapping[str, Any]) -> str:
+    calibration = diagnosis["calibration"]
+    bins = [row for row in calibration["bins"] if row["count"]]
+    excess = sum(row["count"] * (row["confidence"] - row["accuracy"]) for row in bins) / diagnosis["examples"]
+    words = (f"The model is {'over' if excess > 0 else 'under'}confident by {show(100 * abs(excess))} points on "
+             "average.")
     if scaled := calibration.get("temperature"):
-        text += (f" A temperature of {show(scaled['value'])} takes the calibration error from "
-                 f"{show(scaled['ece_before'], 4)} to {show(scaled['ece_after'], 4)} on examples it was not fitted on.")
-    return text
-
-
-def _numbers(arm: Arm, diagnosis: Mapping[str, Any]) -> list[tuple[str, float, int, str]]:
-    paths = ("accuracy", "nll", "ece", "margin.median", "energy.label", "energy.rival", "energy.free")
-    book = book_of([])
-    rows = [(book[path].words, arm.mean(path).value, book[path].digits, book[path].unit) for path in paths]
-    return [("examples", diagnosis["examples"], 0, ""), ("classes", diagnosis["classes"], 0, ""), *rows]
+        words += (f" A temperature of {show(scaled['value'])} takes the error from {show(scaled['ece_before'], 4)} to "
+                  f"{show(scaled['ece_after'], 4)} on examples it was not fitted on.")
+    return words
 
 
 def weakest(diagnosis: Mapping[str, Any]) -> str:

@@ -9,30 +9,37 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from .. import __version__
 from ..engine.outputs import write_output
 from ..engine.records import Record
-from ..errors import RunError
-from ..recipes import Recipe
+from ..errors import ArgumentError, RunError
+from ..recipes import Recipe, names, read_recipe
+from .board import scoreboard_of
 from .chapters import Chapter, chapters_of, in_words
+from .drawing.style import VARIABLES
 from .explorer.section import explorer
-from .numbers import listed, plural
-from .sections import paper
-from .sections.claims import NOT_MEASURED, VERDICTS, tally
-from .sections.costs import costs
+from .numbers import plural
+from .scoreboard import unmeasured_rows
+from .sections import costs, paper
+
+SWEEPS_IN_LEAD = 3
 
 
 def build_report(records: Iterable[Record], recipes: Mapping[str, Recipe] | None = None, *,
-                 when: date | None = None) -> str:
-    """The page of these runs. Recipes that come with the package are found by name; others may be given."""
+                 whole_paper: bool = False, when: date | None = None) -> str:
+    """The page of these runs. Recipes that come with the package are found by name; others may be given.
+
+    With ``whole_paper`` the scoreboard and the costs also have what of the paper has not been run.
+    """
     chapters = chapters_of(records, recipes)
     with in_words("these runs"):
-        return _render(chapters, when)
+        return _render(chapters, whole_paper, when)
 
 
 def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Recipe] | None = None, *,
-                 figures: Path | None = None) -> list[Path]:
+                 figures: Path | None = None, whole_paper: bool = False) -> list[Path]:
     """Write the page and, where ``figures`` is given, every figure as .svg and .png; the paths of all files.
 
     Raises:
@@ -46,7 +53,7 @@ def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Rec
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with in_words("these runs"):
-            text = _render(chapters)
+            text = _render(chapters, whole_paper)
         write_output(out, text.encode(errors="replace"))
         written = [out]
         for chapter in chapters if figures else ():
@@ -59,24 +66,27 @@ def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Rec
     return written
 
 
-def _render(chapters: Sequence[Chapter], when: date | None = None) -> str:
-    one = len(chapters) == 1
+def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = None) -> str:
     groups = [chapter.group for chapter in chapters]
-    title = listed([group.name for group in groups])
+    title = groups[0].name if groups else ""
     runs = sum(len(group.records) for group in groups)
+    scores = [score for chapter in chapters for score in chapter.scores]
+    if whole_paper:
+        scores += unmeasured_rows({name: read_recipe(name) for name in names()}, [group.name for group in groups])
+    board = scoreboard_of(scores)
     return fill_template(
-        title=title if one or len(title) < 60 else plural(len(chapters), "recipe"), kicker="encouraging · report",
-        lead=[] if one else [_overall(chapters)], chapters=chapters, sections=[], paper=paper.section(groups),
-        costs=costs(groups), explorer=explorer(),
+        title=title if len(chapters) == 1 else f"{plural(len(chapters), 'recipe')}, {plural(runs, 'run')}",
+        kicker="encouraging · report", lead=[*([board.answer] if board else []), *_sweeps(chapters)], board=board,
+        chapters=chapters,
+        paper=paper.section(groups), costs=costs.section(groups, whole_paper), explorer=explorer(),
         made=f"Made on {(when or date.today()).isoformat()} from {plural(runs, 'run')} with encouraging {__version__}.")
 
 
-def _overall(chapters: Sequence[Chapter]) -> str:
-    counts = {verdict: sum(chapter.claims.count(verdict) for chapter in chapters if chapter.claims)
-              for verdict in (*VERDICTS, NOT_MEASURED)}
-    if not any(counts.values()):
-        return f"{plural(len(chapters), 'recipe')}, without claims."
-    return f"Of {plural(sum(counts.values()), 'claim')} {tally(counts)}."
+def _sweeps(chapters: Sequence[Chapter]) -> list[str]:
+    """What the sweeps found, where there are few enough to say it at the beginning."""
+    leads = [f"{section.title}: {section.lead[0]}" for chapter in chapters for section in chapter.sections
+             if section.key.startswith("sweep-")]
+    return leads if len(leads) <= SWEEPS_IN_LEAD else []
 
 
 def slug(name: str) -> str:
@@ -88,9 +98,22 @@ def slug(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "recipe"
 
 
-def fill_template(**content: Any) -> str:
-    """The HTML of a report or of a diagnosis; all content is escaped."""
+EMPTY: Mapping[str, Any] = {"warnings": [], "lead": [], "answer": None, "notes": [], "board": None, "chapters": [],
+                            "sections": [], "paper": None, "costs": None}
+
+
+def fill_template(*, title: str, kicker: str, made: str, explorer: Markup, **content: Any) -> str:
+    """The HTML of a report or of a diagnosis; all content is escaped.
+
+    Every page begins with its answer: a scoreboard (``board``) or a table (``answer``). ``warnings`` and ``lead`` come
+    before it, ``notes`` after it; then ``chapters`` of recipes, or ``sections``.
+    """
+    if unknown := content.keys() - EMPTY.keys():
+        raise ArgumentError(f"fill_template: unknown content {', '.join(sorted(unknown))}; there are "
+                            f"{', '.join(EMPTY)}.")
     pages = Environment(loader=PackageLoader("encouraging.report", "."), autoescape=True, undefined=StrictUndefined,
                         trim_blocks=True, lstrip_blocks=True)
-    text: str = pages.get_template("page.html.j2").render(**content)
+    text: str = pages.get_template("page.html.j2").render(
+        title=title, kicker=kicker, made=made, explorer=explorer, colours=list(VARIABLES.values()),
+        **{**EMPTY, **content})
     return text

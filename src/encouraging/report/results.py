@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,18 +10,23 @@ from ..engine.records import Record
 from ..engine.run_dir import difference
 from ..errors import RunError
 from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at
+from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
 from ..recipes import Recipe, kept_recipes, names, read_recipe, read_runs
+from .markdown_board import board_of_records, cells, plain_text, table, updated, whole_board
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
-from .sections.claims import SKEWED
+from .sections.claim_words import SKEWED, needed_words
 from .sections.splits import split_lines
 
 HEAD = """# Results
 
 Measured with the recipes of this package; every number is the mean over seeds, with the standard deviation. The verdict
 is that of the 95% t interval of the paired differences, Holm-adjusted within a recipe: *reproduced* when it lies wholly
-on the claimed side of 0, *contradicted* when wholly on the other, else *undecided*: a verdict on the direction, not on
-the size. The exact permutation p is given beside it; with n seeds it cannot fall below 2 / 2^n, which is 0.25 for three
+on the claimed side of 0, *contradicted* when wholly on the other, *no difference* when closer to zero than half of the
+paper's difference, else *undecided*: a verdict on the direction, not on the size. What the paper does not claim in
+that setting *holds* or *fails* instead, in a table of its own. Beside the verdict: whether the size of the difference
+is consistent with the paper's, and how many seeds would decide an undecided claim: see [verdicts](verdicts.md).
+The exact permutation p is given beside it; with n seeds it cannot fall below 2 / 2^n, which is 0.25 for three
 and 0.06 for five. Differences are counted towards the claim: a positive one supports it, also where lower is better.
 The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
 `encouraging results`; do not edit it.
@@ -33,18 +37,29 @@ EXTRA = {"train accuracy": "train_accuracy", "excess risk": "excess_risk", "bonu
 
 
 def results_page(folder: str | Path) -> str:
-    """The page as Markdown, one section per recipe that has records below this folder: those of the package, then the
-    reader's own as their runs have kept them."""
-    records = read_runs(folder)
+    """The page as Markdown: the scoreboard, then one section per recipe that has records below this folder; first those
+    of the package, then the reader's own as their runs have kept them."""
+    records = read_runs(folder, failed=True)
     measured = [name for name in names() if any(record.recipe == name for record in records)]
     own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
-    return "\n".join([HEAD, *(_section(read_recipe(name), records) for name in measured),
+    board = board_of_records(records)
+    return "\n".join([HEAD, *(["## Scoreboard", "", *whole_board(board)] if board else []),
+                      *(_section(read_recipe(name), records) for name in measured),
                       *(_section(recipe, records, shipped=False) for recipe in own)])
+
+
+def updated_page(text: str, folder: str | Path, source: str) -> str:
+    """A Markdown page whose parts between markers are written anew from the records below a folder."""
+    board = board_of_records(read_runs(folder, failed=True))
+    if board is None:
+        raise RunError(f"{folder}: expected records of recipes with claims.")
+    return updated(text, board, source)
 
 
 def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str:
     finals = finals_of(recipe.name, records)
-    mine = [record for record in records if record.recipe == recipe.name]
+    everything = [record for record in records if record.recipe == recipe.name]
+    mine = [record for record in everything if record.failed is None]
     book = book_of(mine)
     paths = metrics_of(recipe, book)
     extra = {words: path for words, path in EXTRA.items()
@@ -52,36 +67,53 @@ def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str
     lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
     if recipe.departs:
         lines += [f"Departs from the paper: {recipe.departs}", ""]
-    lines += _table(["arm", "n", *(f"`{path}`" for path in paths), *extra, "seconds per run"])
+    lines += table(["arm", "n", *(f"`{path}`" for path in paths), *extra, "seconds per run"])
     for row in arm_rows(recipe, finals, book):
         runs = [record for record in mine if record.arm == row.arm]
         if not runs:
             continue
-        cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
+        numbers = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
                  + (f" (paper {reached.paper:g})" if reached.paper is not None else "")
                  for path, reached in row.numbers.items()]
-        lines.append(_row([row.arm, str(len(runs)), *cells,
+        lines.append(cells([row.arm, str(len(runs)), *numbers,
                            *(_mean(number_at(r.final, path) for r in runs) for path in extra.values()),
                            _mean((r.timing.get("seconds") for r in runs), 0)]))
-    if recipe.claims:
-        lines += ["", *_table(["claim", "paper", "difference", "interval", "permutation p", "n", "verdict"])]
-    rows = claim_rows(recipe, finals, book)
-    for claim_row in rows:
-        claim, comparison = claim_row.claim, claim_row.comparison
-        theirs = f"{claim.paper[claim.beats]:g} -> {claim.paper[claim.arm]:g}" if len(claim.paper) > 1 else ""
-        digits, lower = claim_row.metric.digits, ", lower is better" if claim.better == "lower" else ""
-        lines.append(_row([f"{claim.arm} beats {claim.beats} on `{claim.metric}`{lower}", theirs,
-                           signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
-                           show(comparison.p_permutation, 3, style=PLAIN), str(comparison.n),
-                           f"**{claim_row.verdict}**"]))
+    rows = claim_rows(recipe, finals, book, plan_of(recipe, everything))
+    for papers, title in ((True, "What the paper claims:"), (False, "Questions of our own:")):
+        if chosen := [row for row in rows if row.papers == papers]:
+            lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen)]
+    lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {plain_text(run.failed)}" for run in everything if run.failed]
     splits = [f"{line}\n" for line in split_lines(rows, recipe.overlap)]
     departures = _departures(recipe, mine) if shipped else []
     return "\n".join([*lines, "", *_skewed(rows), *splits, _cost(mine), *departures, ""])
 
 
+def _claims(rows: list[ClaimRow]) -> list[str]:
+    """One line per claim. Columns that none of them fills are left out."""
+    head = ["claim", "paper", "difference", "interval", "permutation p", "n", "verdict", "beside the paper",
+            "seeds that would decide"]
+    lines = [_claim(row) for row in rows]
+    kept = [i for i in range(len(head)) if i < 7 or any(line[i] for line in lines)]
+    return [*table([head[i] for i in kept]), *(cells([line[i] for i in kept]) for line in lines)]
+
+
+def _claim(row: ClaimRow) -> list[str]:
+    claim, comparison, digits = row.claim, row.comparison, row.metric.digits
+    numbers = claim.paper_numbers
+    paper = "" if numbers is None else f"{numbers.ours:g}" if claim.constant is not None else (
+        f"{numbers.theirs:g} -> {numbers.ours:g}")
+    n = f"{comparison.n}" + (f", {len(row.diverged)} diverged" if row.diverged else "")
+    look = f" at look {comparison.look} of {comparison.looks}" if comparison.look else ""
+    return [claim.sentence("`{}`".format) + (", lower is better" if claim.better == "lower" else ""), paper,
+            signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
+            show(comparison.p_permutation, 3, style=PLAIN), n, f"**{row.verdict}**{look}",
+            "" if row.beside is None else row.beside.word,
+            "" if row.needed is None else needed_words(row.needed)]
+
+
 def _skewed(rows: Sequence[ClaimRow]) -> list[str]:
     """A warning about claims whose differences look skewed."""
-    claims = [f"{row.claim.arm} against {row.claim.beats} on `{row.claim.metric}`" for row in rows
+    claims = [row.claim.sentence("`{}`".format).replace(" beats ", " against ") for row in rows
               if row.comparison.skewed]
     if not claims:
         return []
@@ -119,25 +151,6 @@ def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
             for words in sorted(departures)]
 
 
-def plain_text(words: str) -> str:
-    """Text of unknown origin, such as a device's name, so that Markdown and HTML show it as it is.
-
-    >>> plain_text("a|b <img> *c* mse_softmax `d`\\n# e")
-    'a\\\\|b &lt;img&gt; \\\\*c\\\\* mse_softmax \\\\`d\\\\` # e'
-    """
-    text = " ".join(words.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = re.sub(r"([\\`*\[\]|]|^[#+-])", r"\\\1", text)
-    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word it means nothing
-
-
 def _mean(values: Iterable[float | None], digits: int = 2) -> str:
     numbers = [value for value in values if value is not None]
     return show(statistics.fmean(numbers), digits, style=PLAIN) if numbers else ""
-
-
-def _table(head: list[str]) -> list[str]:
-    return [_row(head), "|" + " --- |" * len(head)]
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

@@ -30,7 +30,7 @@ def find_task(kind: str, folder: str | None = None) -> TaskType:
     if is_reference(kind):
         found = load_object(kind, folder)
         if not inspect.isclass(found) or not hasattr(found, "check"):
-            raise RecipeError(f"{kind!r} is no class of tasks: expected a subclass of encouraging.tasks.BaseTask.")
+            raise RecipeError(f"{kind!r} is not a class of tasks: expected a subclass of encouraging.tasks.BaseTask.")
         return cast(TaskType, found)
     if kind not in TASKS:
         raise RecipeError(f"no task is called {kind!r}; there are {', '.join(TASKS)}, or module:Class for your own."

@@ -9,9 +9,11 @@ from torch import nn
 
 from ..data import Clock, Source
 from ..engine import Conclusion, Loss, Metric, Needs, ParameterGroup, Predictions
+from ..errors import RecipeError
 from .spec import TaskSpec
 
 Batch = TypeVar("Batch")
+NEEDED = ("build", "source", "loss", "predict", "evaluate")
 
 
 class BaseTask(Generic[Batch]):
@@ -32,6 +34,13 @@ class BaseTask(Generic[Batch]):
     @classmethod
     def check(cls, spec: TaskSpec) -> Needs:
         """Refuse what this task cannot do, and say what it needs; called before any data is read."""
+        for name in NEEDED:
+            if getattr(cls, name) is getattr(BaseTask, name):
+                raise RecipeError(f"{cls.__name__} has no {name}(): a task defines {', '.join(NEEDED)}.", "task")
+        if sum(metric.primary for metric in cls.metrics) != 1:
+            raise RecipeError(f"{cls.__name__} declares {sum(metric.primary for metric in cls.metrics)} primary "
+                              "metrics: expected one, as in metrics = (Metric(\"accuracy\", \"accuracy\", \"%\", "
+                              "primary=True),).", "task")
         return Needs(metrics=cls.metrics)
 
     def build(self) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal, Self
 
@@ -18,6 +18,7 @@ from ..engine import Loss
 from ..engine.settings import Frozen
 from ..errors import CurveError, did_you_mean
 from ..losses import curve_loss, loss_divisor, mirror_mse_loss, sigmoid_curve_loss
+from ..margins import logit_norm
 
 DIVISORS = ("weights", "tokens", "examples", "positives")
 
@@ -34,6 +35,8 @@ class Objective:
     bonus: bool = False
     ignore_index: int | None = None
     divisor: str | float = "weights"
+    bonus_divisor: str | None = None
+    logit_norm: float | None = None
 
     def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Loss:
         """The loss of a batch, which may be a part of the update's.
@@ -42,10 +45,14 @@ class Objective:
         ignored the mean is 0, and so is the count: such a part of a batch adds nothing to the whole.
         """
         weight = weight if self.weighted else None
+        if self.logit_norm is not None:
+            logits = logit_norm(logits, self.logit_norm)
         if not target.numel():  # a rank's share of a small batch
-            return Loss(logits.sum() * 0.0, 0)
+            return Loss(logits.sum() * 0.0, 0, least=self._least)
         if self.curve is None:
             return Loss(mirror_mse_loss(logits, target, bonus=self.bonus, link=self.link), target.shape[0])
+        if self.bonus_divisor == "examples" and weight is not None:
+            return self._bonus_apart(logits, target, weight)
         if self.link == "softmax" and self.divisor == "weights" and self.ignore_index is None:
             count: int | Tensor = target.numel()
             if target.is_floating_point():
@@ -55,11 +62,21 @@ class Objective:
             return Loss(self._sum(logits, target, weight, "mean"), count)
         total = self._sum(logits, target, weight, "sum")
         if not isinstance(self.divisor, str):  # one number for the whole update, however many parts it has
-            return Loss(total / self.divisor, 0, total=total, least=float(self.divisor))
-        counted = torch.as_tensor(self._count(target, weight), dtype=total.dtype, device=total.device)
+            return Loss(total / self.divisor, 0, total=total, least=self._least)
+        count = self._count(target, weight)
+        # A CUDA graph can hold a fill but no copy from the host.
+        counted = count.to(total.dtype) if isinstance(count, Tensor) else torch.full_like(total, count)
         if self.divisor == "positives":
-            return Loss(total / counted.clamp(min=1), counted, total=total, least=1.0)
+            return Loss(total / counted.clamp(min=1), counted, total=total, least=self._least)
         return Loss(total / counted.clamp(min=torch.finfo(total.dtype).tiny), counted)
+
+    def _bonus_apart(self, logits: Tensor, target: Tensor, weight: Tensor) -> Loss:
+        """Cross-entropy divided by the weights of the batch, the bonus by its examples: what the curve adds to
+        cross-entropy, weighted like it, is the bonus."""
+        total = self._sum(logits, target, weight, "sum")
+        plain = replace(self, curve=curves.cross_entropy())._sum(logits, target, weight, "sum")
+        weights = weight[target].sum()
+        return Loss(plain / weights + (total - plain) / target.shape[0], weights)
 
     def _sum(self, logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
         assert self.curve is not None
@@ -67,6 +84,13 @@ class Objective:
             return sigmoid_curve_loss(logits, target, self.curve, weight, reduction)
         return curve_loss(logits, target, self.curve, weight, self._ignored, reduction, self.label_smoothing,
                           match_norm=self.match_norm)
+
+    @property
+    def _least(self) -> float:
+        """The smallest number that the sum of an update is divided by."""
+        if not isinstance(self.divisor, str):
+            return float(self.divisor)
+        return 1.0 if self.divisor == "positives" else 0.0
 
     @property
     def _ignored(self) -> int:
@@ -133,6 +157,11 @@ class ObjectiveConfig(BaseModel):
     ignore_index: int | None = None
     divisor: str | float = "weights"
     changes: tuple[Change, ...] = ()
+    bonus_divisor: Literal["examples"] | None = None
+    balanced_softmax: bool = False
+    ldam_margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    logit_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    logit_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # LogitNorm's temperature
 
     _cache: dict[tuple[bool, ...], Objective] = PrivateAttr(default_factory=dict)
 
@@ -152,7 +181,8 @@ class ObjectiveConfig(BaseModel):
     def _possible(self) -> Self:
         if self.loss == "mse":
             curve_only = self.model_fields_set & {"curve", "label_smoothing", "match_norm", "reweight_from_epoch",
-                                                  "ignore_index", "divisor", "changes"}
+                                                  "ignore_index", "divisor", "changes", "bonus_divisor",
+                                                  "balanced_softmax", "ldam_margin"}
             if curve_only or self.params:
                 raise ValueError(f"loss = 'mse' with {', '.join(sorted({*curve_only, *self.params}))}: that belongs to "
                                  "loss = 'curve'; mse takes link and bonus")
@@ -163,6 +193,12 @@ class ObjectiveConfig(BaseModel):
                                        or self.ignore_index is not None or self.divisor == "tokens"):
             raise ValueError("link = 'sigmoid', where each class is on its own, takes no label_smoothing, match_norm, "
                              "margin, ignore_index or divisor = 'tokens'")
+        if self.link == "sigmoid" and (self.balanced_softmax or self.ldam_margin):
+            raise ValueError("link = 'sigmoid' takes no balanced_softmax or ldam_margin: both belong to a softmax")
+        if self.bonus_divisor and (self.reweight_from_epoch is None or self.match_norm or self.divisor != "weights"
+                                   or self.link == "sigmoid" or self.ignore_index is not None):
+            raise ValueError("bonus_divisor = 'examples' is for class weights (reweight_from_epoch), by which "
+                             "cross-entropy is divided; it takes no match_norm, divisor, ignore_index or link")
         self._check_words(self.params)
         self._curve(self.params)
         for change in self.changes:
@@ -209,8 +245,9 @@ class ObjectiveConfig(BaseModel):
 
     def _objective(self, started: bool, weighted: bool, reached: tuple[bool, ...]) -> Objective:
         if self.loss == "mse":
-            return Objective(None, link=self.link, bonus=self.bonus and started)
+            return Objective(None, link=self.link, bonus=self.bonus and started, logit_norm=self.logit_norm)
         changes = tuple(change for change, is_on in zip(self.changes, reached, strict=True) if is_on)
         curve, smoothing = self._changed(changes)
         return Objective(curve if started else curves.cross_entropy(), smoothing, self.match_norm and started, weighted,
-                         self.link, False, self.ignore_index, self.divisor)
+                         self.link, False, self.ignore_index, self.divisor, self.bonus_divisor,
+                         self.logit_norm)

@@ -28,8 +28,11 @@ def section(arms: Sequence[Arm]) -> Section | None:
 
 
 def picture(arms: Sequence[Arm]) -> Picture | None:
-    """The profile of the class with the lowest accuracy, and the mean energies on the data and on the best rival."""
-    parts = [part for part in (_profile(arms), _means(arms)) if part]
+    """The profile of the class with the lowest accuracy, or of those that the recipe names, and the mean energies on
+    the data and on the best rival."""
+    chosen = next((labels for arm in arms for labels in arm.diagnosed("profiled")), None)
+    profiles = [_profile(arms)] if chosen is None else [_profile(arms, str(label)) for label in chosen]
+    parts = [part for part in (*profiles, _means(arms)) if part]
     if not parts:
         return None
     return Picture("energies", " ".join(alt for _, alt, _ in parts),
@@ -37,9 +40,9 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
                    [panel for panel, _, _ in parts], [arm.key for arm in arms] if len(arms) > 1 else [], columns=2)
 
 
-def _profile(arms: Sequence[Arm]) -> _Part | None:
+def _profile(arms: Sequence[Arm], chosen: str | None = None) -> _Part | None:
     arms = [arm for arm in arms if arm.diagnosed("energy", "profiles")]
-    label = _hardest_class(arms)
+    label = _hardest_class(arms) if chosen is None else chosen
     if label is None or not label.isdecimal():
         return None
     lines: list[tuple[Arm, np.ndarray]] = []
@@ -50,7 +53,7 @@ def _profile(arms: Sequence[Arm]) -> _Part | None:
     if not lines or len({len(row) for _, row in lines}) != 1:
         return None
     several = any(len(profiles) > 1 for arm in arms for profiles in arm.diagnosed("energy", "profiles"))
-    hardest = ", the class with the lowest accuracy" if several else ""
+    hardest = ", the class with the lowest accuracy" if several and chosen is None else ""
     own, classes = int(label), len(lines[0][1])
     names = next((n for arm in arms for n in arm.diagnosed("class_names") if len(n) == classes), None)
     called = f"class {label}" + (f", {names[own]}" if names else "")
@@ -67,8 +70,8 @@ def _profile(arms: Sequence[Arm]) -> _Part | None:
             axes.set_xticks(range(classes))
     return (Panel(draw, f"Examples of {called}", "class", "energy", height=_height(arms), left=38),
             f"Mean energy of every class over the test examples of {called}: {listed(words)}.",
-            f"First panel: the mean energy of every class over the examples of {called}{hardest}; ideally there is a "
-            "single dip, at the label (shaded).")
+            f"{'First panel' if chosen is None else f'Panel of {called}'}: the mean energy of every class over the "
+            f"examples of {called}{hardest}; ideally there is a single dip, at the label (shaded).")
 
 
 def _height(arms: Sequence[Arm]) -> int:
@@ -109,8 +112,8 @@ def _means(arms: Sequence[Arm]) -> _Part | None:
     words = [f"{arm.name} {show(label)} on the data, {show(rival)} on the best rival" for arm, label, rival in ends]
     return (Panel(draw, "Mean over all examples", "energy", height=_height(arms), left=left),
             f"Mean energies: {listed(words)}.",
-            "Second panel: the energy on the data (filled) and the lowest among the other classes (open); the length "
-            "of a line is the mean margin.")
+            f"{'Last' if any(arm.diagnosed('profiled') for arm in arms) else 'Second'} panel: the energy on the data "
+            "(filled) and the lowest among the other classes (open); the length of a line is the mean margin.")
 
 
 def _least(values: np.ndarray) -> float:

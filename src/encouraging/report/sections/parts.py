@@ -13,11 +13,12 @@ from ..numbers import between, plural, plus_minus, show
 
 
 class Cell(NamedTuple):
-    """A number, or words, and in small print below it what belongs to it."""
+    """A number, or words, and in small print below it what belongs to it; ``href`` leads to more about it."""
 
     main: str
     small: str = ""
     words: bool = False
+    href: str = ""
 
 
 @dataclass(frozen=True)

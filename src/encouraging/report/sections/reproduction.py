@@ -4,47 +4,86 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...engine.records import Record
 from ...engine.run_dir import difference
 from ...errors import RecipeError
 from ...recipes import Recipe, read_recipe
-from ..arms import Group
+from ...recipes.sweep import sweep_recipe
+from ..arms import Arm, Group
+from .sweep import Sweep, sweeps_of
 
 
 def commands(group: Group) -> tuple[list[str], list[str]]:
     """Commands that reproduce these runs, and notes about what they need or do not cover."""
     name, notes = group.name, []
-    words = ["encouraging", "run", name]
     if (data := str(group.records[0].config.get("data", ""))) not in ("", "digits"):
         notes.append(f"{name} needs {data}: add --download, or --data with the folder that has it.")
+    own = [arm for arm in group.arms if arm.swept is None]
+    sweeps = sweeps_of(group)
     try:
-        shipped = read_recipe(name)
+        read_recipe(name)
     except RecipeError:
-        words[2] = f"{name}.toml"
-        return [_line(words, group)], ["The recipe does not come with the package: give the path of its file.", *notes]
-    overrides = _overrides(shipped, group.records)
+        lines = [_line(["encouraging", "run", f"{name}.toml"], own, group)] if own else []
+        lines += [_line(["encouraging", "run", f"{name}.toml", *_sweep_words(sweep)], sweep.arms, group, True)
+                  for sweep in sweeps]
+        return lines, ["The recipe does not come with the package: give the path of its file.", *notes]
+    lines = []
+    if any(arm not in sweep.references for arm in own for sweep in sweeps) or not sweeps:
+        words, more = _exact(["encouraging", "run", name], lambda overrides: read_recipe(name, overrides),
+                             [record for arm in own for record in arm.records])
+        lines.append(_line(words, own, group))
+        notes += more
+    for sweep in sweeps:
+        words, more = _exact(["encouraging", "run", name, *_sweep_words(sweep)], _swept_recipe(name, sweep),
+                             [record for arm in (*sweep.references, *sweep.arms) for record in arm.records])
+        lines.append(_line(words, sweep.arms, group, True))
+        notes += more
+    return lines, notes
+
+
+def _exact(words: list[str], read: Callable[[Sequence[str]], Recipe],
+           records: Sequence[Record]) -> tuple[list[str], list[str]]:
+    """The words of a command with the settings in which these runs differ from the recipe; where no settings would give
+    just these runs, notes that say so."""
+    shipped = read(())
+    overrides = _overrides(shipped, records)
     try:
-        exact = _same(read_recipe(name, overrides), group.records)
+        exact = _same(read(overrides), records)
     except RecipeError:
         exact = False
     if exact:
-        words += [word for override in overrides for word in ("--set", override)]
-    else:
-        departures = {difference(shipped.config(record.arm, record.seed), record.config) for record in group.records
-                      if record.arm in shipped.arms}
-        notes += [f"These runs depart from the recipe of that name (there) in their settings (here): {text}."
-                  for text in sorted(departures)[:4]] or [
-                      "These runs have arms that the recipe of that name does not have."]
-    return [_line(words, group)], notes
+        return [*words, *(word for override in overrides for word in ("--set", override))], []
+    departures = {difference(shipped.config(record.arm, record.seed), record.config) for record in records
+                  if record.arm in shipped.arms}
+    return words, [f"These runs depart from the recipe of that name (there) in their settings (here): {text}."
+                   for text in sorted(departures)[:4]] or [
+                       "These runs have arms that the recipe of that name does not have."]
 
 
-def _line(words: list[str], group: Group) -> str:
-    seeds = group.seeds
-    if group.recipe is not None and len(group.arms) < len(group.recipe.arms):
-        words = [*words, *(word for arm in group.arms for word in ("--arm", arm.name))]
+def _sweep_words(sweep: Sweep) -> list[str]:
+    texts = [f"{key}={','.join(_toml(value) for value in sweep.values(number))}"
+             for number, key in enumerate(sweep.keys)]
+    return [*(word for text in texts for word in ("--sweep", text)),
+            *(word for base in sweep.bases for word in ("--arm", base))]
+
+
+def _swept_recipe(name: str, sweep: Sweep) -> Callable[[Sequence[str]], Recipe]:
+    texts = _sweep_words(sweep)[1:2 * len(sweep.keys):2]
+    return lambda overrides: sweep_recipe(read_recipe(name, overrides), texts, sweep.bases)[0]
+
+
+def _toml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def _line(words: list[str], arms: Sequence[Arm], group: Group, swept: bool = False) -> str:
+    seeds = sorted({seed for arm in arms for seed in arm.finals})
+    every = [arm for arm in group.recipe.arms.values() if arm.swept is None] if group.recipe else []
+    if len(arms) < len(every) and not swept:
+        words = [*words, *(word for arm in arms for word in ("--arm", arm.name))]
     if seeds != list(range(len(seeds))):
         words = [*words, "--seeds", ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")]
     elif group.recipe is None or len(seeds) != len(group.recipe.seeds) or group.recipe.seeds != _shipped(group.name):
@@ -75,7 +114,7 @@ def _overrides(recipe: Recipe, records: Sequence[Record]) -> list[str]:
             if ours.get(key) != theirs[key]:
                 changes.setdefault(key, set()).add(json.dumps(ours.get(key)))
         for number, stages in enumerate(zip(theirs["train"], ours.get("train", []), strict=False)):
-            prefix = "train" if number == 0 else "stage2.train"
+            prefix = "train" if number == 0 else f"stages.{number}.train"
             for key, value in _changed(*stages):
                 changes.setdefault(f"{prefix}.{key}", set()).add(json.dumps(value))
         for key, value in _changed(theirs["options"], ours.get("options", {})):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,12 +19,12 @@ EXPLAINED = ("A seed is a split of one dataset. The interval over splits decides
              "examples: Nadeau and Bengio's interval says how much.")
 
 
-def beside_splits(claims: Claims, rows: Sequence[ClaimRow], overlap: float | None) -> Claims:
+def beside_splits(claims: Claims, overlap: float | None) -> Claims:
     """The claims with both intervals where the recipe gives an ``overlap``; else as they are."""
     if overlap is None:
         return claims
     return replace(claims, views=[_with_both(view, row, overlap)
-                                  for view, row in zip(claims.views, rows, strict=True)])
+                                  for view, row in zip(claims.views, claims.rows, strict=True)])
 
 
 def _with_both(view: ClaimView, row: ClaimRow, overlap: float) -> ClaimView:
@@ -48,19 +47,18 @@ def split_lines(rows: Sequence[ClaimRow], overlap: float | None) -> list[str]:
     for row in rows if overlap is not None else ():
         other = on_other_samples(row.comparison, overlap or 0.0)
         if other is not None:
-            lines.append(f"{row.claim.arm} against {row.claim.beats} on {row.claim.metric}: {HERE} "
+            lines.append(f"{row.claim.sentence()}: {HERE} "
                          f"{interval(row.comparison.low, row.comparison.high, row.metric.digits)}, {BEYOND} "
                          f"{interval(other.low, other.high, row.metric.digits)}. {_limit(row, other)}".strip())
     return [EXPLAINED, *lines] if lines else []
 
 
 def _limit(row: ClaimRow, other: OtherSamples) -> str:
-    """Where the paper's difference is too small to be decided beyond this dataset, however many splits are trained."""
-    theirs = [row.claim.paper.get(arm or "", math.nan) for arm in (row.claim.arm, row.claim.beats)]
-    difference = theirs[0] - theirs[1]
-    if math.isnan(difference) or other.can_decide(difference):
+    """Where the paper's difference, or the expected one, is too small to be decided beyond this dataset, however many
+    splits are trained."""
+    difference = row.claim.sought
+    if difference is None or other.can_decide(difference):
         return ""
     digits = row.metric.digits
     return (f"However many splits are trained, this interval reaches at least {show(other.least, digits)} to either "
-            f"side, so a difference as large as the paper's ({abs(difference):.{digits}f}) cannot be decided in this "
-            "way.")
+            f"side, so the difference that is looked for ({show(difference, digits)}) cannot be decided in this way.")

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# CIFAR with the paper's crops and optimiser on one GPU: throughput, then the quick recipes, then the full one.
+#
+#     benchmarks/cifar_gpu.sh PART DATA OUT [SECONDS] [JOBS]
+#
+# PART is one of
+#     throughput   images per second, bare, in the engine and of the input alone: OUT/cifar-throughput.json; needs no DATA
+#     cifar100     cifar100-learning-rate-quick: the rates with five seeds, the sweep over LE with three
+#     cifar10      cifar10-learning-rate-quick, -representation-quick and -label-smoothing-quick with three seeds
+#     resnet50     cifar10-resnet50-quick (112 pixels, 30 epochs) with five seeds
+#     full         cifar10-resnet50 at 224 pixels, one seed per loss
+# DATA holds cifar-100-binary/ or cifar-10-batches-bin/, whichever the part needs. Runs go to OUT, records to
+# OUT-records. After SECONDS (default: when all is done) every run writes a checkpoint and stops; the same command
+# continues.
+set -euo pipefail
+part=${1:?PART} data=${2:?DATA} out=${3:?OUT} seconds=${4:-1000000000} jobs=${5:-}
+here=$(cd "$(dirname "$0")" && pwd)
+export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+python=${PYTHON:-python3}
+grid() {
+    # Kernels of several processes run at the same time only under NVIDIA's multi-process service.
+    if command -v nvidia-cuda-mps-control >/dev/null; then nvidia-cuda-mps-control -d 2>/dev/null || true; fi
+    exec "$python" "$here/grid_gpu.py" "$out" --data "$data" --seconds "$seconds" --lean "$@"
+}
+
+case $part in
+throughput)
+    exec "$python" "$here/cifar_throughput.py" --out "$out/cifar-throughput.json" ;;
+cifar100)
+    grid --jobs "${jobs:-6}" \
+        cifar100-learning-rate-quick:5:ce,ce_2x,el_075,el_1_half,el_1,ce_4x,el_1_matched \
+        cifar100-learning-rate-quick:3:el_05,el_0,el_025,el_09 ;;
+cifar10)
+    grid --jobs "${jobs:-6}" \
+        cifar10-learning-rate-quick:3:ce,ce_2x,el_075,el_1_half \
+        cifar10-representation-quick:3:ce,el_1 \
+        cifar10-label-smoothing-quick:3 ;;
+resnet50)
+    grid --jobs "${jobs:-3}" cifar10-resnet50-quick:5:ce,el_075 ;;
+full)
+    grid --jobs "${jobs:-1}" cifar10-resnet50:1:ce,el_075 ;;
+*)
+    echo "$part: expected throughput, cifar100, cifar10, resnet50 or full" >&2
+    exit 2 ;;
+esac

@@ -1,0 +1,101 @@
+"""Runs of several recipes side by side on one GPU, as many as fit into a given time; what is cut off resumes.
+
+    python benchmarks/grid_gpu.py OUT RECIPE:SEEDS[:ARM,ARM,...] ... --data DIR --jobs 10 --seconds 540
+
+Without arms a recipe's are all meant. The runs are started in the order of the words, seed by seed; arms that start
+from the weights of another one come after all others. After ``--seconds`` every run writes a checkpoint and stops: the
+same command continues them. The records of finished runs are then in OUT-records, one file per run. ``--lean`` removes
+the checkpoints of finished runs from which no other arm starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import threading
+import time
+from pathlib import Path
+
+from encouraging.engine import RunDir, sweep
+from encouraging.engine.records import collect, read_records
+from encouraging.recipes import read_recipe
+from encouraging.recipes.grid import Job, jobs_of, train_job
+
+
+def planned(words: list[str], args: argparse.Namespace) -> list[Job]:
+    """The jobs of all words that are not finished yet, each once."""
+    jobs: dict[Path, Job] = {}
+    for word in words:
+        name, seeds, *arms = word.split(":")
+        recipe = read_recipe(name, [f"seeds={seeds}", f"train.checkpoint_seconds={args.checkpoint}", *args.set])
+        chosen = arms[0].split(",") if arms else ()
+        for job in jobs_of(recipe, str(args.out.resolve()), arms=chosen, device=args.device,
+                           data=str(args.data.resolve()), threads=1):
+            jobs.setdefault(job.folder, job)
+    return [job for job in sorted(jobs.values(), key=lambda job: job.rank) if not RunDir(job.folder).done]
+
+
+class Printed:
+    """One line per run that ended; and a lean disk."""
+
+    def __init__(self, total: int, lean: bool) -> None:
+        self.total, self.lean, self.ended, self.stopped, self.failed = total, lean, 0, 0, 0
+        self.start = time.monotonic()
+
+    def __call__(self, event: sweep.Event) -> None:
+        if not event.last:
+            return
+        self.ended += 1
+        self.stopped += event.kind == "stopped"
+        self.failed += event.kind == "failed"
+        if event.kind == "done":
+            words = f"accuracy {event.detail['accuracy']:.2f}, best {event.detail['best_accuracy']:.2f}"
+            if self.lean and not any(arm.after == event.job.arm for arm in event.job.recipe.arms.values()):
+                for path in event.job.folder.glob("checkpoint-*"):
+                    path.unlink()
+        else:
+            words = f"{event.kind}: {str(event.detail).strip().splitlines()[-1][:160]}"
+        print(f"{time.monotonic() - self.start:5.0f} s  {self.ended}/{self.total} {event.job.recipe.name} "
+              f"{event.job.name}: {words}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="the folder for run directories")
+    parser.add_argument("plan", nargs="+", metavar="RECIPE:SEEDS[:ARM,...]")
+    parser.add_argument("--data", type=Path, required=True, help="the data directory")
+    parser.add_argument("--device", default="cuda", help="default: %(default)s")
+    parser.add_argument("--jobs", type=int, default=8, help="runs at once (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=1e9, help="when to stop (default: when all are finished)")
+    parser.add_argument("--checkpoint", type=float, default=120.0, help="seconds between two checkpoints of a run")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting of all")
+    parser.add_argument("--lean", action="store_true", help="remove checkpoints that nothing needs any more")
+    args = parser.parse_args()
+    jobs = planned(args.plan, args)
+    display = Printed(len(jobs), args.lean)
+    timer = threading.Timer(args.seconds, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.daemon = True
+    timer.start()
+    for rank in sorted({job.rank for job in jobs}):
+        ready = [job for job in jobs if job.rank == rank]
+        if not display.stopped:
+            sweep.run_pool(ready, train_job, display, min(args.jobs, len(ready)))
+    timer.cancel()
+    records = Path(f"{args.out}-records")
+    if any(args.out.rglob("final.json")):
+        collect(args.out, records)
+        took: dict[str, list[float]] = {}
+        for record in read_records(records):
+            took.setdefault(record.recipe, []).append(float(record.timing["seconds"]))
+        for name, times in took.items():
+            print(f"{name}: {len(times)} records in {records}, median {statistics.median(times):.0f} s of training per "
+                  f"run with {args.jobs} at once", flush=True)
+    left = len(jobs) - display.ended + display.stopped
+    print(f"{left} runs are unfinished: the same command continues them" if left else "all runs are finished")
+    return 1 if display.failed else 130 if left else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,82 @@
+"""``encouraging run --until-decided``: train more seeds, look by look, until every claim is decided.
+
+The looks are planned and written down before the first seed, and the claims pay for all of them, so it does not matter
+where the training ends (:mod:`encouraging.judge.family`). A look is taken when all of its runs have ended; what was
+decided follows from the run directories alone, so an interrupted command continues where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from ..engine import RunDir
+from ..engine.records import read_records
+from ..engine.sweep import Event
+from ..errors import RecipeError
+from ..judge.claims import claim_rows, finals_of
+from ..judge.looks import LOOKS, Plan, keep_plan, plan_looks, read_plan
+from ..judge.metric_book import MetricBook
+from ..judge.stats import UNDECIDED
+from ..recipes import Recipe
+from ..recipes.grid import Job
+from .progress import ProgressDisplay
+
+
+def check_until_decided(recipe: Recipe, arms: Sequence[str], seeds: str | None) -> None:
+    """Refuse what does not go together with planned looks."""
+    if not recipe.claims:
+        raise RecipeError(f"--until-decided: {recipe.name} makes no claims that could be decided. Add [[claims]], or "
+                          "say with --seeds how many to train.")
+    for flag, given in (("--arm", arms), ("--seeds", seeds)):
+        if given:
+            raise RecipeError(f"--until-decided with {flag}: the looks are at every arm and at {_listed(LOOKS)} seeds. "
+                              f"Leave out one of the two; a recipe can have looks of its own: looks = [3, 6, 12].")
+
+
+def make_plan(recipe: Recipe, folder: Path) -> Plan:
+    """The plan of a recipe's folder; where there is none yet, it is made and written."""
+    found = read_plan(folder)
+    if found is not None:
+        return found
+    finals = finals_of(recipe.name, read_records(folder, failed=True)) if folder.is_dir() else {}
+    existing = {seed for claim in recipe.claims
+                for seed in set.intersection(*(set(finals.get(arm, {})) for arm in claim.arms))}
+    return keep_plan(folder, plan_looks(sorted(existing), recipe.seeds, recipe.looks or LOOKS))
+
+
+def train_to_looks(recipe: Recipe, grid: Sequence[Job], folder: Path, train: Callable[[list[Job]], ProgressDisplay],
+                   agree: Callable[[Callable[[], bool]], bool], console: Console) -> ProgressDisplay:
+    """Train the seeds of one look after another. Ends when no claim is undecided, when a run did not end, or after the
+    last look; returns what the last training said, and all runs that failed. All ranks ``agree`` on what the first one
+    finds."""
+    failed: list[Event] = []
+    before = 0
+    for count in recipe.looks:
+        display = train([job for job in grid if job.seed in recipe.seeds[before:count]])
+        failed, display.failed = [*failed, *display.failed], [*failed, *display.failed]
+        part = [job for job in grid if job.seed in recipe.seeds[:count]]
+        if display.stopped or agree(partial(_ends, recipe, part, count, folder, console)):
+            break
+        before = count
+    return display
+
+
+def _ends(recipe: Recipe, part: Sequence[Job], count: int, folder: Path, console: Console) -> bool:
+    """Whether the training ends after a look: a run of it did not end, or no claim is undecided."""
+    if not all(RunDir(job.folder).done or RunDir(job.folder).diverged for job in part):
+        return True
+    seen = Plan(recipe.looks, recipe.seeds[:count])  # later seeds may exist: this look does not know them
+    rows = claim_rows(recipe, finals_of(recipe.name, read_records(folder, failed=True)),
+                      MetricBook(recipe.needs().metrics), seen)
+    undecided = sum(row.verdict == UNDECIDED for row in rows)
+    console.print(f"look {recipe.looks.index(count) + 1} of {len(recipe.looks)}, {count} seeds: {undecided} of "
+                  f"{len(rows)} claims undecided", highlight=False)
+    return undecided == 0
+
+
+def _listed(looks: Sequence[int]) -> str:
+    return ", ".join(map(str, looks))

@@ -1,0 +1,59 @@
+"""Whether our difference is the paper's: a verdict is on the direction, and this is on the size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy import special
+
+from .stats import MINIMUM, Comparison
+
+CONSISTENT, SMALLER, LARGER = "consistent", "smaller", "larger"
+
+
+@dataclass(frozen=True)
+class BesidePaper:
+    """Our mean difference minus the paper's with its unadjusted 95% interval, and what that says in a word.
+
+    ``with_spread`` tells whether the paper's own spread is in the interval.
+    """
+
+    word: str
+    paper: float
+    mean: float
+    low: float
+    high: float
+    with_spread: bool
+
+    @property
+    def words(self) -> str:
+        return f"{self.word} {'with' if self.word == CONSISTENT else 'than'} the paper's"
+
+
+def beside_paper(comparison: Comparison, paper: float | None, variances: Sequence[float] = (), seeds: int | None = None,
+                 overlap: float | None = None) -> BesidePaper | None:
+    """Compare a difference with the paper's.
+
+    Args:
+        comparison: ours.
+        paper: the paper's difference, positive where it supports the claim.
+        variances: squared standard errors of the paper's means; they are taken as independent, because the paper does
+            not tell which of its runs belong together. Degrees of freedom are Welch's and Satterthwaite's.
+        seeds: how many runs each of these comes from.
+        overlap: as in :func:`~encouraging.judge.stats.compare`.
+
+    Returns:
+        None where the paper gives no difference, or where ours has no interval.
+    """
+    n = comparison.n
+    if paper is None or n < MINIMUM or not comparison.std > 0:
+        return None
+    ours = comparison.std**2 * (1 / n + (overlap or 0.0))
+    freedom = (ours + sum(variances)) ** 2 / (ours**2 / (n - 1) + sum(v**2 / ((seeds or 2) - 1) for v in variances))
+    reach = float(special.stdtrit(freedom, 0.975)) * math.sqrt(ours + sum(variances))
+    mean = comparison.mean - paper
+    low, high = mean - reach, mean + reach
+    word = SMALLER if high < 0 else LARGER if low > 0 else CONSISTENT
+    return BesidePaper(word, paper, mean, low, high, bool(variances))

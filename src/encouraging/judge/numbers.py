@@ -1,0 +1,193 @@
+"""Numbers per arm and seed from anywhere: a dict, rows, a table with columns, a CSV file or JSON lines.
+
+Whatever is wrong with them is said with the place where it is. Nothing here needs torch, or pandas.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import DataError, did_you_mean
+from .claims import number_at
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+LARGEST = 64 << 20  # bytes of a file: numbers per arm and seed are few
+Numbers = dict[str, dict[int, dict[str, float]]]
+
+
+class Row(NamedTuple):
+    """One row of a table, and where it is."""
+
+    where: str
+    cells: Mapping[str, Any]
+
+
+class Reader(NamedTuple):
+    """Which columns, or paths inside rows, have the numbers, and which columns name the arm and the seed."""
+
+    metrics: Sequence[str]
+    arm: str = "arm"
+    seed: str = "seed"
+
+    def read(self, source: Any) -> Numbers:
+        """Numbers by arm, seed and metric.
+
+        ``source`` is the path of a file; or a mapping from arms to numbers (a list, whose places are the seeds, or a
+        mapping from seeds to numbers or to mappings of metrics); or a table: a mapping of columns, an object with
+        ``columns`` such as a DataFrame, or rows that are mappings.
+        """
+        if isinstance(source, str | Path):
+            source = _content(Path(source))
+        elif hasattr(source, "columns") and hasattr(source, "__getitem__"):
+            return self._from_rows(_rows_of_columns({str(name): list(source[name]) for name in source.columns}))
+        if isinstance(source, Mapping):
+            if self.arm in source or self.seed in source:
+                return self._from_rows(_rows_of_columns(source))
+            return self._by_arm(source)
+        if isinstance(source, Iterable):
+            return self._from_rows(_as_rows(source))
+        raise DataError(f"numbers are a {type(source).__name__}: expected a dict, a table with columns, rows, or the "
+                        f"path of a file ({', '.join(ENDINGS)}).")
+
+    def _from_rows(self, rows: Iterable[Row]) -> Numbers:
+        found: dict[str, dict[Any, dict[str, float]]] = {}
+        for where, cells in rows:
+            arm, seed = (self._label(cells, name, where) for name in (self.arm, self.seed))
+            if seed in found.setdefault(str(arm), {}):
+                raise DataError(f"{where}: {self.arm} {arm} with {self.seed} {seed} is there twice; expected one row "
+                                "per arm and seed. Where these are several runs, give each a seed of its own.")
+            found[str(arm)][seed] = self._numbers(cells, where)
+        return _numbered(found)
+
+    def _by_arm(self, source: Mapping[Any, Any]) -> Numbers:
+        found: dict[str, dict[Any, dict[str, float]]] = {}
+        for arm, values in source.items():
+            if hasattr(values, "tolist"):
+                values = values.tolist()
+            if isinstance(values, list | tuple):
+                values = dict(enumerate(values))
+            if not isinstance(values, Mapping):
+                raise DataError(f"arm {arm}: a {type(values).__name__}; expected a list of numbers, one per seed, or a "
+                                "mapping from seeds to numbers.")
+            found[str(arm)] = {seed: self._numbers(value if isinstance(value, Mapping) else
+                                                   dict.fromkeys(self.metrics, value), f"arm {arm}, seed {seed}")
+                               for seed, value in values.items()}
+        return _numbered(found)
+
+    def _label(self, cells: Mapping[str, Any], name: str, where: str) -> Any:
+        if name not in cells:
+            raise DataError(f"{where}: no column {name!r}; there are {_listed(cells)}. Say which column names the "
+                            f"{'arm' if name == self.arm else 'seed'}.{did_you_mean(name, map(str, cells))}")
+        if cells[name] in (None, ""):
+            raise DataError(f"{where}: {name} is empty.")
+        return cells[name]
+
+    def _numbers(self, cells: Mapping[str, Any], where: str) -> dict[str, float]:
+        return {metric: number for metric in self.metrics
+                if (number := _number(_cell(cells, metric, where), metric, where)) is not None}
+
+
+def _content(path: Path) -> Any:
+    """What a file holds: rows, or what JSON makes of it."""
+    if path.suffix.lower() not in ENDINGS:
+        raise DataError(f"{path}: expected a file that ends with {', '.join(ENDINGS)}.")
+    try:
+        if path.stat().st_size > LARGEST:
+            raise DataError(f"{path}: larger than {LARGEST >> 20} MiB; expected one row per arm and seed.")
+        text = path.read_bytes().decode("utf-8-sig")
+        if path.suffix.lower() == ".json":
+            return json.loads(text)
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise error if isinstance(error, DataError) else DataError(f"{path}: cannot be read ({error}).") from error
+    if not text.strip():
+        raise DataError(f"{path}: the file is empty.")
+    return list(_json_lines(text, path) if path.suffix.lower() in (".jsonl", ".ndjson") else _csv(text, path))
+
+
+def _json_lines(text: str, path: Path) -> Iterator[Row]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                yield _row(f"{path}, line {number}", json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise error if isinstance(error, DataError) else DataError(
+                    f"{path}, line {number}: not JSON ({error}).") from error
+
+
+def _csv(text: str, path: Path) -> Iterator[Row]:
+    first = text.splitlines()[0]
+    table = csv.DictReader(io.StringIO(text, newline=""), delimiter=max("\t;,", key=first.count), skipinitialspace=True,
+                           strict=True)
+    try:
+        heads = [head.strip() for head in table.fieldnames or []]
+        if len(set(heads)) < len(heads) or "" in heads:
+            raise DataError(f"{path}, line 1: expected the names of the columns, each once, found {_listed(heads)}.")
+        table.fieldnames = heads
+        for cells in table:
+            where = f"{path}, line {table.line_num}"
+            if None in cells or any(cell is None for cell in cells.values()):
+                raise DataError(f"{where}: not as many cells as the {len(heads)} columns {_listed(heads)}.")
+            yield Row(where, {head: cell.strip() for head, cell in cells.items()})
+    except csv.Error as error:
+        raise DataError(f"{path}, line {table.line_num}: {error}.") from error
+
+
+def _rows_of_columns(columns: Mapping[Any, Any]) -> list[Row]:
+    lengths = {str(name): len(column) for name, column in columns.items() if hasattr(column, "__len__")}
+    if len(lengths) < len(columns) or len(set(lengths.values())) > 1:
+        raise DataError(f"columns of different lengths: {', '.join(f'{name} {n}' for name, n in lengths.items())}.")
+    return [Row(f"row {number}", dict(zip(lengths, cells, strict=True)))
+            for number, cells in enumerate(zip(*columns.values(), strict=True), 1)]
+
+
+def _as_rows(rows: Iterable[Any]) -> Iterator[Row]:
+    for number, cells in enumerate(rows, 1):
+        yield cells if isinstance(cells, Row) else _row(f"row {number}", cells)
+
+
+def _row(where: str, cells: Any) -> Row:
+    if not isinstance(cells, Mapping):
+        raise DataError(f"{where}: a {type(cells).__name__}; expected the columns and their values, as a mapping.")
+    return Row(where, cells)
+
+
+def _cell(cells: Mapping[str, Any], metric: str, where: str) -> Any:
+    if metric in cells:
+        return cells[metric]
+    inside = number_at(cells, metric)
+    if inside is None:
+        raise DataError(f"{where}: no {metric!r}; there are {_listed(cells)}.{did_you_mean(metric, map(str, cells))}")
+    return inside
+
+
+def _number(value: Any, metric: str, where: str) -> float | None:
+    """None for an empty cell: that seed has no number."""
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{where}: {metric} is {str(value)[:40]!r}, expected a number.") from error
+
+
+def _numbered(found: Mapping[str, Mapping[Any, dict[str, float]]]) -> Numbers:
+    """Seeds as numbers: their own where all of them are, else the places of their names in order."""
+    labels = list(dict.fromkeys(seed for seeds in found.values() for seed in seeds))
+    try:
+        numbers = {label: int(str(label)) for label in labels}
+        if len(set(numbers.values())) < len(labels):
+            raise ValueError
+    except ValueError:
+        numbers = {label: number for number, label in enumerate(sorted(labels, key=str))}
+    return {arm: {numbers[seed]: values for seed, values in seeds.items()} for arm, seeds in found.items()}
+
+
+def _listed(names: Iterable[Any]) -> str:
+    return ", ".join(map(str, names)) or "none"

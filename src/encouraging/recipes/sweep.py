@@ -1,0 +1,140 @@
+"""A sweep: copies of an arm with other values of one or two of its keys, beside the arms that it is compared with."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..engine.settings import Train
+from ..errors import RecipeError, did_you_mean
+from .grid import check_arms
+from .read import apply_override, check_recipe
+from .schema import Arm, Recipe
+
+MOST_KEYS = 2
+
+
+class Sweep(NamedTuple):
+    """A key of an arm and the values it gets, as they were written."""
+
+    key: str
+    values: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{self.key}={','.join(self.values)}"
+
+
+def parse_sweep(text: str) -> Sweep:
+    """``KEY=VALUE,VALUE,...``; commas inside brackets belong to a value.
+
+    >>> parse_sweep("log_end=0,0.5,1")
+    Sweep(key='log_end', values=('0', '0.5', '1'))
+    >>> parse_sweep("train.milestones=[5,8],[9]").values
+    ('[5,8]', '[9]')
+    """
+    key, equals, rest = text.partition("=")
+    values = [value.strip() for value in re.split(r",(?![^\[]*\])", rest)]
+    if not equals or not re.fullmatch(r"\w+(\.\w+)*", key.strip()) or not all(values):
+        raise RecipeError(f"--sweep {text}: expected KEY=VALUE,VALUE,... for example log_end=0,0.5,1 or "
+                          "train.lr=0.05,0.1.")
+    return Sweep(key.strip(), tuple(dict.fromkeys(values)))
+
+
+def sweep_recipe(recipe: Recipe, texts: Sequence[str], arms: Sequence[str] = ()) -> tuple[Recipe, list[str]]:
+    """The recipe with a copy of ``arms`` per value, or per pair of values; and the arms of the sweep: those copies, and
+    the arms to compare them with.
+
+    Without ``arms``, the first arm that has the key is copied; where none has it, as with ``train.lr``, all are.
+
+    >>> from encouraging.recipes import read_recipe
+    >>> sweep_recipe(read_recipe("digits"), ["log_end=0,0.5,1"])[1]
+    ['ce', 'el_05.log_end-0', 'el_05.log_end-0.5', 'el_05.log_end-1']
+    """
+    sweeps = [parse_sweep(text) for text in texts]
+    if not 1 <= len({sweep.key for sweep in sweeps}) == len(sweeps) <= MOST_KEYS:
+        raise RecipeError(f"--sweep {' --sweep '.join(texts)}: expected one key or two different ones; more cannot be "
+                          "drawn.")
+    tree = recipe.model_dump(mode="json", exclude_unset=True)
+    check_arms(recipe, arms)
+    bases = list(arms) or _arms_with(tree["arms"], [sweep.key for sweep in sweeps])
+    copies: dict[str, Any] = {}
+    for base in bases:
+        for values in itertools.product(*(sweep.values for sweep in sweeps)):
+            name, arm = _copy(base, tree["arms"][base], [sweep.key for sweep in sweeps], values)
+            copies[name] = arm
+    others = _with_origins(recipe, bases, references(recipe, bases))
+    source = f"{recipe.name}.toml" if recipe._folder is None else str(Path(recipe._folder) / f"{recipe.name}.toml")
+    try:
+        swept = check_recipe({**tree, "arms": {**tree["arms"], **copies}}, recipe.name, source)
+    except RecipeError as error:
+        hint = "".join(_hint(sweep.key, tree["arms"]) for sweep in sweeps)
+        raise RecipeError(f"--sweep {' --sweep '.join(texts)}: {error}{hint}") from error
+    return swept, [*(arm for arm in recipe.arms if arm in others), *copies]
+
+
+def narrowed(recipe: Recipe, arms: Sequence[str]) -> Recipe:
+    """These arms alone, without claims: whoever looks at many values and picks the best has not tested anything."""
+    return recipe.model_copy(update={"arms": {arm: recipe.arms[arm] for arm in arms}, "claims": ()})
+
+
+def references(recipe: Recipe, bases: Iterable[str]) -> list[str]:
+    """The arms with which these are compared and that are not swept themselves: those that the claims name, or else
+    cross-entropy, or the first."""
+    bases = list(bases)
+    claimed = [claim.beats for claim in recipe.claims if claim.arm in bases and claim.beats]
+    plain = [name for name, arm in recipe.arms.items() if arm.curve == "cross_entropy"]
+    return [arm for arm in dict.fromkeys(claimed or plain[:1] or list(recipe.arms)[:1]) if arm not in bases]
+
+
+def _arms_with(arms: Mapping[str, Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
+    """The first arm that has one of the keys; all arms where none has."""
+    first = next((name for name, arm in arms.items() if any(_has(arm, key) for key in keys)), None)
+    return list(arms) if first is None else [first]
+
+
+def _has(tree: Mapping[str, Any], key: str) -> bool:
+    head, _, rest = key.partition(".")
+    return head in tree and (not rest or (isinstance(tree[head], Mapping) and _has(tree[head], rest)))
+
+
+def _copy(base: str, arm: dict[str, Any], keys: Sequence[str], values: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    name, given = base, {}
+    for key, text in zip(keys, values, strict=True):
+        arm = apply_override(arm, f"{key}={text}")
+        given[key] = _at(arm, key)
+        name += f".{key.rpartition('.')[2]}-{_word(given[key])}"
+    return name, {**arm, "swept": {"arm": base, "values": given}}
+
+
+def _at(tree: Mapping[str, Any], key: str) -> Any:
+    head, _, rest = key.partition(".")
+    return _at(tree[head], rest) if rest else tree[head]
+
+
+def _word(value: Any) -> str:
+    """A value as a part of a folder's name."""
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return re.sub(r"[^\w.-]+", "_", text).strip("_").lower() or "none"
+
+
+def _with_origins(recipe: Recipe, bases: Sequence[str], others: Sequence[str]) -> set[str]:
+    """The other arms, and those whose weights any of them or of the bases starts from."""
+    every = set(others)
+    for name in (*bases, *others):
+        before = recipe.arms[name].after
+        while before is not None:
+            every.add(before)
+            before = recipe.arms[before].after
+    return every
+
+
+def _hint(key: str, arms: Mapping[str, Mapping[str, Any]]) -> str:
+    """The key that may have been meant: settings of the training are below ``train``."""
+    if key in Train.model_fields:
+        return f" Did you mean 'train.{key}'?"
+    every = {name for arm in arms.values() for name in arm} | set(Arm.model_fields)
+    return "" if key.partition(".")[0] in every else did_you_mean(key, sorted(every))

@@ -1,0 +1,204 @@
+"""The rows of a scoreboard: one claim each, with the paper's numbers, ours, the difference and the verdict.
+
+Nothing here needs torch: whoever compares numbers of their own gets the same board.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from ..judge.stats import mean_of
+from .numbers import PAGE, Style, between, enough_digits, interval, listed, show, signed
+from .sections.claim_words import needed_words
+from .verdicts import NOT_MEASURED, Verdict, counted, verdict_of
+
+if TYPE_CHECKING:
+    from ..judge.claims import ClaimRow
+
+WIDTH, HEIGHT = 132, 22  # of the small picture of a difference, in pixels
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One claim. ``source`` is its place in the paper, ``recipe`` and ``task`` are those of the runs, ``href`` leads to
+    more about it. ``is_primary`` tells whether it is about the metric that the task is judged by, ``is_about_bonus``
+    whether it is that a bonus helps: the one side has it and the other has not."""
+
+    row: ClaimRow
+    sentence: str
+    recipe: str = ""
+    source: str = ""
+    task: str = ""
+    href: str = ""
+    is_primary: bool = False
+    is_about_bonus: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        return verdict_of(self.row.verdict)
+
+    @property
+    def measured(self) -> bool:
+        return self.row.verdict != NOT_MEASURED
+
+    @property
+    def n(self) -> int:
+        return self.row.comparison.n
+
+    @property
+    def papers(self) -> bool:
+        """Whether the paper claims this, in this setting."""
+        return self.row.papers
+
+    @property
+    def command(self) -> str:
+        """What runs it."""
+        return f"encouraging run {self.recipe}"
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self.row.claim.direction == "lower"
+
+    @property
+    def paper_difference(self) -> float | None:
+        """The paper's difference, positive where it supports the claim."""
+        return self.row.claim.paper_difference
+
+    @property
+    def clearness(self) -> float:
+        """How far the difference is from 0, in half widths of its interval: what rows are sorted by, since metrics have
+        different units."""
+        comparison = self.row.comparison
+        if math.isnan(comparison.low):
+            return 0.0
+        return comparison.mean / ((comparison.high - comparison.low) / 2)
+
+    def paper_words(self, style: Style = PAGE) -> str:
+        numbers = self.row.claim.paper_numbers
+        if numbers is None:
+            return ""
+        one = self.row.claim.constant is not None
+        return _arrow([f"{number:g}" for number in ([numbers.ours] if one else [numbers.theirs, numbers.ours])], style)
+
+    def our_words(self, style: Style = PAGE) -> str:
+        if not self.n:
+            return ""
+        digits, pairs = self.row.metric.digits, self.row.pairs
+        sides = [pairs.ours] if self.row.claim.constant is not None else [pairs.theirs, pairs.ours]
+        return _arrow([show(mean_of(side).value, digits) for side in sides], style)
+
+    def difference_words(self, style: Style = PAGE) -> str:
+        mean = self.row.comparison.mean
+        return signed(mean, enough_digits([mean], self.row.metric.digits), style) if self.n else ""
+
+    def interval_words(self, style: Style = PAGE) -> str:
+        comparison = self.row.comparison
+        if math.isnan(comparison.low):
+            return ""
+        write = between if style == PAGE else interval
+        return write(comparison.low, comparison.high, self.row.metric.digits)
+
+    @property
+    def beside(self) -> str:
+        """What else a reader wants to know: the size beside the paper's, or how many seeds would decide."""
+        if self.row.beside is not None and self.verdict.tone in ("good", "bad"):
+            return self.row.beside.words.replace("'", "’")
+        if self.row.needed is not None:
+            return f"{needed_words(self.row.needed)} seeds would decide"
+        return ""
+
+    @property
+    def picture(self) -> Markup:
+        return picture(self)
+
+
+@dataclass(frozen=True)
+class Scoreboard:
+    """All rows by kind, in the order of the paper."""
+
+    kinds: Sequence[tuple[str, Sequence[ScoreRow]]]
+
+    @property
+    def rows(self) -> list[ScoreRow]:
+        return [row for _, rows in self.kinds for row in rows]
+
+    @property
+    def verdicts(self) -> list[tuple[Verdict, int]]:
+        return counted([row.verdict.word for row in self.rows])
+
+    @property
+    def tasks(self) -> list[str]:
+        return sorted({row.task for row in self.rows})
+
+    @property
+    def has_paper(self) -> bool:
+        """Whether any of it is about the paper."""
+        return any(row.source or row.row.claim.paper_numbers for row in self.rows)
+
+    @property
+    def answer(self) -> str:
+        """All verdicts in one sentence."""
+        return tally_words(self.rows)
+
+
+def scoreboard_of(rows: Iterable[ScoreRow]) -> Scoreboard | None:
+    """The board of these rows; none without rows."""
+    rows = sorted(rows, key=lambda row: (natural(row.source), row.recipe))
+    kinds = [("Claims of the paper", [row for row in rows if row.measured and row.papers]),
+             ("Other settings, and questions of our own", [row for row in rows if row.measured and not row.papers]),
+             ("Not measured yet", [row for row in rows if not row.measured])]
+    present = [(title, members) for title, members in kinds if members]
+    return Scoreboard(present) if present else None
+
+
+def tally_words(rows: Sequence[ScoreRow]) -> str:
+    """How many claims have which verdict."""
+    counts = counted([row.verdict.word for row in rows])
+    if len(rows) == 1:
+        return f"One claim: {counts[0][0].word}."
+    return f"{len(rows)} claims: {listed([f'{n} {verdict.word}' for verdict, n in counts])}."
+
+
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """A key that sorts Table 4 before Table 13, and what has no place in the paper last.
+
+    >>> sorted(["Table 13", "", "Appendix", "Table 4"], key=natural)
+    ['Table 4', 'Table 13', 'Appendix', '']
+    """
+    if not text:
+        return [(2, 0, "")]
+    first = (0 if text.startswith("Table") else 1, 0, "")
+    return [first, *((0, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", text))]
+
+
+def picture(score: ScoreRow) -> Markup:
+    """The difference with its interval; 0 is in the middle, the claimed side is on the right, and a dotted line is the
+    paper's difference. Words beside it say the same."""
+    comparison, paper = score.row.comparison, score.paper_difference
+    ends = [abs(end) for end in (comparison.low, comparison.high, comparison.mean, paper)
+            if end is not None and math.isfinite(end)]
+    if not score.n or not ends:
+        return Markup()
+    scale = (WIDTH / 2 - 5) / (max(ends) or 1.0)
+
+    def x(value: float) -> str:
+        return f"{WIDTH / 2 + scale * value:.1f}".removesuffix(".0")
+    parts = [f'<path class="zero" d="M{WIDTH // 2} 1v{HEIGHT - 2}"/>']
+    if paper is not None:
+        parts.append(f'<path class="paper" d="M{x(paper)} 3v{HEIGHT - 6}"/>')
+    if math.isfinite(comparison.low):
+        parts.append(f'<path d="M{x(comparison.low)} {HEIGHT // 2}H{x(comparison.high)}"/>')
+    if math.isfinite(comparison.mean):
+        parts.append(f'<circle cx="{x(comparison.mean)}" cy="{HEIGHT // 2}" r="3.8"/>')
+    return Markup(f'<svg class="mini" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{"".join(parts)}</svg>')
+
+
+def _arrow(numbers: Sequence[str], style: Style) -> str:
+    arrow = " → " if style == PAGE else " -> "
+    return arrow.join(numbers).replace("-", style.minus) if style == PAGE else arrow.join(numbers).replace("−", "-")

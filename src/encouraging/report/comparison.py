@@ -1,0 +1,171 @@
+"""Compare the numbers of any script over seeds, with the verdicts and the page that recipes have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from .. import __version__
+from ..engine.metric import Metric
+from ..engine.outputs import write_output
+from ..errors import ArgumentError, DataError, did_you_mean
+from ..judge.claims import ClaimRow, judge_claims, number_at
+from ..judge.metric_book import MetricBook
+from ..judge.numbers import Numbers, Reader
+from ..judge.stats import Mean, mean_of
+from ..recipes.claim import Claim
+from .board import ScoreRow, scoreboard_of
+from .drawing.style import VARIABLES
+from .numbers import MOST_DIGITS, between, listed, plural, show, signed
+from .sections.claim_words import namer, needed_words
+from .sections.claims import view_claims
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """What :func:`compare` found: one row per claim, in the order of metrics and arms.
+
+    A row has ``verdict``, ``claim``, ``comparison`` (n, mean, low, high, level, p values, differences, skewed), and
+    ``needed`` (the seeds that would decide). Printing it shows all of it; :meth:`write` makes the page.
+    """
+
+    title: str
+    rows: Sequence[ClaimRow]
+    numbers: Numbers
+    book: MetricBook
+    baseline: str
+
+    def __iter__(self) -> Iterator[ClaimRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, arm: str) -> ClaimRow:
+        """The first claim about an arm."""
+        for row in self.rows:
+            if row.claim.arm == arm:
+                return row
+        raise KeyError(arm)
+
+    def __str__(self) -> str:
+        return "\n".join(_line(row) for row in self.rows)
+
+    def mean(self, arm: str, metric: str) -> Mean:
+        """What an arm reached, over all of its seeds."""
+        return mean_of([number_at(values, metric) for values in self.numbers[arm].values()])
+
+    def page(self) -> str:
+        """The scoreboard, the claims with their pictures, and the table of arms, as one HTML page that needs no other
+        files."""
+        name = namer(self.book)
+        board = scoreboard_of(ScoreRow(row, row.claim.sentence(name), href="#claims") for row in self.rows)
+        metrics = list(self.book.metrics.values())
+        arms = [(arm, [_cell(self.mean(arm, metric.path), metric) for metric in metrics]) for arm in self.numbers]
+        pages = Environment(loader=PackageLoader("encouraging.report", "."), autoescape=True, undefined=StrictUndefined,
+                            trim_blocks=True, lstrip_blocks=True)
+        text: str = pages.get_template("comparison.html.j2").render(
+            title=self.title, board=board, claims_here=view_claims(self.rows, self.book), arms=arms, metrics=metrics,
+            colours=list(VARIABLES.values()), made=f"Made with encouraging {__version__}.")
+        return text
+
+    def write(self, path: str | Path) -> Path:
+        """Write the page."""
+        write_output(Path(path), self.page().encode(errors="replace"))
+        return Path(path)
+
+
+def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline: str | None = None,
+            better: Literal["higher", "lower"] = "higher", expected: float | None = None, overlap: float | None = None,
+            title: str = "", arm: str = "arm", seed: str = "seed") -> Comparisons:
+    """Does one way to train beat another, over seeds? Judged as the claims of a recipe are.
+
+    Differences are taken seed by seed, against the baseline. Their 95% t interval decides, Holm-adjusted over all
+    claims: *holds*, *fails*, *no difference* (closer to 0 than half of ``expected``) or *undecided*.
+
+    Args:
+        numbers: numbers per arm and seed: ``{"ce": [92.1, 91.8], "el": [92.6, 92.4]}``, whose places are the seeds;
+            the same with ``{seed: number}`` or ``{seed: {metric: number}}`` for each arm; a DataFrame or a dict of
+            columns with one row per arm and seed; rows as dicts; or the path of a .csv, .tsv, .jsonl or .json file.
+        metric: the column with the numbers, or several. For plain lists it is only a name.
+        baseline: the arm that the others are compared with; by default the first one.
+        better: ``"lower"`` where smaller numbers are better.
+        expected: the difference that would matter: for *no difference*, and for the number of seeds that would decide.
+        overlap: test over training examples, where the runs are random splits of one dataset.
+        title: of the page.
+        arm, seed: what the columns are called that name the arm and the seed.
+
+    Returns:
+        The claims with their verdicts; print it, iterate over it, or write its page.
+
+    Raises:
+        DataError: the numbers cannot be read, or no seed has two arms.
+        ArgumentError: an argument is not one that can be used.
+
+    >>> found = compare({"ce": [92.1, 91.8, 92.0, 91.9], "el": [92.6, 92.4, 92.7, 92.3]}, "accuracy")
+    >>> print(found)
+    el beats ce on accuracy: holds; mean difference +0.55, interval 0.34 to 0.76 at 95%, 4 seeds
+    >>> found["el"].verdict
+    'holds'
+    """
+    metrics = [metric] if isinstance(metric, str) else list(metric or ["number"])
+    _check(metrics, better, expected, overlap)
+    found = Reader(metrics, arm, seed).read(numbers)
+    if len(found) < 2:
+        raise DataError(f"numbers of {plural(len(found), 'arm')} ({listed(list(found)) or 'none'}): expected two or "
+                        "more to compare.")
+    base = next(iter(found)) if baseline is None else str(baseline)
+    if base not in found:
+        raise ArgumentError(f"baseline {base!r}: there are {', '.join(found)}.{did_you_mean(base, found)}")
+    claims = [Claim(metric=path, arm=name, beats=base, better=better, expected=expected)
+              for path in metrics for name in found if name != base]
+    book = MetricBook(_described(path, found, better, place == 0) for place, path in enumerate(metrics))
+    rows = judge_claims(claims, found, book, overlap=overlap)
+    if not any(row.comparison.n for row in rows):
+        raise DataError(f"no seed has numbers of {base} and of another arm: differences are taken seed by seed, so "
+                        "both must have been run with the same ones.")
+    return Comparisons(title or f"{listed([row.claim.arm for row in rows[: len(found) - 1]])} against {base}", rows,
+                       found, book, base)
+
+
+def _check(metrics: Sequence[str], better: str, expected: float | None, overlap: float | None) -> None:
+    if better not in ("higher", "lower"):
+        raise ArgumentError(f"better = {better!r}: expected 'higher' or 'lower'."
+                            + did_you_mean(better, ("higher", "lower")))
+    if len(set(metrics)) < len(metrics):
+        raise ArgumentError(f"metric: {', '.join(metrics)}: expected each once.")
+    for name, value in (("expected", expected), ("overlap", overlap)):
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise ArgumentError(f"{name} = {value}: expected a number above 0, or None.")
+
+
+def _described(path: str, numbers: Numbers, better: Literal["higher", "lower"], primary: bool) -> Metric:
+    """A metric in the reader's own word, with as many decimals as its spread over seeds has meaning."""
+    spreads = [mean_of([values.get(path) for values in seeds.values()]).std for seeds in numbers.values()]
+    smallest = min((spread for spread in spreads if spread > 0), default=1.0)
+    digits = min(max(2, 1 - math.floor(math.log10(smallest))), MOST_DIGITS)
+    return Metric(path, path, digits=digits, better=better, primary=primary)
+
+
+def _cell(mean: Mean, metric: Metric) -> tuple[str, str, int]:
+    """A mean, its interval and the number of seeds, for the table of arms."""
+    interval = between(mean.low, mean.high, metric.digits) if mean.n > 1 else ""
+    return show(mean.value, metric.digits), interval, mean.n
+
+
+def _line(row: ClaimRow) -> str:
+    """A claim in one line of plain text."""
+    comparison, digits = row.comparison, row.metric.digits
+    if not comparison.n:
+        return f"{row.claim.sentence()}: {row.verdict}"
+    ends = (f"interval {between(comparison.low, comparison.high, digits)} at {100 * comparison.level:.4g}%"
+            if math.isfinite(comparison.low) else "no interval")
+    needed = f"; {needed_words(row.needed)} seeds would decide" if row.needed is not None else ""
+    skewed = "; the differences look skewed" if row.comparison.skewed else ""
+    return (f"{row.claim.sentence()}: {row.verdict}; mean difference {signed(comparison.mean, digits)}, {ends}, "
+            f"{plural(comparison.n, 'seed')}{needed}{skewed}")

@@ -1,0 +1,135 @@
+"""The scoreboard as Markdown: whole for the page of results, and short for a README or any other page.
+
+Short forms stand between markers, ``<!-- scoreboard: NAME -->`` and ``<!-- end of scoreboard -->``;
+``encouraging results --update FILE`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ..engine.records import Record
+from ..errors import ArgumentError, did_you_mean
+from ..recipes import kept_recipes, names, read_recipe
+from .board import Scoreboard, ScoreRow, scoreboard_of
+from .numbers import PLAIN, plural
+from .scoreboard import score_rows, unmeasured_rows
+
+_BLOCK = re.compile(r"(<!-- scoreboard: *(\S+) *-->\n)(.*?)(<!-- end of scoreboard -->)", re.DOTALL)
+_OPENING = re.compile(r"<!-- scoreboard:")
+_TONES = {"good": "better with a bonus", "bad": "worse with a bonus", "same": "no difference", "open": "undecided"}
+
+
+def board_of_records(records: Sequence[Record]) -> Scoreboard | None:
+    """The board of all recipes that have records, and of what the paper claims beyond them."""
+    shipped = {name: read_recipe(name) for name in names()}
+    recipes = {**kept_recipes(records), **shipped}
+    measured = [name for name in recipes if any(record.recipe == name for record in records)]
+    rows = [row for name in measured
+            for row in score_rows(recipes[name], [record for record in records if record.recipe == name])]
+    return scoreboard_of([*rows, *unmeasured_rows(shipped, measured)])
+
+
+def whole_board(board: Scoreboard) -> list[str]:
+    """Every claim in one table, kind by kind."""
+    lines = [board.answer, ""]
+    for title, rows in board.kinds:
+        lines += [f"### {title}", ""]
+        if any(row.measured for row in rows):
+            lines += table(["claim", "recipe", "in the paper", "paper", "ours", "n", "difference", "interval",
+                            "verdict"])
+            lines += [cells([_claim(row), f"[{row.recipe}](#{row.recipe})", row.source,
+                             row.paper_words(PLAIN), row.our_words(PLAIN), str(row.n), row.difference_words(PLAIN),
+                             row.interval_words(PLAIN), f"**{row.verdict.word}**"]) for row in rows]
+        else:
+            lines += table(["claim", "in the paper", "paper", "command"])
+            lines += [cells([_claim(row), row.source, row.paper_words(PLAIN), f"`{row.command}`"]) for row in rows]
+        lines.append("")
+    return lines
+
+
+def short_board(board: Scoreboard) -> list[str]:
+    """Where a bonus helped and where it did not: one line per answer."""
+    rows = [row for row in board.rows if row.is_about_bonus]
+    lines = table(["", "without -> with a bonus, over n seeds"])
+    for tone, words in _TONES.items():
+        if members := [row for row in rows if row.measured and row.verdict.tone == tone]:
+            lines.append(cells([f"**{words}**", _by_recipe(members, numbers=tone in ("good", "bad"))]))
+    if waiting := [row for row in rows if not row.measured]:
+        recipes = dict.fromkeys(row.recipe for row in waiting)
+        lines.append(cells(["not measured yet", f"{plural(len(waiting), 'claim')} of "
+                            + ", ".join(f"`{name}`" for name in recipes)]))
+    return lines
+
+
+def accuracy_board(board: Scoreboard) -> list[str]:
+    """The metric that a task is judged by, without and with a bonus."""
+    lines = table(["setting", "without", "with a bonus", "difference", "interval", "n", "verdict"])
+    for row in board.rows:
+        if row.measured and row.is_primary and row.is_about_bonus:
+            without, with_bonus = row.our_words(PLAIN).split(" -> ")
+            claim = row.row.claim
+            lines.append(cells([f"`{row.recipe}`: {claim.arm} against {claim.beats}", without, with_bonus,
+                                row.difference_words(PLAIN), row.interval_words(PLAIN), str(row.n), row.verdict.word]))
+    return lines
+
+
+FORMS: Mapping[str, Callable[[Scoreboard], list[str]]] = {"short": short_board, "accuracy": accuracy_board}
+
+
+def updated(text: str, board: Scoreboard, source: str) -> str:
+    """A page with everything between its markers written anew.
+
+    Raises:
+        ArgumentError: it has no markers, one is not closed, or a form has another name.
+    """
+    def fill(match: re.Match[str]) -> str:
+        name = match[2]
+        if name not in FORMS:
+            raise ArgumentError(f"{source}: <!-- scoreboard: {name} -->: expected one of {', '.join(FORMS)}."
+                              + did_you_mean(name, FORMS))
+        return match[1] + "\n" + "\n".join(FORMS[name](board)) + "\n\n" + match[4]
+    written, count = _BLOCK.subn(fill, text)
+    if count != len(_OPENING.findall(text)) or not count:
+        raise ArgumentError(f"{source}: expected <!-- scoreboard: short --> on a line of its own and, below it, "
+                            "<!-- end of scoreboard -->; what is between them is written anew.")
+    return written
+
+
+def _by_recipe(rows: Iterable[ScoreRow], numbers: bool) -> str:
+    every: dict[str, list[ScoreRow]] = {}
+    for row in rows:
+        every.setdefault(row.recipe, []).append(row)
+    lines = []
+    for name, members in every.items():
+        found = [plain_text(row.row.metric.words) + (f" {row.our_words(PLAIN)}" if numbers else "") for row in members]
+        counts = sorted({row.n for row in members})
+        n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        lines.append(f"`{name}`, n = {n}: {'; '.join(dict.fromkeys(found))}")
+    return "<br>".join(lines)
+
+
+def _claim(row: ScoreRow) -> str:
+    return plain_text(row.sentence) + (" (lower is better)" if row.lower_is_better else "")
+
+
+def plain_text(words: str) -> str:
+    """Text of unknown origin, such as a device's name, so that Markdown and HTML show it as it is.
+
+    >>> plain_text("a|b <img> *c* mse_softmax `d`\\n# e")
+    'a\\\\|b &lt;img&gt; \\\\*c\\\\* mse_softmax \\\\`d\\\\` # e'
+    """
+    text = " ".join(words.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"([\\`*\[\]|]|^[#+-])", r"\\\1", text)
+    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word it means nothing
+
+
+def table(head: Sequence[str]) -> list[str]:
+    """The first two lines of a table."""
+    return [cells(head), "|" + " --- |" * len(head)]
+
+
+def cells(words: Sequence[str]) -> str:
+    """A row of a table."""
+    return "| " + " | ".join(words) + " |"

@@ -1,0 +1,48 @@
+"""The scoreboard of recipes: every claim in one row, on the page, in ``docs/results.md`` and in the README.
+
+A claim of the paper whose recipe has not been run is a row too, with the command that runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..curves import catalogue
+from ..engine.records import Record
+from ..judge.claims import claim_rows, finals_of
+from ..judge.looks import plan_of
+from ..judge.metric_book import MetricBook, book_of
+from ..recipes import Claim, Recipe
+from ..tasks import ObjectiveConfig
+from .board import ScoreRow
+from .sections.claim_words import namer
+
+
+def score_rows(recipe: Recipe, records: Sequence[Record] = (), href: str = "") -> list[ScoreRow]:
+    """The claims of a recipe, judged on these records of its runs, of which some may have diverged."""
+    ended = [record for record in records if record.failed is None]
+    book = book_of(ended) if ended else MetricBook(recipe.needs().metrics)
+    task = " · ".join(filter(None, [recipe.task, recipe.data]))
+    return [ScoreRow(row, row.claim.sentence(namer(book)), recipe.name, row.claim.source or recipe.paper, task, href,
+                     book.is_named_alone(row.metric), compares_bonus(recipe, row.claim))
+            for row in claim_rows(recipe, finals_of(recipe.name, records), book, plan_of(recipe, records))]
+
+
+def unmeasured_rows(recipes: Mapping[str, Recipe], measured: Iterable[str]) -> list[ScoreRow]:
+    """What the paper claims, of the recipes without runs."""
+    names = set(measured)
+    return [row for name, recipe in recipes.items() if name not in names and recipe.paper and recipe.claims
+            for row in score_rows(recipe) if row.papers]
+
+
+def compares_bonus(recipe: Recipe, claim: Claim) -> bool:
+    """Whether the claim is that a bonus helps: the one side has it and the other has not."""
+    return claim.beats in recipe.arms and has_bonus(recipe.arms[claim.arm]) and not has_bonus(recipe.arms[claim.beats])
+
+
+def has_bonus(arm: ObjectiveConfig) -> bool:
+    """Whether an arm's loss has a bonus for examples that are classified well."""
+    if arm.loss == "mse":
+        return arm.bonus
+    entry = catalogue().get(arm.curve or "")
+    return entry is not None and entry.group == "bonus"

@@ -1,0 +1,267 @@
+"""The section of a sweep: every metric over the values that a key was given, beside the arms it is compared with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...engine import Metric
+from ...judge.metric_book import MetricBook
+from ...recipes.sweep import references
+from ..arms import Arm, Group
+from ..drawing.panels import WIDTH, Key, Panel, Picture, printable
+from ..drawing.style import BLUE
+from ..numbers import listed, plus_minus, show
+from .parts import Cell, Section, Table, present
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAPS = 4  # metrics of which a map is drawn
+_FAR_APART = 20  # a ratio of values from which on the axis is logarithmic
+_NOTE = ("A sweep looks at many values of which the best is chosen by the same test data: it shows where to look, and "
+         "makes no claim.")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One or two keys, the arms that have other values of them, and the arms they are compared with."""
+
+    keys: tuple[str, ...]
+    arms: Sequence[Arm]
+    references: Sequence[Arm]
+
+    @property
+    def bases(self) -> list[str]:
+        return list(dict.fromkeys(arm.swept.arm for arm in self.arms if arm.swept))
+
+    def points(self, base: str) -> list[tuple[tuple[Any, ...], Arm]]:
+        """The values and the arm of every point, in the order of the values."""
+        points = [(tuple(arm.swept.values[key] for key in self.keys), arm) for arm in self.arms
+                  if arm.swept and arm.swept.arm == base]
+        return sorted(points, key=lambda point: tuple(map(_order, point[0])))
+
+    def values(self, number: int) -> list[Any]:
+        """All values of one of the keys."""
+        every = {_order(value): value for base in self.bases for values, _ in self.points(base)
+                 for value in [values[number]]}
+        return [every[key] for key in sorted(every)]
+
+
+def sweeps_of(group: Group) -> list[Sweep]:
+    """The sweeps among the runs of a recipe."""
+    every: dict[tuple[str, ...], list[Arm]] = {}
+    for arm in group.arms:
+        if arm.swept:
+            every.setdefault(tuple(arm.swept.values), []).append(arm)
+    return [Sweep(keys, arms, _references(group, arms)) for keys, arms in every.items()]
+
+
+def _references(group: Group, swept: Sequence[Arm]) -> list[Arm]:
+    """The arms with which these are compared."""
+    names = references(group.recipe, [arm.swept.arm for arm in swept if arm.swept]) if group.recipe else []
+    return [arm for arm in group.arms if arm.name in names]
+
+
+def sections(group: Group) -> list[Section]:
+    """One section per sweep."""
+    return [_section(number, sweep, group.metrics) for number, sweep in enumerate(sweeps_of(group), 1)]
+
+
+def _section(number: int, sweep: Sweep, book: MetricBook) -> Section:
+    metrics = book.shown(lambda path: any(arm.values(path) for arm in sweep.arms))
+    names = listed([_name(key) for key in sweep.keys])
+    pictures = present((_map if len(sweep.keys) > 1 else _lines)(number, sweep, metrics))
+    return Section(f"sweep-{number}", f"Sweep of {names}", [_best(sweep, book.primary), _NOTE], pictures,
+                   [_table(sweep, metrics)])
+
+
+def _best(sweep: Sweep, primary: Metric) -> str:
+    """The answer of the sweep: where the primary metric is best, and what the others have."""
+    words = []
+    for base in sweep.bases:
+        points = [(values, arm) for values, arm in sweep.points(base) if arm.values(primary.path)]
+        if points:
+            sign = 1 if primary.better == "higher" else -1
+            values, arm = max(points, key=lambda point: sign * point[1].mean(primary.path).value)
+            where = listed([f"{_name(key)} = {_word(value)}" for key, value in zip(sweep.keys, values, strict=True)])
+            words.append(f"{base} at {where} ({_reached(arm, primary)})")
+    text = f"The best mean {primary.words} in this sweep: {listed(words)}." if words else ""
+    others = [f"{arm.name} {_reached(arm, primary)}" for arm in sweep.references if arm.values(primary.path)]
+    return text + (f" For comparison: {listed(others)}." if others else "")
+
+
+def _reached(arm: Arm, metric: Metric) -> str:
+    mean = arm.mean(metric.path)
+    return f"{plus_minus(mean.value, mean.std, metric.digits)}{metric.unit}, n = {mean.n}"
+
+
+def _table(sweep: Sweep, metrics: Sequence[Metric]) -> Table:
+    def row(arm: Arm, name: str, values: str = "") -> list[Cell]:
+        means = [arm.mean(m.path) for m in metrics]
+        return [Cell(name, values), Cell(str(len(arm.finals))),
+                *(Cell(plus_minus(mean.value, mean.std, m.digits)) for mean, m in zip(means, metrics, strict=True))]
+    rows = [row(arm, base, ", ".join(f"{_name(key)} = {_word(value)}"
+                                     for key, value in zip(sweep.keys, values, strict=True)))
+            for base in sweep.bases for values, arm in sweep.points(base)]
+    return Table("Mean over the seeds ± standard deviation.",
+                 ["arm", "n", *(m.words + (f", {m.unit}" if m.unit else "") for m in metrics)],
+                 [*rows, *(row(arm, arm.name) for arm in sweep.references)])
+
+
+def _lines(number: int, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None:
+    """One panel per metric: mean and deviation over the value; arms without other values are lines across."""
+    key, values = _name(sweep.keys[0]), sweep.values(0)
+    panels = [Panel(_over_values(sweep, m, values), _title(m), key, m.unit, height=236, left=46) for m in metrics]
+    if not panels:
+        return None
+    first = metrics[0]
+    words = []
+    for base in sweep.bases:
+        reached = [f"{_word(point[0])}: {show(arm.mean(first.path).value, first.digits)}"
+                   for point, arm in sweep.points(base) if arm.values(first.path)]
+        words.append(f"{base} has {', '.join(reached)}")
+    words += [f"{arm.name} has {show(arm.mean(first.path).value, first.digits)}" for arm in sweep.references
+              if arm.values(first.path)]
+    drawn = [arm for base in sweep.bases for _, arm in sweep.points(base)[:1]]
+    keys = [Key(base, arm.colour, "-") for base, arm in zip(sweep.bases, drawn, strict=True)]
+    return Picture(f"sweep-{number}", f"{_title(first)} over {key}: {'; '.join(words)}.",
+                   "Mean over the seeds by the value; the band is one standard deviation to either side."
+                   + (" Dashed lines: arms without this key, with the same band." if sweep.references else ""),
+                   panels, [*keys, *(Key(arm.name, arm.colour, "--") for arm in sweep.references)])
+
+
+def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Axes], None]:
+    at, log = positions(values)
+
+    def draw(axes: Axes) -> None:
+        for arm in sweep.references:
+            mean = arm.mean(m.path)
+            if mean.n:
+                axes.axhline(mean.value, color=arm.colour, ls="--", lw=1.4)
+                if math.isfinite(mean.std):
+                    axes.axhspan(mean.value - mean.std, mean.value + mean.std, color=arm.colour, alpha=0.1, lw=0)
+        for base in sweep.bases:
+            points = [(at[_order(point[0])], arm.mean(m.path), arm) for point, arm in sweep.points(base)
+                      if arm.values(m.path)]
+            if points:
+                colour = sweep.points(base)[0][1].colour
+                x = [place for place, _, _ in points]
+                low, high = ([mean.value + sign * (mean.std if math.isfinite(mean.std) else 0) for _, mean, _ in points]
+                             for sign in (-1, 1))
+                axes.fill_between(x, low, high, color=colour, alpha=0.16, lw=0)
+                axes.plot(x, [mean.value for _, mean, _ in points], color=colour, lw=1.8, marker="o", ms=5)
+        if log:
+            axes.set_xscale("log")
+            axes.minorticks_off()
+        places = [at[_order(value)] for value in values]
+        axes.set_xticks(*_readable(places, [_word(value) for value in values], log))
+        axes.locator_params(axis="y", nbins=5)
+    return draw
+
+
+def positions(values: Sequence[Any]) -> tuple[dict[Any, float], bool]:
+    """Where values are on the axis, and whether it is logarithmic; words are at equal distances.
+
+    >>> positions([0.001, 0.1])[1], positions(["a", "b"])[0]
+    (True, {(1, 'a'): 0.0, (1, 'b'): 1.0})
+    """
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    if not numeric:
+        return {_order(value): float(number) for number, value in enumerate(values)}, False
+    return ({_order(value): float(value) for value in values},
+            min(values) > 0 and max(values) / min(values) >= _FAR_APART)
+
+
+def _readable(places: Sequence[float], words: Sequence[str], log: bool) -> tuple[list[float], list[str]]:
+    """Ticks at the values, less those whose words would run into the one before."""
+    if log:
+        places_drawn = [math.log(place) for place in places]
+    else:
+        places_drawn = list(places)
+    span = (places_drawn[-1] - places_drawn[0]) or 1.0
+    kept: list[int] = []
+    for i, place in enumerate(places_drawn):
+        room = 3.4 * (len(words[i]) + len(words[kept[-1]] if kept else "")) + 5
+        if not kept or (WIDTH - 70) * (place - places_drawn[kept[-1]]) / span >= room:
+            kept.append(i)
+    return [places[i] for i in kept], [words[i] for i in kept]
+
+
+def _map(number: int, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None:
+    """One panel per metric and arm: its mean for every pair of values."""
+    panels, words = [], []
+    across, down = sweep.values(0), sweep.values(1)
+    for m in metrics[:MAPS]:
+        for base in sweep.bases:
+            cells = {tuple(map(_order, point)): arm.mean(m.path).value for point, arm in sweep.points(base)
+                     if arm.values(m.path)}
+            if not cells:
+                continue
+            title = _title(m) + (f", {base}" if len(sweep.bases) > 1 else "")
+            left = 12 + round(6.2 * max(len(_word(value)) for value in down))
+            panels.append(Panel(_cells(cells, across, down, m), title, _name(sweep.keys[0]), _name(sweep.keys[1]),
+                                height=64 + 30 * len(down), left=left))
+            if m is metrics[0]:
+                words += [f"{base} at {listed([f'{_name(k)} = {_word(v)}' for k, v in pairs])} "
+                          f"{show(arm.mean(m.path).value, m.digits)}" for point, arm in sweep.points(base)
+                          if arm.values(m.path) for pairs in [list(zip(sweep.keys, point, strict=True))]]
+    if not panels:
+        return None
+    first = metrics[0]
+    others = [f"{arm.name} {show(arm.mean(first.path).value, first.digits)}" for arm in sweep.references
+              if arm.values(first.path)]
+    return Picture(f"sweep-{number}", f"{_title(first)} by {_name(sweep.keys[0])} and {_name(sweep.keys[1])}: "
+                   f"{'; '.join([*words, *others])}.",
+                   "Mean over the seeds for every pair of values; the stronger the colour, the better; the frame is "
+                   "around the best." + (f" {_title(first)} without these keys: {listed(others)}." if others else ""),
+                   panels, columns=2)
+
+
+def _cells(cells: dict[tuple[Any, ...], float], across: Sequence[Any], down: Sequence[Any],
+           m: Metric) -> Callable[[Axes], None]:
+    sign = 1 if m.better == "higher" else -1
+    ordered = sorted(cells.values(), key=lambda value: sign * value)
+    worst, best = ordered[0], ordered[-1]
+
+    def draw(axes: Axes) -> None:
+        from matplotlib.patches import Rectangle
+
+        for column, x in enumerate(across):
+            for row, y in enumerate(down):
+                value = cells.get((_order(x), _order(y)))
+                if value is None:
+                    continue
+                share = (value - worst) / (best - worst) if best != worst else 1.0
+                axes.add_patch(Rectangle((column - 0.48, row - 0.45), 0.96, 0.9, color=BLUE, lw=0,
+                                         alpha=0.06 + 0.42 * share))
+                if value == best:
+                    axes.add_patch(Rectangle((column - 0.48, row - 0.45), 0.96, 0.9, fill=False, ec=BLUE, lw=2))
+                axes.annotate(show(value, m.digits), (column, row), ha="center", va="center", fontsize=10.5)
+        axes.grid(False)
+        axes.spines["bottom"].set_visible(False)
+        axes.set(xlim=(-0.55, len(across) - 0.45), ylim=(-0.6, len(down) - 0.4))
+        axes.set_xticks(range(len(across)), [printable(_word(value)) for value in across])
+        axes.set_yticks(range(len(down)), [printable(_word(value)) for value in down])
+    return draw
+
+
+def _title(m: Metric) -> str:
+    return m.words[0].upper() + m.words[1:]
+
+
+def _name(key: str) -> str:
+    """A key as a reader knows it: ``train.lr`` is the learning rate's own key, ``lr``."""
+    return key.rpartition(".")[2]
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _order(value: Any) -> tuple[int, Any]:
+    """Numbers by size, then words; usable as a key where a list is not."""
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return (0, float(value)) if numeric else (1, str(value))

@@ -1,0 +1,47 @@
+"""Parts of an image recipe that do not go together, refused before anything is read."""
+
+from __future__ import annotations
+
+from ..data import DATASETS
+from ..errors import RecipeError, did_you_mean
+from .image_augment import AugmentOptions
+from .image_tail import TailOptions
+from .spec import TaskSpec
+
+
+def check_together(spec: TaskSpec, options: AugmentOptions) -> None:
+    """Refuse options that the stages of an arm cannot be trained with."""
+    objectives = [stage.objective for stage in spec.stages]
+    if options.mixup:
+        for objective in objectives:
+            keys = ("margin", "reweight_from_epoch", "balanced_softmax", "ldam_margin")
+            wrong = [key for key in keys if getattr(objective, key)]
+            wrong += ["loss"] if objective.loss == "mse" else ["link"] if objective.link == "sigmoid" else []
+            wrong += ["logit_scale"] if objective.logit_scale != 1 else []
+            if wrong:
+                raise RecipeError(f"mixup = {options.mixup:g} with {', '.join(wrong)}: a mixed image has two labels, "
+                                  "and these need one. Leave one of the two out.", "options")
+    if len({objective.logit_scale for objective in objectives}) > 1:
+        raise RecipeError("logit_scale differs between the stages of an arm: evaluations multiply the logits by it, "
+                          "so it belongs to the network. Give every stage the same.", "stages")
+    for stage in spec.stages:
+        if stage.objective.bonus_divisor and stage.train.accumulate > 1:
+            raise RecipeError(f"bonus_divisor with accumulate = {stage.train.accumulate}: two divisors do not "
+                              "add up over several batches. Use accumulate = 1 and a larger batch_size.", "train")
+
+
+def check_tail(data: str, options: TailOptions) -> None:
+    """Refuse an imbalance of data that is no known dataset; theirs is checked where they are looked up."""
+    if options.imbalance is not None and data not in DATASETS:
+        raise RecipeError(f"imbalance = {options.imbalance:g} for {data}: expected a long-tailed dataset such as "
+                          "cifar100-lt.", "options")
+
+
+def classes_by_name(chosen: tuple[str, ...], names: tuple[str, ...], data: str) -> dict[str, int]:
+    """The numbers of these classes; one that the data does not have is refused."""
+    for name in chosen:
+        if name not in names:
+            known = f"{', '.join(names[:20])}{', ...' if len(names) > 20 else ''}" if names else "data with class names"
+            raise RecipeError(f"profiles = {list(chosen)}: {data} has no class called {name!r}; expected {known}."
+                              + did_you_mean(name, names), "options")
+    return {name: names.index(name) for name in chosen}

@@ -1,0 +1,127 @@
+"""Every image recipe of the package: trained for two updates on a few images, stopped in between, and shown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from markupsafe import Markup
+
+from encouraging.data import Clock
+from encouraging.engine import Interrupted, Stopper
+from encouraging.engine import run as engine_run
+from encouraging.recipes import Recipe, names, read_recipe, read_runs
+from encouraging.recipes.grid import Job, train_job
+from encouraging.report.drawing import panels
+from encouraging.report.page import build_report
+from encouraging.tasks.class_shift import ClassShift
+from page_text import PageText
+from task_laws import assert_same_bits
+from tiny_images import any_size, short, write_cifar, write_mnist
+
+IMAGES = [name for name in names() if read_recipe(name).task == "image"]
+
+
+class StopsAtOnce(Stopper):
+    """As if a signal had come during the first update."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = "SIGTERM"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """``few`` has images enough for two batches; ``tail`` has four of each of a hundred classes."""
+    folder = tmp_path_factory.mktemp("data")
+    write_mnist(folder / "few")
+    write_cifar(folder / "few", train=5, test=2)
+    write_cifar(folder / "tail", train=400, test=100)
+    with any_size():
+        yield folder
+
+
+def job_of(recipe: Recipe, arm: str, out: Path, data: Path) -> Job:
+    part = "tail" if recipe.data.endswith("-lt") else "few"
+    return Job(recipe, arm, recipe.seeds[0], str(out), "cpu", str(data / part), threads=1)
+
+
+def train(recipe: Recipe, arm: str, out: Path, data: Path, stops: bool = False) -> Path:
+    job = job_of(recipe, arm, out, data)
+    if stops:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine_run, "Stopper", StopsAtOnce)
+            with pytest.raises(Interrupted, match="A checkpoint was written"):
+                train_job(job, lambda line: None)
+    train_job(job, lambda line: None)
+    return job.folder
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_a_shipped_recipe_runs_resumes_and_has_its_page(name: str, data: Path, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = short(name)
+    arm = list(recipe.arms)[-1 if recipe.arms[list(recipe.arms)[-1]].after is None else 1]
+    folder = train(recipe, arm, tmp_path, data, stops=True)
+    final, timing = (json.loads((folder / f"{part}.json").read_text()) for part in ("final", "timing"))
+    assert final["steps"] == 2 * len(recipe.stages_of(arm))
+    assert timing["resumed"] == 1
+    assert 0 <= final["accuracy"] <= final["best_accuracy"] <= 100
+    records = read_runs(tmp_path)
+    monkeypatch.setattr(panels, "inline", lambda panel: Markup())  # figures take most of the time
+    page = PageText(build_report(records, {name: recipe}))
+    assert any(arm in row for row in page.cells)
+    assert f"{final['accuracy']:.2f}" in str(page.cells)
+    assert recipe.about in " ".join(page.words)
+    shutil.rmtree(tmp_path)  # the weights of a ResNet-50 several times over, which pytest would keep
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_every_arm_has_a_finite_loss_from_its_first_epoch_to_its_last(name: str) -> None:
+    recipe = read_recipe(name)
+    counts = torch.tensor([500, 60, 5])
+    logits = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)) * 3
+    target = torch.arange(8) % 3
+    for arm in recipe.arms:
+        for number, stage in enumerate(recipe.stages_of(arm), 1):
+            for epoch in (1, stage.train.epochs):
+                z = logits.clone().requires_grad_()
+                shifted = ClassShift(stage.objective, counts)(z, target)
+                loss = stage.objective.at(Clock(number, epoch)).loss(shifted, target, torch.tensor([0.2, 0.8, 2.0]))
+                loss.mean.backward()
+                assert loss.mean.isfinite(), arm
+                assert z.grad is not None
+                assert z.grad.isfinite().all(), arm
+                assert z.grad.abs().sum() > 0, arm
+
+
+@pytest.mark.parametrize(("name", "arm"), [("cifar10-learning-rate-quick", "el_075_mixup"), ("cifar100-lt", "drw")])
+def test_stopped_after_an_update_it_ends_with_the_same_bits(name: str, arm: str, data: Path, tmp_path: Path) -> None:
+    recipe = short(name, model="resnet20")
+    ours = train(recipe, arm, tmp_path / "stopped", data, stops=True)
+    assert_same_bits(ours, train(recipe, arm, tmp_path / "whole", data))
+
+
+def test_a_recipe_with_its_figures(data: Path, tmp_path: Path) -> None:
+    """Two arms of a long tail, one of which starts from the other."""
+    recipe = short("cifar10-lt", batch_size=8, model="resnet20")
+    for arm in ("ce", "crt"):
+        train(recipe, arm, tmp_path, data)
+    page = build_report(read_runs(tmp_path), {recipe.name: recipe})
+    text = " ".join(PageText(page).words)
+    for words in ("Accuracy of every class over its number of training examples", "The grey line repeats ce",
+                  "Mean margin over the number of training examples", "few: under 20"):
+        assert words in text + page
+    assert page.count("<svg") > 10

@@ -1,0 +1,199 @@
+"""The scoreboard: every claim has a row, in the order of the paper, with the numbers of the judge, in three places."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from encouraging import cli
+from encouraging.engine.records import Record
+from encouraging.judge.claims import claim_rows, finals_of
+from encouraging.judge.metric_book import book_of
+from encouraging.recipes import names, read_recipe, read_runs
+from encouraging.report.board import WIDTH, natural, scoreboard_of
+from encouraging.report.markdown_board import FORMS, board_of_records, updated
+from encouraging.report.page import build_report
+from encouraging.report.scoreboard import score_rows, unmeasured_rows
+from encouraging.report.verdicts import VERDICTS, counted, verdict_of
+
+REPOSITORY = Path(__file__).parents[2]
+RECORDS = REPOSITORY / "results"
+
+
+@pytest.fixture(scope="module")
+def records():
+    return read_runs(RECORDS)
+
+
+@pytest.fixture(scope="module")
+def board(records):
+    found = board_of_records(records)
+    assert found is not None
+    return found
+
+
+def test_every_claim_of_a_recipe_with_runs_has_a_row(board, records):
+    measured = {record.recipe for record in records}
+    shown = [(row.recipe, row.row.claim) for row in board.rows]
+    for name in measured:
+        claims = read_recipe(name).claims
+        assert [claim for recipe, claim in shown if recipe == name and claim in claims]
+        assert sum(recipe == name for recipe, _ in shown) == len(claims)
+
+
+def test_what_the_paper_claims_and_nobody_ran_has_a_row_with_its_command(board, records):
+    measured = {record.recipe for record in records}
+    waiting = [row for row in board.rows if row.recipe not in measured]
+    papers = unmeasured_rows({name: read_recipe(name) for name in names()}, measured)
+    assert sorted((row.recipe, row.sentence) for row in waiting) == sorted(
+        (row.recipe, row.sentence) for row in papers)
+    for row in waiting:
+        assert row.papers
+        assert not row.measured
+        assert row.command == f"encouraging run {row.recipe}"
+
+
+def test_the_numbers_are_the_judge_s(board, records):
+    for row in board.rows:
+        if row.measured:
+            mine = [record for record in records if record.recipe == row.recipe]
+            judged = claim_rows(read_recipe(row.recipe), finals_of(row.recipe, mine), book_of(mine))
+            same = next(other for other in judged if other.claim == row.row.claim)
+            assert same.comparison == row.row.comparison
+            assert row.verdict.word == same.verdict
+
+
+def test_rows_are_in_the_order_of_the_paper(board):
+    for _, rows in board.kinds:
+        places = [natural(row.source) for row in rows]
+        assert places == sorted(places)
+
+
+def test_every_claim_of_the_paper_says_where_it_is(board):
+    for row in board.rows:
+        if row.papers:
+            assert re.match(r"Table \d+|Section \d|Appendix", row.source), row.source
+
+
+def test_the_paper_s_difference_counts_towards_the_claim(board):
+    signs = {row.paper_difference > 0 for row in board.rows if row.paper_difference is not None and row.papers}
+    assert True in signs
+    for row in board.rows:
+        if row.paper_difference is not None:
+            ours, theirs = row.row.claim.paper_numbers
+            assert (row.paper_difference > 0) == ((ours > theirs) == (row.row.claim.direction == "higher"))
+
+
+@pytest.mark.parametrize("word", list(VERDICTS))
+def test_each_verdict_is_explained_in_two_sentences_without_the_words_of_the_field(word):
+    means = VERDICTS[word].means
+    assert len(re.findall(r"[.!?](?:\s|$)", means)) == 2, means
+    for term in ("interval", "Holm", "paired", "t-test", "arm", "CE", "EL", "significan"):
+        assert not re.search(rf"\b{term}", means), term
+
+
+def test_a_verdict_that_is_not_known_is_shown_without_a_colour():
+    assert verdict_of("withdrawn").tone == "none"
+    assert "withdrawn" in verdict_of("withdrawn").means
+    assert [verdict.word for verdict, _ in counted(["withdrawn", "undecided"])] == ["undecided", "withdrawn"]
+
+
+def test_every_verdict_of_the_page_leads_to_its_explanation(records):
+    few = [record for record in records if record.recipe in ("mnist", "mnist-large-margin")]
+    page = build_report([*map(without_figures, few)], whole_paper=True)
+    links = set(re.findall(r'href="#(verdict-[\w-]+)"', page))
+    assert len(links) >= 3
+    for link in links:
+        assert f'<div id="{link}">' in page
+
+
+def without_figures(record):
+    return replace(record, diagnosis=None, epochs=[])
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=6, unique=True))
+def test_the_small_picture_shows_the_difference_at_its_side_of_0(differences):
+    recipe = read_recipe("mnist-large-margin")
+    runs = [synthetic_final(recipe, arm, seed, value if arm == "lsoftmax_el" else 0.0)
+            for seed, value in enumerate(differences) for arm in recipe.arms]
+    row, = score_rows(recipe, runs)
+    drawn = str(row.picture)
+    dot = float(re.search(r'cx="([-\d.]+)"', drawn)[1])
+    assert 0 <= dot <= WIDTH
+    if abs(row.row.comparison.mean) > 1:
+        assert (dot >= WIDTH / 2) == (row.row.comparison.mean > 0)
+    if not math.isnan(row.row.comparison.low):
+        low, high = map(float, re.search(r'd="M([-\d.]+) 11H([-\d.]+)"', drawn).groups())
+        assert 0 <= low <= dot + 0.1
+        assert dot - 0.1 <= high <= WIDTH
+
+
+def synthetic_final(recipe, arm, seed, value):
+    return Record(recipe.config(arm, seed), {}, {"best_accuracy": value, "accuracy": value}, {})
+
+
+def test_only_bonuses_against_their_own_loss_count_as_help(board):
+    compared = {(row.row.claim.arm, row.row.claim.beats) for row in board.rows if row.is_about_bonus}
+    assert ("el", "ce") in compared
+    assert ("mse_softmax_bonus", "mse_softmax") in compared
+    assert ("lsoftmax_el", "lsoftmax") in compared
+    assert ("ce_1", "ce_10") not in compared
+    assert ("el_1", "el_10") not in compared
+
+
+def test_an_empty_board_is_none():
+    assert scoreboard_of([]) is None
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/choosing.md"])
+def test_the_pages_have_the_board_of_the_committed_records(board, page):
+    text = (REPOSITORY / page).read_text()
+    assert updated(text, board, page) == text
+
+
+def test_the_short_form_says_where_it_helped_and_where_not_with_n(board):
+    lines = FORMS["short"](board)
+    for row in board.rows:
+        if row.measured and row.is_about_bonus:
+            line = next(line for line in lines if line.startswith({
+                "good": "| **better", "bad": "| **worse", "same": "| **no difference", "open": "| **undecided"
+            }[row.verdict.tone]))
+            assert re.search(rf"`{row.recipe}`, n = [\d to]+: [^`]*{re.escape(row.row.metric.words)}", line)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("nothing", "expected <!-- scoreboard: short -->"),
+    ("<!-- scoreboard: short -->\n", "expected <!-- scoreboard: short -->"),
+    ("<!-- scoreboard: shrt -->\n<!-- end of scoreboard -->", "Did you mean 'short'?"),
+])
+def test_markers_that_are_wrong_are_answered(tmp_path, text, words):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    done = CliRunner().invoke(cli.app, ["results", str(RECORDS), "-o", str(tmp_path / "r.md"), "--update", str(page)])
+    assert done.exit_code == 2
+    assert words in " ".join(done.output.split())
+    assert page.read_text() == text
+    assert not (tmp_path / "r.md").exists()
+
+
+def test_the_command_writes_all_pages(tmp_path):
+    page = tmp_path / "mine.md"
+    page.write_text("# Mine\n\n<!-- scoreboard: short -->\nold\n<!-- end of scoreboard -->\n\nthe rest\n")
+    done = CliRunner().invoke(cli.app, ["results", str(RECORDS), "-o", str(tmp_path / "r.md"), "--update", str(page)])
+    assert done.exit_code == 0, done.output
+    text = page.read_text()
+    assert text.startswith("# Mine\n")
+    assert text.endswith("the rest\n")
+    assert "old" not in text
+    assert "better with a bonus" in text
+    assert (tmp_path / "r.md").read_text().index("## Scoreboard") < (tmp_path / "r.md").read_text().index("## mnist")
+    missing = CliRunner().invoke(cli.app, ["results", str(RECORDS), "-o", str(tmp_path / "r.md"), "--update", "no.md"])
+    assert missing.exit_code == 2
+    assert "expected a Markdown page" in missing.output
