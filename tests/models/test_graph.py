@@ -239,6 +239,6 @@ def test_unknown_names_are_answered_with_the_nearest(name, options, words):
 def test_without_torch_geometric_its_names_are_refused_with_what_to_install(monkeypatch):
     import sys
 
-    monkeypatch.setitem(sys.modules, "torch_geometric.nn.models", None)
+    monkeypatch.setitem(sys.modules, "torch_geometric.nn", None)
     with pytest.raises(RecipeError, match=r"encouraging-loss\[graph\]"):
         check_graph_model("torch_geometric/GIN", {})
