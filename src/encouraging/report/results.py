@@ -131,8 +131,16 @@ def _cost(records: list[Record]) -> str:
     except KeyError as error:
         raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
     return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {_from_to(epochs)} epochs of "
-            f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. Runs that shared the card "
-            "took longer than one alone.")
+            f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. {_shared(records)}")
+
+
+def _shared(records: list[Record]) -> str:
+    """How many runs were trained side by side; older runs do not say."""
+    numbers = sorted({int(record.timing["at_once"]) for record in records if "at_once" in record.timing})
+    if numbers == [1]:
+        return "One run at a time."
+    how = f"{_from_to(numbers)} runs were trained at once: each" if numbers else "Runs that shared the card"
+    return f"{how} took longer than one alone."
 
 
 def _from_to(numbers: Sequence[int]) -> str:
