@@ -250,12 +250,13 @@ def doctor(
 def collect(
     runs: Annotated[Path, typer.Argument(help="A directory of runs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the records.")] = Path("results"),
+    by_arm: Annotated[bool, typer.Option("--by-arm", help="One file per arm with all its seeds, rounded.")] = False,
 ) -> None:
     """Write one small record per finished run: numbers, settings, cost and machine, without tensors."""
     from .commands.collect import collect_records
 
     with _errors_in_one_line():
-        written = collect_records(runs, out)
+        written = collect_records(runs, out, by_arm)
     typer.echo(f"wrote {len(written)} records below {out}")
 
 

@@ -62,7 +62,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
             plan = Plan(*map(tuple, world.share(make_plan(recipe, folder) if world.leads else None, chosen)))
             recipe = recipe.model_copy(update={"seeds": plan.seeds, "looks": plan.looks})
         grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(chosen), data=_absolute(data),
-                       threads=threads, tracker=track)
+                       threads=threads, tracker=track, at_once=1 if world.size > 1 else jobs)
         for job in grid:
             RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
 

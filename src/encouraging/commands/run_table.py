@@ -14,6 +14,7 @@ from ..judge.looks import Plan
 from ..judge.metric_book import MetricBook
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
 from ..report.sections.claim_words import SKEWED, needed_words
+from ..report.sections.splits import split_lines
 
 if TYPE_CHECKING:
     from ..recipes import Recipe
@@ -27,7 +28,10 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | N
     book = MetricBook(recipe.needs().metrics)
     console.print(_arms(recipe, finals, book))
     if recipe.claims:
-        print_claims(console, claim_rows(recipe, finals, book, plan), plan)
+        rows = claim_rows(recipe, finals, book, plan)
+        print_claims(console, rows, plan)
+        for line in split_lines(rows, recipe.overlap):
+            console.print(line, markup=False, highlight=False)
 
 
 def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:

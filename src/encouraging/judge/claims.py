@@ -158,7 +158,7 @@ def _other_side(claim: Claim) -> Callable[[Mapping[str, Any]], float | None]:
 def claim_rows(recipe: Recipe, finals: Finals, book: MetricBook, plan: Plan | None = None) -> list[ClaimRow]:
     """Every claim of a recipe with its verdict, over the seeds that both arms have; by the recipe's own looks, unless a
     plan is given."""
-    return judge_claims(recipe.claims, finals, book, overlap=recipe.overlap, papers=not recipe.stands_in,
+    return judge_claims(recipe.claims, finals, book, papers=not recipe.stands_in,
                         plan=plan_of(recipe) if plan is None else plan)
 
 

@@ -2,8 +2,8 @@
 
 Written in plain PyTorch. A block's adjacency is normalised once for its convolution and its scores, and no shape is
 asked of the device but the number of edges that are left. torch-geometric's own ``SAGPooling`` is another layer: it
-divides the scores by the absolute value of a further learnt weight, which weight decay drives to 0, where its sign
-flips.
+multiplies the scores by the sign of a further weight, whose size has no effect: weight decay drives it to 0, where the
+sign can flip in the middle of a training.
 """
 
 from __future__ import annotations
