@@ -4,8 +4,8 @@
 
 Without arms a recipe's are all meant. The runs are started in the order of the words, seed by seed; arms that start
 from the weights of another one come after all others. After ``--seconds`` every run writes a checkpoint and stops: the
-same command continues them. The records of finished runs are then in OUT-records, one file per run. ``--lean`` removes
-the checkpoints of finished runs from which no other arm starts.
+same command continues them. The records of finished runs are then in OUT-records, one file per run or, with
+``--by-arm``, per arm. ``--lean`` removes the checkpoints of finished runs from which no other arm starts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from encouraging.engine import RunDir, sweep
-from encouraging.engine.records import collect, read_records
+from encouraging.engine.records import collect, collect_by_arm, read_records
 from encouraging.recipes import read_recipe
 from encouraging.recipes.grid import Job, jobs_of, train_job
 
@@ -32,7 +32,7 @@ def planned(words: list[str], args: argparse.Namespace) -> list[Job]:
         recipe = read_recipe(name, [f"seeds={seeds}", f"train.checkpoint_seconds={args.checkpoint}", *args.set])
         chosen = arms[0].split(",") if arms else ()
         for job in jobs_of(recipe, str(args.out.resolve()), arms=chosen, device=args.device,
-                           data=str(args.data.resolve()), threads=1):
+                           data=str(args.data.resolve()), threads=1, at_once=args.jobs):
             jobs.setdefault(job.folder, job)
     return [job for job in sorted(jobs.values(), key=lambda job: job.rank) if not RunDir(job.folder).done]
 
@@ -72,6 +72,7 @@ def main() -> int:
     parser.add_argument("--checkpoint", type=float, default=120.0, help="seconds between two checkpoints of a run")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting of all")
     parser.add_argument("--lean", action="store_true", help="remove checkpoints that nothing needs any more")
+    parser.add_argument("--by-arm", action="store_true", help="one file of records per arm instead of one per run")
     args = parser.parse_args()
     jobs = planned(args.plan, args)
     display = Printed(len(jobs), args.lean)
@@ -85,7 +86,7 @@ def main() -> int:
     timer.cancel()
     records = Path(f"{args.out}-records")
     if any(args.out.rglob("final.json")):
-        collect(args.out, records)
+        (collect_by_arm if args.by_arm else collect)(args.out, records)
         took: dict[str, list[float]] = {}
         for record in read_records(records):
             took.setdefault(record.recipe, []).append(float(record.timing["seconds"]))

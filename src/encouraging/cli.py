@@ -137,6 +137,67 @@ def run(
 
 
 @app.command()
+def attack(
+    runs: Annotated[list[Path], typer.Argument(help="Finished run directories, or folders of them.")],
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this attack; may be repeated. By default fgsm, pgd and pgd_l2, each "
+                                          "driven by cross-entropy, margin and DLR (pgd, pgd_margin, pgd_dlr), and "
+                                          "what the recipe's claims name."),
+    ] = None,
+    autoattack: Annotated[
+        bool, typer.Option("--autoattack", help="Also AutoAttack in both norms; needs the extra attacks.")
+    ] = False,
+    eps: Annotated[
+        str | None, typer.Option(help="Largest changes of a pixel, from 0 to 1: 0,0.1,8/255. Default: the paper's.")
+    ] = None,
+    eps_l2: Annotated[
+        str | None, typer.Option(help="Euclidean lengths for the L2 attacks: 0,1,3. Default: the paper's.")
+    ] = None,
+    examples: Annotated[int | None, typer.Option(help="Only the first test images; default: all.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that are attacked at once.")] = 1000,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+    data: Annotated[str | None, typer.Option(help="The data directory; default: ENCOURAGING_DATA.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="How many runs to attack at once.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per run.")] = None,
+) -> None:
+    """Attack trained models: accuracy by attack and epsilon, into attacks.json of every run, and a warning where an
+    attack flatters a model. Continues where it was stopped."""
+    from .commands.attack import attack_runs
+
+    with _errors_in_one_line():
+        code = attack_runs(runs, attacks=attack or (), autoattack=autoattack, eps=eps, eps_l2=eps_l2,
+                           examples=examples, seed=seed, batch_size=batch_size, device=device, data=data, jobs=jobs,
+                           threads=threads)
+    raise typer.Exit(code)
+
+
+@app.command()
+def ood(
+    run: Annotated[Path, typer.Argument(help="A finished run directory.")],
+    data: Annotated[
+        Path, typer.Option(metavar="FOLDER|FILE.npz", help="Images that the model was not trained on, of any size: a "
+                                                          "folder of them, or an .npz file with the array images.")
+    ],
+    name: Annotated[str | None, typer.Option(help="What to call them; default: the folder's or file's name.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write a page with figures here.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write every number here, as JSON.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+    datasets: Annotated[
+        str | None, typer.Option(help="The data directory of the run's own dataset; default: ENCOURAGING_DATA.")
+    ] = None,
+) -> None:
+    """How well a trained model recognises images that it was not trained on, by the usual scores."""
+    from .commands.ood import score_images
+
+    with _errors_in_one_line():
+        written = score_images(run, data, name=name, out=out, json_out=json, device=device, datasets=datasets)
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
 def compare(
     numbers: Annotated[Path, typer.Argument(help="Numbers per arm and seed: a .csv, .tsv, .jsonl or .json file.")],
     metric: Annotated[list[str], typer.Option(help="The column with the numbers; may be repeated.")],
@@ -189,12 +250,13 @@ def doctor(
 def collect(
     runs: Annotated[Path, typer.Argument(help="A directory of runs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the records.")] = Path("results"),
+    by_arm: Annotated[bool, typer.Option("--by-arm", help="One file per arm with all its seeds, rounded.")] = False,
 ) -> None:
     """Write one small record per finished run: numbers, settings, cost and machine, without tensors."""
     from .commands.collect import collect_records
 
     with _errors_in_one_line():
-        written = collect_records(runs, out)
+        written = collect_records(runs, out, by_arm)
     typer.echo(f"wrote {len(written)} records below {out}")
 
 

@@ -65,6 +65,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     Raises:
         ShapeError, TargetError, DtypeError, ArgumentError: For input, target or arguments that do not fit each other.
 
+    >>> import torch
     >>> logits = torch.tensor([[4.0, 0.0, 0.0]])
     >>> curve_loss(logits, torch.tensor([0]), curves.normal())  # minus the gap: log 2 - 4
     tensor(-3.3069)
@@ -121,6 +122,7 @@ def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: T
     Returns:
         The loss, and its :class:`LossStats`.
 
+    >>> import torch
     >>> logits, labels = torch.tensor([[4.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), torch.tensor([0, 0])
     >>> loss, stats = curve_loss_with_stats(logits, labels, curves.conservative(0.75))
     >>> stats.p, stats.past
@@ -176,6 +178,7 @@ def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None
     were tuned for cross-entropy; 1 (no line, only the clamp at ``eps``) needs about half of them, or
     ``match_norm=True``. The other arguments are those of :func:`curve_loss`.
 
+    >>> import torch
     >>> encouraging_loss(torch.tensor([[4.0, 0.0, 0.0]]), torch.tensor([0]))
     tensor(-2.2090)
     """
@@ -233,6 +236,7 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     Returns:
         The loss: of the input's shape for ``reduction="none"``, else one number.
 
+    >>> import torch
     >>> logits, present = torch.tensor([2.0, -1.0]), torch.tensor([1, 0])
     >>> sigmoid_curve_loss(logits, present, curves.normal(), reduction="none")  # minus the gap of each
     tensor([-2., -1.])
@@ -273,6 +277,7 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
         reduction: ``"none"`` (the input's shape), ``"mean"`` (over examples and classes) or ``"sum"``.
         divisor: With ``reduction="mean"``: divide the sum by this number instead of the number of elements.
 
+    >>> import torch
     >>> mirror_mse_loss(torch.zeros(1, 2), torch.tensor([0]))  # |y - p| is a half everywhere
     tensor(0.)
     """

@@ -1,4 +1,4 @@
-"""Margins before the softmax: they change the label's logit, and any curve can follow."""
+"""What changes the logits before the softmax, so that any curve can follow: margins, and a fixed length."""
 
 import math
 
@@ -109,3 +109,16 @@ def subtract_margin(logits: Tensor, target: Tensor, margins: Tensor) -> Tensor:
     """The logits (N, C) with its class's margin subtracted from each label's: the label has to win by that much."""
     label = target.clamp(0, logits.shape[-1] - 1).long()[..., None]
     return logits.scatter_add(-1, label, -margins.to(logits.dtype)[label])
+
+
+def logit_norm(logits: Tensor, temperature: float = 0.04) -> Tensor:
+    r"""Logits of one length, as LogitNorm trains with (Wei and others, 2022): :math:`z / (\tau (\|z\| + 10^{-7}))`.
+
+    A model cannot lower its loss by longer logits, so it does not become overconfident. It is used in training alone;
+    the logits of the model itself are what is evaluated.
+
+    >>> logit_norm(torch.tensor([[3.0, 4.0]]), temperature=0.5)
+    tensor([[1.2000, 1.6000]])
+    """
+    length: Tensor = torch.linalg.vector_norm(logits, dim=-1, keepdim=True)
+    return logits / ((length + 1e-7) * temperature)

@@ -64,5 +64,5 @@ def test_doctor_advises_only_what_can_be_installed(monkeypatch: pytest.MonkeyPat
     assert "encouraging-loss[" not in said  # no index has it
     for package in OPTIONAL:
         assert f"pip install {package} " in said
-    for promise in ("ImageNet", "PROTEINS", "IWSLT", "COCO"):
+    for promise in ("ImageNet", "IWSLT", "COCO"):
         assert promise not in said

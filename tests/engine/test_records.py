@@ -33,7 +33,24 @@ def test_what_is_not_a_directory_of_runs_is_refused(tmp_path):
         read_records(tmp_path)
 
 
+def test_what_was_measured_under_attack_stands_beside_the_final_numbers(runs, tmp_path):
+    run = runs / "mnist/el/seed3"
+    table = {"fgsm": {"examples": 2, "accuracy": {"0.3": 50.0}, "survived": {"0.3": "6"}}}
+    (run / "attacks.json").write_text(json.dumps({"schema": 1, "weights": "x", "seed": 0, "attacks": table,
+                                                  "verdicts": []}))
+    collect(runs, tmp_path / "results")
+    for folder in (runs, tmp_path / "results"):
+        attacked, *others = sorted(read_records(folder), key=lambda record: record.attacks is None)
+        assert attacked.key == ("mnist", "el", 3)
+        assert attacked.numbers["attacks"] == {"fgsm": {"0.3": 50.0}}
+        assert attacked.numbers["accuracy"] == attacked.final["accuracy"]
+        assert "attacks" not in attacked.final
+        assert all(record.numbers == record.final for record in others)
+
+
 @pytest.mark.parametrize(("change", "words"), [
+    ({"attacks": {"attacks": {"fgsm": {"accuracy": [1]}}}}, "attacks.fgsm has no table"),
+    ({"attacks": "x"}, "attacks is a str"),
     ({"asked": "x"}, "asked is a str"),
     ({"asked": {"recipe": ["a"], "arm": "b", "seed": 0}}, "asked.recipe is"),
     ({"asked": {"recipe": "a", "arm": "b", "seed": "0"}}, "asked.seed is '0'"),

@@ -85,8 +85,7 @@ def test_tables_and_pages_show_and_count_it(runs, tmp_path):
         rows = {row.arm: row for row in arm_rows(read_recipe("mnist"), numbers, BOOK)}
         assert (rows["el"].diverged, rows["el"].numbers["best_accuracy"].n) == ([4], 4)
         page = build_report(records)
-        assert "1 run diverged: el seed 4." in page
-        assert "<dt>diverged</dt><dd>el seed 4</dd>" in page
+        assert page.count("el seed 4") > len(read_recipe("mnist").claims)  # the recipe's facts, and every claim's
         markdown = results_page(folder)
         assert "4, 1 diverged | **undecided**" in markdown
         assert "Diverged: el, seed 4: the loss became NaN at update 17" in markdown
@@ -125,7 +124,7 @@ beats = "ce"
     assert "el seed 1 failed: the loss became NaN" in words
     assert "3 diverged" in words
     page = (tmp_path / "runs/mine/report.html").read_text()
-    assert "3 runs diverged: el seeds 0, 1 and 2." in page
+    assert page.count("el seeds 0, 1 and 2") == 2
 
 
 def test_a_run_that_is_finished_later_did_not_diverge(runs):

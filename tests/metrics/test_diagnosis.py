@@ -223,7 +223,7 @@ def test_a_summary_holds_numbers_alone() -> None:
     logits, target, outside = examples(200, 5)
     reader = whole(logits, target, outside)
     short = summary(reader.diagnosis())
-    assert short["ood"]["min_energy"].keys() == {"auroc", "aupr", "fpr95"}
+    assert short["ood"]["min_energy"].keys() == {"auroc", "aupr", "fpr95", "openood"}
     assert short["margin"].keys() == {"mean", "median"}
     reader.update_outside(outside, "another")
     assert summary(reader.diagnosis())["ood"].keys() == {"outside", "another"}

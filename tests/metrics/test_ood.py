@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from encouraging.errors import ArgumentError
-from encouraging.metrics import detection, read, read_unlabelled, scores
+from encouraging.metrics import Reader, detection, openood_row, read, read_unlabelled, scores, summary
 from strategies import SEEDS
 
 SIDES = st.sampled_from(["inside", "outside"])
@@ -196,3 +196,57 @@ def test_pytorch_ood_agrees_where_it_measures_the_same(pytorch_ood: types.Module
         ours = detection(inside, outside, positive)
         steps = float((np.diff(ours.tpr) * precision[::-1][1:]).sum())
         assert ours.aupr == pytest.approx(steps, abs=1e-12)
+
+
+@given(sets=two_sets())
+def test_openoods_columns_are_those_of_its_definition(sets: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Out-of-distribution examples are positive; areas under precision over recall by straight lines."""
+    row = openood_row(*sets)
+    outside, negated = stacked(*sets, "outside")
+    fpr, tpr, _ = roc_curve(outside, negated, drop_intermediate=False)
+    assert row["FPR@95"] == pytest.approx(100 * fpr[tpr >= 0.95 - 1e-12].min(), abs=1e-9)
+    assert row["AUROC"] == pytest.approx(100 * auc(fpr, tpr), abs=1e-9)
+    for name, side in (("AUPR_IN", "inside"), ("AUPR_OUT", "outside")):
+        precision, recall, _ = precision_recall_curve(*stacked(*sets, side))
+        assert row[name] == pytest.approx(100 * auc(recall, precision), abs=1e-9)
+
+
+def test_msp_in_float32_cannot_rank_what_log_odds_rank() -> None:
+    """Margins of 20 and 40: both probabilities round to 1 in float32, so MSP guesses where log-odds know."""
+    known, other = torch.tensor([[40.0, 0.0]] * 5), torch.tensor([[20.0, 0.0]] * 5)
+    inside, outside = scores(read_unlabelled(known)), scores(read_unlabelled(other))
+    assert detection(inside["max_probability"], outside["max_probability"]).auroc == 1.0
+    assert detection(inside["msp"], outside["msp"]).auroc == 0.5
+
+
+@given(seed=SEEDS)
+def test_msp_is_the_highest_probability(seed: int) -> None:
+    logits = 3 * torch.randn(50, 7, generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(scores(read_unlabelled(logits))["msp"], logits.softmax(1).amax(1))
+
+
+def test_near_and_far_sets_are_averaged_and_usual_names_are_there() -> None:
+    g = torch.Generator().manual_seed(0)
+    reader = Reader(4)
+    reader.update(2 * torch.randn(50, 4, generator=g), torch.randint(4, (50,), generator=g))
+    for name in ("a", "b", "c"):
+        reader.update_outside(torch.randn(30, 4, generator=g), name)
+    found = summary(reader.diagnosis(groups={"a": "near", "b": "near", "c": "far"}))["ood"]
+    assert found.keys() == {"a", "b", "c", "nearood", "farood"}
+    for path in (("msp", "auroc"), ("max_logit", "fpr95")):
+        near = [found[name][path[0]][path[1]] for name in ("a", "b")]
+        assert found["nearood"][path[0]][path[1]] == pytest.approx(sum(near) / 2)
+        assert found["farood"][path[0]][path[1]] == found["c"][path[0]][path[1]]
+    assert found["a"]["max_logit"] == found["a"]["min_energy"]
+    assert found["a"]["log_odds"] == found["a"]["max_probability"]
+    assert found["a"]["energy"] == found["a"]["free_energy"]
+    near = [found[name]["msp"]["openood"]["AUPR_OUT"] for name in ("a", "b")]
+    assert found["nearood"]["msp"]["openood"]["AUPR_OUT"] == pytest.approx(sum(near) / 2)
+
+
+def test_a_single_set_in_a_group_keeps_its_name() -> None:
+    reader = Reader(3)
+    reader.update(torch.randn(9, 3), torch.arange(9) % 3)
+    reader.update_outside(torch.randn(5, 3), "a")
+    assert summary(reader.diagnosis(groups={"a": "near"}))["ood"].keys() == {"a", "nearood"}
+    assert "msp" in summary(reader.diagnosis())["ood"]

@@ -119,6 +119,40 @@ def test_the_mnist_recipes_have_the_papers_settings():
         assert (train.milestones, train.gamma, train.weight_decay) == ((51, 65), 0.1, 0)
 
 
+def test_the_recipes_of_attacks_have_the_authors_settings():
+    for name, seeds in (("mnist-attack", 8), ("mnist-autoattack", 3), ("mnist-adversarial-training", 5)):
+        recipe = read_recipe(name)
+        assert len(recipe.seeds) == seeds
+        assert (recipe.model, recipe.options) == ("attack_cnn", {"normalise": False})
+        for arm in recipe.arms:
+            (stage,) = recipe.stages_of(arm)
+            train = stage.train
+            assert (train.optimizer, train.lr, train.epochs, train.batch_size) == ("adam", 1e-3, 5, 128)
+            assert (train.shuffle, train.precision, train.weight_decay) == (False, "fp32", 0)
+            assert stage.objective.params == ({"log_end": 1.0} if arm.endswith("el") else {})
+    trained = read_recipe("mnist-adversarial-training")
+    assert {arm: trained.task_spec(arm).options["adversarial"] for arm in trained.arms} == {
+        f"{attack}_{loss}": attack for attack in ("fgsm", "pgd", "pgd_l2") for loss in ("ce", "el")}
+
+
+def test_claims_under_attack_name_attacks_and_epsilons_that_are_measured():
+    from encouraging.commands.attack_plan import DEFAULT_EPSILONS, KNOWN
+
+    for name in ("mnist-attack", "mnist-autoattack", "mnist-adversarial-training", "mnist-large-margin-attack"):
+        for claim in read_recipe(name).claims:
+            if claim.metric.startswith("attacks."):
+                _, attack, eps = claim.metric.split(".", 2)
+                one = KNOWN[attack.replace("_scale_free", "_margin")]
+                assert eps in {f"{value:g}" for value in DEFAULT_EPSILONS[one.attack.norm]}
+
+
+def test_detection_starts_the_output_layer_as_the_authors_do():
+    recipe = read_recipe("mnist-ood")
+    assert recipe.model_options == {"head_init": "kaiming_normal"}
+    assert recipe.arms["logit_norm"].logit_norm == 0.04
+    assert [arm.label_smoothing for arm in recipe.arms.values()] == [0, 0, 0.1, 0.1, 0]
+
+
 def test_the_output_layer_of_the_mnist_recipes_starts_as_the_authors_does():
     """Kaiming's normal, as their L-Softmax layer at every margin: a standard deviation of sqrt(2 / 256)."""
     for name in ("mnist", "mnist-mse", "mnist-label-smoothing", "mnist-large-margin"):

@@ -106,3 +106,29 @@ def _margins(logits, labels):
 def test_a_wrong_curve_is_refused_before_anything_is_trained():
     with pytest.raises((ValueError, CurveError), match="no curve is called"):
         ObjectiveConfig(curve="nothing")
+
+
+def test_near_and_far_sets_are_named_and_made_to_fit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "far_images.py").write_text(
+        "import numpy\n\n\ndef photos():\n"
+        "    return {'test': (numpy.full((6, 3, 20, 30), 255, dtype=numpy.uint8), numpy.zeros(6, dtype=int))}\n")
+    it = task(ood_near=("digits",), ood_far=("far_images.py:photos",))
+    assert torch.equal(it.ood["digits"], it.test[0])
+    assert it.ood["far_images.py:photos"].shape == (6, 1, 8, 8)
+    assert it.ood["far_images.py:photos"].unique().tolist() == [16]  # white, as the digits' bytes have it
+    found = it.conclude(predictions(it, it.build(), final=True), {"batch_accuracy": 90.0}).numbers["ood"]
+    assert found["digits"]["msp"]["auroc"] == pytest.approx(50, abs=0.1)
+    assert found["nearood"] == found["digits"]
+    assert found["farood"] == found["far_images.py:photos"]
+    assert "ood.digits.min_energy.auroc" in [metric.path for metric in it.metrics]
+
+
+def test_logit_norm_is_cross_entropy_on_logits_of_one_length():
+    it = task(ObjectiveConfig(logit_norm=0.5))
+    model = it.build()
+    batch = batches(it)[0]
+    logits = model(it._floats(it.train[0][batch[0]]))
+    expected = F.cross_entropy(logits / logits.norm(dim=1, keepdim=True) / 0.5, it.train[1][batch[0]])
+    torch.testing.assert_close(it.loss(model, batch, it.objective(Clock())).mean, expected)
+    assert it.objective(Clock()) != task().objective(Clock())

@@ -1,12 +1,12 @@
-"""``encouraging collect``: one small record per finished run."""
+"""``encouraging collect``: one small record per finished run, or one per arm."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ..engine.records import collect
+from ..engine.records import collect, collect_by_arm
 
 
-def collect_records(runs: Path, out: Path) -> list[Path]:
+def collect_records(runs: Path, out: Path, by_arm: bool = False) -> list[Path]:
     """Write the records of all finished runs below a folder; their paths."""
-    return collect(runs, out)
+    return collect_by_arm(runs, out) if by_arm else collect(runs, out)

@@ -62,7 +62,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
             plan = Plan(*map(tuple, world.share(make_plan(recipe, folder) if world.leads else None, chosen)))
             recipe = recipe.model_copy(update={"seeds": plan.seeds, "looks": plan.looks})
         grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(chosen), data=_absolute(data),
-                       threads=threads, tracker=track)
+                       threads=threads, tracker=track, at_once=1 if world.size > 1 else jobs)
         for job in grid:
             RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
 
@@ -114,6 +114,9 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
     seconds = sum(float(record.timing.get("seconds", 0)) for record in records)
     console.print(f"{plural(len(records), 'run')}, {seconds:.0f} s of training in all, in {folder}", markup=False,
                   highlight=False)
+    if any(claim.metric.startswith("attacks.") for claim in recipe.claims) and not any(r.attacks for r in records):
+        console.print(f"its claims are about attacks: measure them with `encouraging attack {folder}`", markup=False,
+                      highlight=False, soft_wrap=True)
     if records:
         _report(recipe, ended, folder / "report.html", console)
     return 130 if display.stopped else int(bool(display.failed))

@@ -14,6 +14,7 @@ from ..judge.looks import Plan
 from ..judge.metric_book import MetricBook
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
 from ..report.sections.claim_words import SKEWED, needed_words
+from ..report.sections.splits import split_lines
 
 if TYPE_CHECKING:
     from ..recipes import Recipe
@@ -27,19 +28,25 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | N
     book = MetricBook(recipe.needs().metrics)
     console.print(_arms(recipe, finals, book))
     if recipe.claims:
-        print_claims(console, claim_rows(recipe, finals, book, plan), plan)
+        rows = claim_rows(recipe, finals, book, plan)
+        print_claims(console, rows, plan)
+        for line in split_lines(rows, recipe.overlap):
+            console.print(line, markup=False, highlight=False)
 
 
 def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
     table = Table(title=recipe.name + (f" ({recipe.paper})" if recipe.paper else ""), title_justify="left")
     table.add_column("arm")
     table.add_column("n", justify="right")
-    for path in metrics_of(recipe, book):
+    rows = arm_rows(recipe, finals, book)
+    # What no run has been measured on yet (attacks come after training) has no column, but its claims have their rows.
+    paths = [path for path in metrics_of(recipe, book) if any(row.numbers[path].n for row in rows)]
+    for path in paths:
         table.add_column(path, justify="right")
-    for row in arm_rows(recipe, finals, book):
+    for row in rows:
         cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
                  + (f"\n[dim]paper {reached.paper:g}[/]" if reached.paper is not None else "")
-                 for path, reached in row.numbers.items()]
+                 for path in paths for reached in [row.numbers[path]]]
         n = str(max(reached.n for reached in row.numbers.values()))
         table.add_row(escape(row.arm), n + (f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""), *cells)
     return table

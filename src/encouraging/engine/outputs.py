@@ -13,7 +13,7 @@ from .files import write_whole
 # Names that the package reads in folders of runs, records and arrays.
 DATA_SUFFIXES = (".json", ".jsonl", ".npy", ".npz", ".safetensors")
 RUN_FILES = re.compile(r"checkpoint-.*|lock|lock\.pid")
-RECORD = re.compile(r".+-seed\d+\.json")
+RECORD = re.compile(r".+-seed(\d+|s)\.json")
 
 
 def check_output(out: Path, inputs: Iterable[Path] = (), *, make_parents: bool = False) -> None:

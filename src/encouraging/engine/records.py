@@ -1,4 +1,4 @@
-"""Records: what is kept of a run without its tensors, one small JSON file per run, and how runs and records are read.
+"""Records: what is kept of a run without its tensors, one small JSON file per run or per arm, and how they are read.
 
 The settings of a run are stored under the key ``asked`` in files, and are called ``config`` here.
 """
@@ -12,12 +12,14 @@ from typing import Any
 
 from ..errors import RunError
 from . import RunDir
+from .arm_records import is_arm_file, pack, text_of, unpack
+from .attack_results import read_attacks
 from .files import LOOKS_FILE, read_json
 from .outputs import make_folder, write_output
 from .run_dir import fingerprint
 
 SCHEMA = 1
-OTHER_FILES = ("config.json", "timing.json", "diagnosis.json", LOOKS_FILE)  # of runs, beside final and failed.json
+OTHER_FILES = ("config.json", "timing.json", "diagnosis.json", "attacks.json", LOOKS_FILE)  # of runs, beside final.json
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Record:
     metrics that its task declares, and the recipe with its claims, where it was kept.
 
     ``failed`` is what a run said that diverged; it has no final numbers. ``looks`` is the plan by which the recipe's
-    claims are judged, where one was made."""
+    claims are judged, where one was made. ``attacks`` is what ``encouraging attack`` measured later."""
 
     config: dict[str, Any]
     environment: dict[str, Any]
@@ -38,6 +40,16 @@ class Record:
     recipe_tree: dict[str, Any] | None = None
     failed: str | None = None
     looks: dict[str, Any] | None = None
+    attacks: dict[str, Any] | None = None
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """All that claims, tables and figures may name: the final numbers, and under ``attacks`` the accuracy by attack
+        and epsilon."""
+        if not self.attacks:
+            return self.final
+        tables = {name: entry["accuracy"] for name, entry in self.attacks.get("attacks", {}).items()}
+        return {**self.final, "attacks": {**self.final.get("attacks", {}), **tables}}
 
     @property
     def recipe(self) -> str:
@@ -70,24 +82,24 @@ def read_records(*folders: str | Path, failed: bool = False) -> list[Record]:
         if not folder.is_dir():
             raise RunError(f"{folder}: expected a directory of runs or records.")
         for path in sorted(folder.rglob("*.json")):
-            record = _read(path)
-            if record is None:
-                continue
-            _check(record, path)
-            key = (*record.key, fingerprint(record.config))
-            other = records.get(key)
-            if record.failed is not None:
-                if failed and other is None:
+            for record in _read(path):
+                _check(record, path)
+                key = (*record.key, fingerprint(record.config))
+                other = records.get(key)
+                if record.failed is not None:
+                    if failed and other is None:
+                        records[key] = record
+                    continue
+                if other is not None and other.failed is None and other.final != record.final:
+                    raise RunError(f"{path}: another run of {record.recipe}, {record.arm}, seed {record.seed} below "
+                                   "these folders has other numbers. Pass only one of the two.")
+                if other is None or record.attacks or not other.attacks:
                     records[key] = record
-                continue
-            if other is not None and other.failed is None and other.final != record.final:
-                raise RunError(f"{path}: another run of {record.recipe}, {record.arm}, seed {record.seed} below these "
-                               "folders has other numbers. Pass only one of the two.")
-            records[key] = record
     return [records[key] for key in sorted(records)]
 
 
-def _read(path: Path) -> Record | None:
+def _read(path: Path) -> list[Record]:
+    """The run or runs of a file; none where it is something else."""
     if path.name in ("final.json", "failed.json") and (path.parent / "config.json").is_file():
         run = RunDir(path.parent)
         config = run.read_config()
@@ -97,21 +109,24 @@ def _read(path: Path) -> Record | None:
         about: dict[str, Any] = {"metrics": config.get("metrics"), "recipe_tree": kept, "looks": _looks(path, kept)}
         if path.name == "failed.json":
             message = str(read_json(path).get("message") or "diverged")
-            return None if run.done else Record(config["asked"], config["environment"], {}, {}, failed=message, **about)
+            return [] if run.done else [Record(config["asked"], config["environment"], {}, {}, failed=message, **about)]
         diagnosis = path.parent / "diagnosis.json"
-        return Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
-                      run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None, **about)
+        return [Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
+                       run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None,
+                       attacks=read_attacks(path.parent), **about)]
     if path.name in OTHER_FILES or path.name.startswith("checkpoint-"):
-        return None
+        return []
     content = read_json(path)
-    if not {"asked", "environment", "final", "timing"} <= content.keys():
-        return None
+    if not {"asked", "environment", "final", "timing"} <= content.keys() and not is_arm_file(content):
+        return []
     if content.get("schema") != SCHEMA:
         raise RunError(f"{path}: schema {content.get('schema')}, expected {SCHEMA}: it was written by another version. "
                        "Read it with that version, or collect the run again.")
-    return Record(content["asked"], content["environment"], content["final"], content["timing"],
-                  content.get("epochs", []), content.get("diagnosis"), content.get("metrics"), content.get("recipe"),
-                  content.get("failed"), content.get("looks"))
+    if is_arm_file(content):
+        return unpack(content, path)
+    return [Record(content["asked"], content["environment"], content["final"], content["timing"],
+                   content.get("epochs", []), content.get("diagnosis"), content.get("metrics"), content.get("recipe"),
+                   content.get("failed"), content.get("looks"), content.get("attacks"))]
 
 
 def _looks(final: Path, recipe: Any) -> dict[str, Any] | None:
@@ -130,10 +145,14 @@ def _check(record: Record, path: Path) -> None:
     kinds = {"asked": (config, dict), "final": (record.final, dict), "timing": (record.timing, dict),
              "epochs": (record.epochs, list), "diagnosis": (record.diagnosis, dict | None),
              "metrics": (record.metrics, list | None), "recipe": (record.recipe_tree, dict | None),
-             "failed": (record.failed, str | None), "looks": (record.looks, dict | None)}
+             "failed": (record.failed, str | None), "looks": (record.looks, dict | None),
+             "attacks": (record.attacks, dict | None)}
     for name, (value, kind) in kinds.items():
         if not isinstance(value, kind):
             raise RunError(f"{path}: {name} is a {type(value).__name__}, expected {kind}.")
+    for name, entry in (record.attacks or {}).get("attacks", {}).items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("accuracy"), dict):
+            raise RunError(f"{path}: attacks.{name} has no table of accuracies by epsilon.")
     for name in ("recipe", "arm"):
         if not isinstance(config.get(name), str) or not config[name]:
             raise RunError(f"{path}: asked.{name} is {config.get(name)!r}, expected a name.")
@@ -148,19 +167,53 @@ def collect(runs: str | Path, out: str | Path) -> list[Path]:
     """
     written = []
     for record in read_records(runs, failed=True):
-        path = Path(out) / record.recipe / f"{record.arm}-seed{record.seed}.json"
-        if not path.resolve().is_relative_to(Path(out).resolve()) or "/" in record.arm or "/" in record.recipe:
-            raise RunError(f"the recipe {record.recipe!r} with the arm {record.arm!r} would be written outside of "
-                           f"{out}.")
-        path = _place(path, record)
+        path = _place(_inside(Path(out), record, f"{record.arm}-seed{record.seed}.json"), record)
         make_folder(path.parent)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}
         parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree),
-                                                ("failed", record.failed), ("looks", record.looks)) if part}
+                                                ("failed", record.failed), ("looks", record.looks),
+                                                ("attacks", record.attacks)) if part}
         write_output(path, _in_lines(parts).encode())
         written.append(path)
     return written
+
+
+def collect_by_arm(runs: str | Path, out: str | Path) -> list[Path]:
+    """Write one file per arm, ``<out>/<recipe>/<arm>-seeds.json``, with all runs that are finished or diverged; the
+    paths of the files.
+
+    Runs that an earlier file has and that are not among these stay in it. Where the file there has other settings, the
+    new one has its fingerprint in its name.
+    """
+    arms: dict[tuple[str, str, str], list[Record]] = {}
+    for record in read_records(runs, failed=True):
+        arms.setdefault((record.recipe, record.arm, _settings(record)), []).append(record)
+    written = []
+    for (_, arm, settings), records in arms.items():
+        path = _inside(Path(out), records[0], f"{arm}-seeds.json")
+        before = _read(path) if path.is_file() else []
+        if before and any(_settings(record) != settings for record in before):
+            path, before = path.with_stem(f"{path.stem}-{settings[:8]}"), []
+        new = {record.seed for record in records}
+        make_folder(path.parent)
+        content = pack([*records, *(record for record in before if record.seed not in new)])
+        write_output(path, text_of({"schema": SCHEMA, **content}).encode())
+        written.append(path)
+    return written
+
+
+def _settings(record: Record) -> str:
+    """The fingerprint of a run's settings but for the seed."""
+    return fingerprint({**record.config, "seed": None})
+
+
+def _inside(out: Path, record: Record, name: str) -> Path:
+    """The path of a record. Names come from anywhere, and must not lead out of the folder."""
+    path = out / record.recipe / name
+    if not path.resolve().is_relative_to(out.resolve()) or "/" in record.arm or "/" in record.recipe:
+        raise RunError(f"the recipe {record.recipe!r} with the arm {record.arm!r} would be written outside of {out}.")
+    return path
 
 
 def _place(path: Path, record: Record) -> Path:

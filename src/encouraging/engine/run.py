@@ -37,7 +37,7 @@ class RunSpec:
 
     ``config`` is all that the result may depend on: a directory that holds the result of anything else is refused.
     ``about`` is kept beside it (metrics, the recipe's claims and words) and may change. ``start_from`` is the directory
-    of a finished run whose weights this one starts with.
+    of a finished run whose weights this one starts with. ``at_once`` runs share the machine, which the timing records.
     """
 
     make_task: Callable[[], Task[Any]]
@@ -52,6 +52,7 @@ class RunSpec:
     tracker: str | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     start_from: Path | None = None
+    at_once: int = 1
 
 
 def execute(spec: RunSpec) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
     if end is not None:
         final |= {**end.numbers, "parameters": sum(param.numel() for param in trainer.model.parameters())}
         weights: dict[str, Tensor] = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-        run.finish(final, _timing(trainer, device, world), end, weights)
+        run.finish(final, _timing(trainer, device, world, spec.at_once), end, weights)
     world.wait()
     return run.final()
 
@@ -117,11 +118,11 @@ def _concluded(trainer: Trainer, folder: Path) -> nn.Module:
     return model
 
 
-def _timing(trainer: Trainer, device: torch.device, world: World) -> dict[str, Any]:
+def _timing(trainer: Trainer, device: torch.device, world: World, at_once: int) -> dict[str, Any]:
     """What the paper's table of training costs has, and how it came about."""
     log = trainer.log
     return {"seconds": log.seconds, "epochs": trainer.at.epoch - 1, "steps": trainer.at.step, "samples": log.samples,
-            **peak_memory_mib(device), "resumed": log.resumed, "processes": world.size,
+            **peak_memory_mib(device), "resumed": log.resumed, "processes": world.size, "at_once": at_once,
             "cuda_graph": trainer.replay.reason or "recorded", **environment(device)}
 
 

@@ -90,11 +90,11 @@ class ClaimRow:
 
 
 def finals_of(recipe: str, records: Iterable[Record]) -> dict[str, dict[int, dict[str, Any]]]:
-    """Final numbers of a recipe's runs by arm and seed."""
+    """Final numbers of a recipe's runs by arm and seed, with those that were measured under attack."""
     finals: dict[str, dict[int, dict[str, Any]]] = {}
     for record in records:
         if record.recipe == recipe:
-            final = record.final if record.failed is None else {FAILED: record.failed}
+            final = record.numbers if record.failed is None else {FAILED: record.failed}
             finals.setdefault(record.arm, {})[record.seed] = final
     return finals
 
@@ -158,7 +158,7 @@ def _other_side(claim: Claim) -> Callable[[Mapping[str, Any]], float | None]:
 def claim_rows(recipe: Recipe, finals: Finals, book: MetricBook, plan: Plan | None = None) -> list[ClaimRow]:
     """Every claim of a recipe with its verdict, over the seeds that both arms have; by the recipe's own looks, unless a
     plan is given."""
-    return judge_claims(recipe.claims, finals, book, overlap=recipe.overlap, papers=not recipe.stands_in,
+    return judge_claims(recipe.claims, finals, book, papers=not recipe.stands_in,
                         plan=plan_of(recipe) if plan is None else plan)
 
 

@@ -6,7 +6,7 @@ from ._calibration import Reliability, ece, fit_temperature, reliability
 from ._diagnosis import Reader, summary
 from ._energy import conditional_energy, energy_profile, free_energy, minimum_energy, rival_energy, scores
 from ._margin import margin
-from ._ood import Detection, detection
+from ._ood import Detection, detection, openood_row
 from ._readings import Readings, Unlabelled, read, read_unlabelled
 from ._shots import class_accuracy, class_margin, shot_accuracy, shot_groups
 from ._spread import LEVELS, mean_spread, shares, spread
@@ -35,6 +35,7 @@ __all__ = [
     "mean_pulls",
     "mean_spread",
     "minimum_energy",
+    "openood_row",
     "read",
     "read_unlabelled",
     "reliability",

@@ -20,9 +20,9 @@ from ..curves import Curve
 from ..errors import ArgumentError, ShapeError
 from ._accuracy import accuracy
 from ._calibration import BINS, fit_temperature, nll, reliability, temperature_bounds
-from ._energy import energies, scores
+from ._energy import USUAL_NAMES, energies, scores
 from ._margin import margins
-from ._ood import Positive, detection
+from ._ood import Positive, detection, mean_row, openood_row
 from ._readings import Readings, Unlabelled, as_floats, as_tensor, read, read_unlabelled
 from ._shots import FEW, MANY, class_accuracy, class_margin, shot_accuracy
 from ._spread import spread
@@ -115,7 +115,7 @@ class Reader:
 
     def diagnosis(self, *, counts: Tensor | None = None, curves: Mapping[str, Curve] | None = None, bins: int = BINS,
                   positive: Positive = "inside", taught: Readings | None = None, many: int = MANY,
-                  few: int = FEW) -> dict[str, Any]:
+                  few: int = FEW, groups: Mapping[str, str] | None = None) -> dict[str, Any]:
         """All metrics as plain data.
 
         Args:
@@ -125,6 +125,7 @@ class Reader:
             positive: Which examples are the positive class of out-of-distribution detection.
             taught: Readings of the training set, from which the gradient mass is then computed.
             many, few: The bounds of :func:`shot_groups`.
+            groups: ``near`` or ``far`` by the names of out-of-distribution sets, as OpenOOD divides them.
         """
         readings = self.readings
         gap = (readings if taught is None else taught).gap
@@ -152,6 +153,7 @@ class Reader:
                 whole["class_margin"] = _finite(class_margin(readings, self.classes))
         if self.outside:
             whole["ood"] = {name: _detections(readings, Unlabelled.cat(parts), positive)
+                            | ({"group": groups[name]} if groups and name in groups else {})
                             for name, parts in self.outside.items()}
         return whole
 
@@ -244,7 +246,8 @@ def _detections(inside: Readings, outside: Unlabelled, positive: Positive) -> di
     for name, score in inside_scores.items():
         curve = detection(score, outside_scores[name], positive)
         detections[name] = {"auroc": 100 * curve.auroc, "aupr": 100 * curve.aupr, "fpr95": 100 * curve.fpr95,
-                            "roc": curve.points(), "inside": spread(score)["quantiles"],
+                            "openood": openood_row(score, outside_scores[name]), "roc": curve.points(),
+                            "inside": spread(score)["quantiles"],
                             "outside": spread(outside_scores[name])["quantiles"]}
     return {"examples": len(outside), "positive": positive, "scores": detections}
 
@@ -260,11 +263,23 @@ def summary(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
         short["temperature"] = {name: scaled[name] for name in ("value", "ece_before", "ece_after")}
     if "shots" in diagnosis:
         short["shots"] = diagnosis["shots"]
-    detections = {name: {score: {key: numbers[key] for key in ("auroc", "aupr", "fpr95")}
-                         for score, numbers in ood["scores"].items()}
-                  for name, ood in diagnosis.get("ood", {}).items()}
-    if len(detections) == 1:
-        short["ood"] = next(iter(detections.values()))
-    elif detections:
-        short["ood"] = detections
+    if ood := diagnosis.get("ood"):
+        sets = {name: _rates(one["scores"]) for name, one in ood.items()}
+        groups = {name: one["group"] for name, one in ood.items() if "group" in one}
+        for group in dict.fromkeys(groups.values()):
+            sets[f"{group}ood"] = _mean_rates([sets[name] for name, its in groups.items() if its == group])
+        short["ood"] = next(iter(sets.values())) if len(sets) == 1 and not groups else sets
     return {name: value for name, value in short.items() if not (isinstance(value, float) and math.isnan(value))}
+
+
+def _rates(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Rates by score, also under the names by which other libraries know them."""
+    rates = {score: {key: numbers[key] for key in ("auroc", "aupr", "fpr95", "openood") if key in numbers}
+             for score, numbers in found.items()}
+    return rates | {usual: rates[score] for usual, score in USUAL_NAMES.items() if score in rates}
+
+
+def _mean_rates(sets: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """The mean over the sets of a group, score by score."""
+    return {score: {**mean_row([{key: one[score][key] for key in ("auroc", "aupr", "fpr95")} for one in sets]),
+                    "openood": mean_row([one[score]["openood"] for one in sets])} for score in sets[0]}

@@ -60,10 +60,24 @@ def energies(readings: Readings) -> dict[str, Any]:
             "free": spread(-readings.lse), "minimum": spread(-readings.highest)}
 
 
-def scores(readings: Readings | Unlabelled) -> dict[str, Tensor]:
-    """Three scores by which out-of-distribution examples are detected; higher means more like the training data.
+# The names by which other libraries know the scores. MSP is the maximum probability as it is usually computed.
+USUAL_NAMES = {"msp": "msp", "max_logit": "min_energy", "energy": "free_energy", "log_odds": "max_probability"}
 
-    The maximum probability is given as its log-odds. The order is the same, but log-odds still differ where the
-    probability rounds to 1, which is where a model with large margins has most of its examples.
+
+def scores(readings: Readings | Unlabelled) -> dict[str, Tensor]:
+    """Scores by which out-of-distribution examples are detected; higher means more like the training data.
+
+    ========================= ================================================= ======================
+    name                      score                                             usual name
+    ========================= ================================================= ======================
+    ``min_energy``            the highest logit: minus the lowest energy        MaxLogit (MLS)
+    ``free_energy``           the logsumexp of all logits                       Energy (EBO)
+    ``max_probability``       the log-odds of the highest probability
+    ``msp``                   the highest probability in float32                MSP
+    ========================= ================================================= ======================
+
+    Log-odds have the order of the probability itself, but still differ where it rounds to 1 in float32, which is where
+    a model with large margins has most of its examples: there MSP cannot tell them apart, and ties count as guesses.
     """
-    return {"max_probability": readings.odds, "min_energy": readings.highest, "free_energy": readings.lse}
+    return {"max_probability": readings.odds, "min_energy": readings.highest, "free_energy": readings.lse,
+            "msp": readings.odds.float().sigmoid()}

@@ -6,6 +6,7 @@ any scale can be used; tied scores count as a random guess.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,6 +40,14 @@ class Detection:
         called = true + false
         precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
         return float((np.diff(self.tpr) * precision[1:]).sum())
+
+    @property
+    def aupr_trapezoid(self) -> float:
+        """The area under straight lines between the points of precision over recall, from (0, 1) on: OpenOOD's."""
+        true, false = self.tpr * self.positives, self.fpr * self.negatives
+        precision = np.ones_like(true)
+        precision[1:] = true[1:] / (true + false)[1:]
+        return float((np.diff(self.tpr) * (precision[1:] + precision[:-1])).sum() / 2)
 
     def fpr_at(self, tpr: float = 0.95) -> float:
         """The false positive rate at the first threshold that reaches this true positive rate."""
@@ -82,6 +91,27 @@ def detection(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray, positiv
     false = ends + 1 - true
     tpr, fpr = (np.concatenate([[0.0], count / count[-1]]) for count in (true, false))
     return Detection(fpr, tpr, len(yes), len(no))
+
+
+def openood_row(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray) -> dict[str, float]:
+    """The columns of OpenOOD (Zhang and others, 2023), in percent and by its definitions.
+
+    There the out-of-distribution examples are the positive class of FPR@95, and areas under precision over recall are
+    those under straight lines. The paper takes the training distribution as the positive class.
+
+    >>> import torch
+    >>> row = openood_row(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.5]))
+    >>> {name: round(value, 1) for name, value in row.items()}
+    {'FPR@95': 33.3, 'AUROC': 83.3, 'AUPR_IN': 90.3, 'AUPR_OUT': 79.2}
+    """
+    known, other = detection(inside, outside), detection(inside, outside, "outside")
+    return {"FPR@95": 100 * other.fpr95, "AUROC": 100 * known.auroc, "AUPR_IN": 100 * known.aupr_trapezoid,
+            "AUPR_OUT": 100 * other.aupr_trapezoid}
+
+
+def mean_row(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of several sets, column by column: OpenOOD's rows ``nearood`` and ``farood``."""
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
 def _numbers(values: Tensor | np.ndarray) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 Written in plain PyTorch. A block's adjacency is normalised once for its convolution and its scores, and no shape is
 asked of the device but the number of edges that are left. torch-geometric's own ``SAGPooling`` is another layer: it
-divides the scores by the absolute value of a further learnt weight, which weight decay drives to 0, where its sign
-flips.
+multiplies the scores by the sign of a further weight, whose size has no effect: weight decay drives it to 0, where the
+sign can flip in the middle of a training.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class GraphInput(Protocol):
 class Adjacency:
     r"""Multiplies by :math:`D^{-1/2} (A + I) D^{-1/2}`, with the in-degrees of :math:`A + I` in :math:`D`.
 
-    >>> Adjacency(torch.tensor([[0, 1], [1, 0]]), 3, torch.float32)(torch.tensor([[1.0], [3.0], [5.0]])).flatten()
-    tensor([2., 2., 5.])
+    >>> spread = Adjacency(torch.tensor([[0, 1], [1, 0]]), 3, torch.float32)
+    >>> spread(torch.tensor([[1.0], [3.0], [5.0]])).flatten().round(decimals=3).tolist()
+    [2.0, 2.0, 5.0]
     """
 
     def __init__(self, edge_index: Tensor, nodes: int, dtype: torch.dtype) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -76,7 +75,7 @@ def _geometric(name: str, classes: int, features: int, hidden: int = 128, layers
 
 def _geometric_class(name: str) -> Callable[..., nn.Module]:
     try:
-        library: Any = importlib.import_module(f"{LIBRARY}.nn.models")
+        from torch_geometric.nn import models as library
     except ImportError as error:
         raise RecipeError(f"{name} needs the package torch-geometric ({error}). Install encouraging-loss[graph].",
                           "model") from error

@@ -30,6 +30,7 @@ class Job:
     data: str | None = None
     threads: int | None = None
     tracker: str | None = None
+    at_once: int = 1  # how many runs are trained side by side
 
     @property
     def folder(self) -> Path:
@@ -85,7 +86,7 @@ def train_job(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str,
 
     return execute(RunSpec(make_task, spec.stages, RunDir(job.folder), recipe.config(job.arm, job.seed), job.seed,
                            device, world, on_epoch=on_epoch, tracker=job.tracker, about=recipe.about_runs(job.arm),
-                           start_from=_start(job)))
+                           start_from=_start(job), at_once=job.at_once))
 
 
 def _start(job: Job) -> Path | None:

@@ -82,14 +82,12 @@ def narrowed(recipe: Recipe, arms: Sequence[str]) -> Recipe:
 
 
 def references(recipe: Recipe, bases: Iterable[str]) -> list[str]:
-    """The arms with which these are compared: those that the claims name, or else cross-entropy, or the first."""
+    """The arms with which these are compared and that are not swept themselves: those that the claims name, or else
+    cross-entropy, or the first."""
     bases = list(bases)
     claimed = [claim.beats for claim in recipe.claims if claim.arm in bases and claim.beats]
     plain = [name for name, arm in recipe.arms.items() if arm.curve == "cross_entropy"]
-    for candidates in (claimed, plain, recipe.arms):
-        if others := [arm for arm in dict.fromkeys(candidates) if arm not in bases]:
-            return others if candidates is claimed else others[:1]
-    return []
+    return [arm for arm in dict.fromkeys(claimed or plain[:1] or list(recipe.arms)[:1]) if arm not in bases]
 
 
 def _arms_with(arms: Mapping[str, Mapping[str, Any]], keys: Sequence[str]) -> list[str]:

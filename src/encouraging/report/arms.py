@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ..engine.records import Record
+from ..errors import RunError
 from ..judge.claims import number_at
 from ..judge.metric_book import MetricBook, book_of
 from ..judge.stats import Mean, mean_of
@@ -109,15 +110,22 @@ def groups_of(records: Iterable[Record], recipes: Mapping[str, Recipe]) -> list[
 
 
 def _arm(index: int, name: str, records: list[Record]) -> Arm:
-    return Arm(name, *look(index), {record.seed: record.final for record in records},
+    return Arm(name, *look(index), {record.seed: record.numbers for record in records},
                [record.diagnosis for record in records if record.diagnosis],
                [record.epochs for record in records if record.epochs], records, _swept(name, records))
 
 
 def _swept(arm: str, records: Iterable[Record]) -> Swept | None:
     """Which sweep an arm belongs to, as its runs have kept it."""
-    arms = [((record.recipe_tree or {}).get("arms") or {}).get(arm) or {} for record in records]
-    return next((Swept(**entry["swept"]) for entry in arms if entry.get("swept")), None)
+    for record in records:
+        try:
+            entry = ((record.recipe_tree or {}).get("arms") or {}).get(arm) or {}
+            if entry.get("swept"):
+                return Swept(**entry["swept"])
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RunError(f"the sweep that a run of {record.recipe}, {arm}, kept cannot be read ({error}). Remove the "
+                           "damaged run.") from error
+    return None
 
 
 def single_model(name: str, diagnosis: Mapping[str, Any]) -> Arm:

@@ -105,8 +105,8 @@ def _chapter(number: int, group: Group) -> Chapter:
         facts.insert(0, ("in the paper", recipe.paper))
     if recipe and recipe.departs:
         facts.append(("departs from the paper", recipe.departs))
-    if group.diverged and claims is None:
-        about.append(f"Diverged: {diverged_words([(record.arm, record.seed) for record in group.diverged])}.")
+    if group.diverged:
+        facts.append(("diverged", diverged_words([(record.arm, record.seed) for record in group.diverged])))
     lines, notes = commands(group)
     losses = {arm.name: loss_words(arm.records[0].config) for arm in group.arms}
     sections = [*sweep.sections(group), arms.section(group.shown, losses, group.metrics),

@@ -9,13 +9,14 @@ from pathlib import Path
 from ..engine.records import Record
 from ..engine.run_dir import difference
 from ..errors import RunError
-from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of
+from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
 from ..recipes import Recipe, kept_recipes, names, read_recipe, read_runs
 from .markdown_board import board_of_records, cells, plain_text, table, updated, whole_board
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
 from .sections.claim_words import SKEWED, needed_words
+from .sections.splits import split_lines
 
 HEAD = """# Results
 
@@ -30,6 +31,9 @@ and 0.06 for five. Differences are counted towards the claim: a positive one sup
 The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
 `encouraging results`; do not edit it.
 """
+
+EXTRA = {"train accuracy": "train_accuracy", "excess risk": "excess_risk", "bonus began, %": "bonus.began",
+         "bonus at the chosen epoch, %": "bonus.used"}
 
 
 def results_page(folder: str | Path) -> str:
@@ -58,8 +62,8 @@ def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str
     mine = [record for record in everything if record.failed is None]
     book = book_of(mine)
     paths = metrics_of(recipe, book)
-    extra = {words: path for words, path in (("train accuracy", "train_accuracy"), ("excess risk", "excess_risk"))
-             if any(path in record.final for record in mine)}
+    extra = {words: path for words, path in EXTRA.items()
+             if any(number_at(record.final, path) is not None for record in mine)}
     lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
     if recipe.departs:
         lines += [f"Departs from the paper: {recipe.departs}", ""]
@@ -72,14 +76,16 @@ def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str
                  + (f" (paper {reached.paper:g})" if reached.paper is not None else "")
                  for path, reached in row.numbers.items()]
         lines.append(cells([row.arm, str(len(runs)), *numbers,
-                           *(_mean(r.final.get(path) for r in runs) for path in extra.values()),
+                           *(_mean(number_at(r.final, path) for r in runs) for path in extra.values()),
                            _mean((r.timing.get("seconds") for r in runs), 0)]))
     rows = claim_rows(recipe, finals, book, plan_of(recipe, everything))
     for papers, title in ((True, "What the paper claims:"), (False, "Questions of our own:")):
         if chosen := [row for row in rows if row.papers == papers]:
             lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen)]
     lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {plain_text(run.failed)}" for run in everything if run.failed]
-    return "\n".join([*lines, "", *_skewed(rows), _cost(mine), *(_departures(recipe, mine) if shipped else []), ""])
+    splits = [f"{line}\n" for line in split_lines(rows, recipe.overlap)]
+    departures = _departures(recipe, mine) if shipped else []
+    return "\n".join([*lines, "", *_skewed(rows), *splits, _cost(mine), *departures, ""])
 
 
 def _claims(rows: list[ClaimRow]) -> list[str]:
@@ -119,13 +125,30 @@ def _cost(records: list[Record]) -> str:
     try:
         devices = sorted({str(record.timing["device"]) for record in records})
         first = records[0].timing
+        epochs = sorted({int(record.timing["epochs"]) for record in records})
         memory = max(record.timing["peak_memory_mib"] for record in records)
         versions = sorted({f"torch {record.timing['torch']}" for record in records})
     except KeyError as error:
         raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
-    return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {first['epochs']} epochs of "
-            f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. Runs that shared the card "
-            "took longer than one alone.")
+    return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {_from_to(epochs)} epochs of "
+            f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. {_shared(records)}")
+
+
+def _shared(records: list[Record]) -> str:
+    """How many runs were trained side by side; older runs do not say."""
+    numbers = sorted({int(record.timing["at_once"]) for record in records if "at_once" in record.timing})
+    if numbers == [1]:
+        return "One run at a time."
+    how = f"{_from_to(numbers)} runs were trained at once: each" if numbers else "Runs that shared the card"
+    return f"{how} took longer than one alone."
+
+
+def _from_to(numbers: Sequence[int]) -> str:
+    """
+    >>> _from_to([100]), _from_to([52, 60, 131])
+    ('100', '52 to 131')
+    """
+    return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def _departures(recipe: Recipe, records: list[Record]) -> list[str]:

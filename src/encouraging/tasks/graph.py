@@ -1,7 +1,7 @@
 """Graph classification on sets that fit the device. Every seed is a split of its own, as the paper's experiments are.
 
-Graphs stay on the device; a batch is the numbers of its graphs, which are gathered there. The split of a seed is the
-one that ``torch.utils.data.random_split`` makes after ``torch.manual_seed(seed)``.
+Graphs stay on the device; a batch is the numbers of its graphs, which are gathered there. The split of a seed is that
+of ``torch.utils.data.random_split`` after ``torch.manual_seed(seed)``.
 """
 
 from __future__ import annotations

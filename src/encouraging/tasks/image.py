@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .. import curves
 from ..curves import Curve
 from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, Source, dataset, generator
+from ..data.fit import fit_images
 from ..data.images import check_images, read_images
-from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
+from ..engine import Conclusion, Loss, Needs, Predictions, Task
 from ..engine.explain import explain
 from ..errors import RecipeError
 from ..imbalance import effective_weights
@@ -24,64 +25,22 @@ from ..metrics._calibration import nll
 from ..metrics._teaching import usual
 from ..models import Classifier
 from ..models.named import build_named, check_named, extras_of
+from ..models.normalised import Normalised
+from .adversarial import Adversary
 from .base import BaseTask
 from .class_shift import ClassShift
-from .image_augment import PIECE, AugmentOptions, Mixed, MixedSource, ResizedCrop
+from .image_augment import PIECE, Mixed, MixedSource, ResizedCrop
 from .image_check import check_tail, check_together, classes_by_name
-from .image_tail import Shots, Tail, TailOptions, class_energies, tail_metrics
+from .image_options import Options, metrics_of, option_words
+from .image_tail import Shots, Tail, class_energies
+from .joined import joined
 from .objective import Objective
 from .spec import TaskSpec
 
+__all__ = ["ImageTask", "Options", "metrics_of"]
+
 Batch = tuple[Tensor, ...]
 PAD = 4
-PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
-
-
-class Options(AugmentOptions, TailOptions):
-    """The ``options`` table of an image recipe."""
-
-    ood: tuple[str, ...] = ()
-    validation: int = Field(default=0, ge=0)
-    normalise: bool = True
-    size: int | None = Field(default=None, gt=0)
-    profiles: tuple[str, ...] = ()
-
-
-def metrics_of(options: Options) -> list[Metric]:
-    """What an image recipe measures."""
-    hidden: dict[str, Any] = {"shown": False}
-    metrics = [
-        Metric("accuracy", "accuracy", **PERCENT, primary=True, about="Accuracy is that of the last epoch."),
-        Metric("best_accuracy", "best accuracy", **PERCENT, about="Best accuracy is that of the best test epoch."),
-        Metric("test_loss", "test cross-entropy", "nats", 3, better="lower", log=True, **hidden),
-        Metric("excess_risk", "excess risk", "%", better="lower",
-               about="Excess risk is training minus test accuracy."),
-        Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1,
-               about="Margins, energies and calibration are those of the last epoch’s model."),
-        Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0, **hidden),
-        Metric("margin.median", "median margin"),
-        Metric("margin.mean", "mean margin", **hidden),
-        Metric("energy.label", "energy on the data", better="lower"),
-        Metric("energy.rival", "lowest rival energy"),
-        Metric("energy.rival_zeroed", "lowest rival energy, zeroed", **hidden),
-        Metric("energy.free", "free energy", better="lower", **hidden),
-        Metric("train_accuracy", "training accuracy", **PERCENT, **hidden),
-        Metric("batch_accuracy", "accuracy on training batches", **PERCENT, **hidden),
-        Metric("batch_excess_risk", "excess risk on training batches", "%", better="lower", **hidden),
-        Metric("first_updates.grad_norm", "gradient norm of the first updates", digits=3, log=True, **hidden),
-        Metric("first_updates.confidence", "confidence in the first updates", **PERCENT, **hidden),
-        Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **hidden),
-        *(Metric(f"class_energy.{name}", f"energy on the data, class {name}", better="lower", **hidden)
-          for name in options.profiles),
-        *tail_metrics(options),
-    ]
-    if options.validation:
-        metrics.insert(1, Metric("val_accuracy", "validation accuracy", **PERCENT))
-    for name in options.ood:
-        path, words = ("ood", "out-of-distribution data") if len(options.ood) == 1 else (f"ood.{name}", name)
-        metrics += [Metric(f"{path}.min_energy.auroc", f"AUROC, {words}", **PERCENT),
-                    Metric(f"{path}.min_energy.fpr95", f"FPR95, {words}", **PERCENT, better="lower")]
-    return metrics
 
 
 class ImageTask(BaseTask[Batch]):
@@ -105,10 +64,9 @@ class ImageTask(BaseTask[Batch]):
             images, labels = images[order[held:]], labels[order[held:]]
         self.train = self._place(images, labels)
         self.test = self._place(*data.splits["test"])
-        # Read now, although used last: what is missing must be said before hours of training and not after.
-        self.ood = {name: read_images(name, spec.root, splits=("test",), size=self.options.size,
-                                      folder=spec.folder).splits["test"][0] for name in self.options.ood}
         self.side = images.shape[2:]
+        # Read now, although used last: what is missing must be said before hours of training and not after.
+        self.ood = {name: self._other_images(name) for name in self.options.ood_sets}
         padded = (PAD,) * 4 if self.options.augment == "crop_flip" else (0,) * 4
         self.pixels = F.pad(self.train[0], padded)
         self.crops = ResizedCrop(self.options, self.device) if self.options.augment == "resized_crop" else None
@@ -122,6 +80,9 @@ class ImageTask(BaseTask[Batch]):
         mean, std = (torch.tensor(numbers, device=self.device)[:, None, None] if self.options.normalise else default
                      for numbers, default in ((data.mean, 0.0), (data.std, 1.0)))
         self.scale, self.shift = 1 / (data.highest * std), -mean / std
+        self.unit_scale = 1 / std  # for images in [0, 1]
+        self.adversary = Adversary(self.options.adversarial, self.unit_model) if self.options.adversarial else None
+        self.predicts_with_gradients = self.adversary is not None
         self.channels_last = self.device.type == "cuda" and spec.stages[0].train.channels_last
 
     @classmethod
@@ -129,19 +90,27 @@ class ImageTask(BaseTask[Batch]):
         try:
             options = Options(**spec.options)
         except ValidationError as error:
-            raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
+            raise RecipeError(explain(error, ("options",), option_words)) from error
         check_together(spec, options)
         check_tail(spec.data, options)
         margins = {stage.objective.margin for stage in spec.stages}
         check_named(spec.model, spec.model_options, next((m for m in margins if m is not None), None), spec.folder)
-        for key, name in (("data", spec.data), *(("options.ood", name) for name in options.ood)):
+        for key, name in (("data", spec.data), *(("options.ood", name) for name in options.ood_sets)):
             check_images(name, key, spec.folder)
-        named = [name for name in (spec.data, *options.ood) if ":" not in name]
+        named = [name for name in (spec.data, *options.ood_sets) if ":" not in name]
         if spec.data in named:
             facts = dataset(spec.data, options.imbalance)
             classes_by_name(options.profiles, facts.names, spec.data)
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
         return Needs(datasets, extras_of(spec.model), metrics_of(options))
+
+    def _other_images(self, name: str) -> Tensor:
+        """Test images of another set, as this task's model takes them."""
+        other = read_images(name, self.spec.root, splits=("test",), size=self.options.size, folder=self.spec.folder)
+        images = fit_images(other.splits["test"][0], self.data.channels, (self.side[0], self.side[1]))
+        if other.highest != self.data.highest:
+            images = (images.float() * (self.data.highest / other.highest)).round().to(torch.uint8)
+        return images
 
     def build(self) -> nn.Module:
         model = build_named(self.spec.model, self.classes, self.data.channels, self.spec.stages[0].objective.margin,
@@ -160,14 +129,17 @@ class ImageTask(BaseTask[Batch]):
             sampler = ClassBalanced(self.train[1], size, sampling.per_class)
         else:
             sampler = Shuffled(count, size, here.train.shuffle and sampling.kind == "shuffled")
-        source = ResidentSource(sampler, self.spec.seed, self.device, self._drawn)
+        draws = self.options.augment != "none" or self.adversary is not None
+        source = ResidentSource(sampler, self.spec.seed, self.device, self._drawn if draws else None)
         return MixedSource(source, self.options.mixup) if self.options.mixup else source
 
     def _drawn(self, count: int, draw: torch.Generator) -> list[Tensor]:
         """What is drawn for each image of an epoch."""
         if self.crops is not None:
-            return self.crops.draw(count, self.side, draw)
-        return self._moves(count, draw) if self.options.augment == "crop_flip" else []
+            moves = self.crops.draw(count, self.side, draw)
+        else:
+            moves = self._moves(count, draw) if self.options.augment == "crop_flip" else []
+        return [*moves, *([self.adversary.draw(count, draw)] if self.adversary else [])]
 
     @staticmethod
     def _moves(count: int, draw: torch.Generator) -> list[Tensor]:
@@ -185,9 +157,16 @@ class ImageTask(BaseTask[Batch]):
             return self._mixed_loss(model, Mixed.of(batch), objective[1])
         stage, taught = objective
         target = self.train[1][batch[0]]
-        logits = model(self._floats(self._cut(batch)), target)
+        logits = model(self._training_images(model, batch, target), target)
         loss = taught.loss(self.shifts[stage - 1](logits, target), target, self.weights[stage - 1])
         return replace(loss, sums=self._sums(logits.detach(), correct(logits, target).sum()))
+
+    def _training_images(self, model: nn.Module, batch: Batch, target: Tensor) -> Tensor:
+        if self.adversary is None:
+            return self._floats(self._cut(batch))
+        *own, noise = batch
+        clean = self._cut(tuple(own)).float() / self.data.highest
+        return self.normalise(self.adversary.train(model, self._ordered(clean), target, noise))
 
     def _mixed_loss(self, model: nn.Module, mixed: Mixed, taught: Objective) -> Loss:
         own, other = (self.train[1][part[0]] for part in (mixed.own, mixed.other))
@@ -220,8 +199,27 @@ class ImageTask(BaseTask[Batch]):
         return cut.permute(0, 3, 1, 2)
 
     def _floats(self, images: Tensor) -> Tensor:
-        out = images.float() * self.scale + self.shift
-        return out.contiguous(memory_format=torch.channels_last) if self.channels_last else out.contiguous()
+        return self._ordered(images.float() * self.scale + self.shift)
+
+    def _ordered(self, images: Tensor) -> Tensor:
+        return images.contiguous(memory_format=torch.channels_last) if self.channels_last else images.contiguous()
+
+    def unit(self, images: Tensor, highest: int | None = None) -> Tensor:
+        """Images to be evaluated as numbers from 0 to 1, on the device. They are bytes of the task's data, or others of
+        the same size whose white is ``highest``."""
+        return self._ordered(self._test_cut(images).float() / (highest or self.data.highest))
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Images in [0, 1] as the model takes them."""
+        return self._ordered(images * self.unit_scale + self.shift)
+
+    def unit_model(self, model: nn.Module) -> Normalised:
+        """The model on images in [0, 1], with the logits that evaluations see."""
+        return Normalised(model, self.unit_scale, self.shift, self.shifts[-1].scale).to(self.device)
+
+    def _test_cut(self, images: Tensor) -> Tensor:
+        whole = images.to(self.device)
+        return whole if self.crops is None else self.crops.test(whole)
 
     def _place(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return images.to(self.device), labels.to(self.device)
@@ -236,12 +234,14 @@ class ImageTask(BaseTask[Batch]):
         for name, images in sets.items():
             pieces = torch.split(images, self.piece)
             for number in range(rank, len(pieces), world):
-                whole = pieces[number].to(self.device)
-                logits = model(self._floats(whole if self.crops is None else self.crops.test(whole)))
+                with torch.no_grad():
+                    logits = model(self._floats(self._test_cut(pieces[number])))
                 yield {"set": name, "number": number, "logits": self.shifts[-1].evaluated(logits)}
+        if final and self.adversary is not None:
+            yield from self.adversary.predict(model, self.unit, *self.test, self.piece, rank, world)
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
-        logits = _joined(predictions)
+        logits = joined(predictions)
         numbers = self._measure(logits["test"], self.test[1], "accuracy", "test_loss")
         if self.tail is not None:
             labels = self.test[1].to(logits["test"].device)
@@ -257,7 +257,7 @@ class ImageTask(BaseTask[Batch]):
         return {accuracy: 100 * right / len(labels), loss: cost}
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
-        logits = _joined(predictions)
+        logits = joined(predictions)
         labels = self.test[1].to(logits["test"].device)
         kept = {"logits": logits["test"], "labels": labels}
         reader = Reader(self.classes)
@@ -268,8 +268,10 @@ class ImageTask(BaseTask[Batch]):
         taught = read(logits["train"], self.train[1].to(labels.device))
         bounds = self.options.shots or Shots()
         diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught,
-                                     many=bounds.many, few=bounds.few)
+                                     many=bounds.many, few=bounds.few, groups=self.options.ood_groups)
         numbers: dict[str, Any] = summary(diagnosis)
+        if self.adversary is not None:
+            numbers["attacked"], diagnosis["attacked"] = self.adversary.measure(read(logits["attacked"], labels))
         if self.tail is not None:
             diagnosis["shot_bounds"] = bounds.model_dump()
             numbers["adjusted"] = self.tail.adjusted(kept["logits"], labels)
@@ -294,14 +296,6 @@ class ImageTask(BaseTask[Batch]):
         """The arm's own loss beside the usual ones."""
         own = self.spec.stages[0].objective.at(Clock(1, 1_000_000, 1_000_000_000)).curve
         return usual() | ({repr(own): own} if own is not None and own not in usual().values() else {})
-
-
-def _joined(predictions: Sequence[Predictions]) -> dict[str, Tensor]:
-    """The logits of every set, its pieces in order, whichever ranks made them."""
-    sets: dict[str, dict[int, Tensor]] = {}
-    for piece in predictions:
-        sets.setdefault(piece["set"], {})[piece["number"]] = piece["logits"]
-    return {name: torch.cat([pieces[number] for number in sorted(pieces)]) for name, pieces in sets.items()}
 
 
 _: type[Task[Batch]] = ImageTask  # mypy: an image task is a task

@@ -18,6 +18,7 @@ from ..engine import Loss
 from ..engine.settings import Frozen
 from ..errors import CurveError, did_you_mean
 from ..losses import curve_loss, loss_divisor, mirror_mse_loss, sigmoid_curve_loss
+from ..margins import logit_norm
 
 DIVISORS = ("weights", "tokens", "examples", "positives")
 
@@ -35,6 +36,7 @@ class Objective:
     ignore_index: int | None = None
     divisor: str | float = "weights"
     bonus_divisor: str | None = None
+    logit_norm: float | None = None
 
     def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Loss:
         """The loss of a batch, which may be a part of the update's.
@@ -43,6 +45,8 @@ class Objective:
         ignored the mean is 0, and so is the count: such a part of a batch adds nothing to the whole.
         """
         weight = weight if self.weighted else None
+        if self.logit_norm is not None:
+            logits = logit_norm(logits, self.logit_norm)
         if not target.numel():  # a rank's share of a small batch
             return Loss(logits.sum() * 0.0, 0, least=self._least)
         if self.curve is None:
@@ -157,6 +161,7 @@ class ObjectiveConfig(BaseModel):
     balanced_softmax: bool = False
     ldam_margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     logit_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    logit_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # LogitNorm's temperature
 
     _cache: dict[tuple[bool, ...], Objective] = PrivateAttr(default_factory=dict)
 
@@ -240,8 +245,9 @@ class ObjectiveConfig(BaseModel):
 
     def _objective(self, started: bool, weighted: bool, reached: tuple[bool, ...]) -> Objective:
         if self.loss == "mse":
-            return Objective(None, link=self.link, bonus=self.bonus and started)
+            return Objective(None, link=self.link, bonus=self.bonus and started, logit_norm=self.logit_norm)
         changes = tuple(change for change, is_on in zip(self.changes, reached, strict=True) if is_on)
         curve, smoothing = self._changed(changes)
         return Objective(curve if started else curves.cross_entropy(), smoothing, self.match_norm and started, weighted,
-                         self.link, False, self.ignore_index, self.divisor, self.bonus_divisor)
+                         self.link, False, self.ignore_index, self.divisor, self.bonus_divisor,
+                         self.logit_norm)

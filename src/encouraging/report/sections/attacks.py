@@ -1,47 +1,172 @@
-"""The section of the attacks: the accuracy that is left as the perturbation grows."""
+"""The section of the attacks: the accuracy that is left as the perturbation grows, and whether it can be believed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arms import Arm, over_seeds
-from ..drawing.panels import Panel, Picture
-from ..numbers import listed, show
-from .parts import Section, pictured
+from ...engine.records import Record
+from ...judge.stats import mean_of
+from ...metrics import LEVELS, mean_spread
+from ..arms import Arm, over_seeds, titles
+from ..drawing.histograms import bin_edges, finite, heights
+from ..drawing.panels import Key, Panel, Picture
+from ..drawing.style import BLACK, BLUE, MUTED
+from ..numbers import listed, plural, plus_minus, show
+from .parts import Cell, Section, Table, present
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+METHODS = {"fgsm": "FGSM", "pgd": "PGD", "pgd_l2": "PGD in L2", "autoattack": "AutoAttack",
+           "autoattack_l2": "AutoAttack in L2", "fgsm_normalised": "FGSM on the label’s logit, normalised"}
+DRIVEN = {"": "by cross-entropy", "_margin": "by margin", "_dlr": "by DLR", "_scale_free": "scale-free"}
+_MEDIAN = LEVELS.index(0.5)
+
+
+def called(name: str) -> str:
+    """The name of an attack as a reader sees it.
+
+    >>> called("pgd"), called("pgd_scale_free"), called("autoattack"), called("mine")
+    ('PGD by cross-entropy', 'PGD scale-free', 'AutoAttack', 'mine')
+    """
+    for method in ("pgd_l2", "pgd", "fgsm"):
+        if name.removeprefix(method) in DRIVEN and name.startswith(method):
+            return f"{METHODS[method]} {DRIVEN[name.removeprefix(method)]}"
+    return METHODS.get(name, name)
+
 
 def section(arms: Sequence[Arm]) -> Section | None:
-    return pictured(picture(arms), "attacks", "Under attack")
+    pictures = present(picture(arms), margin_picture(arms))
+    if not pictures:
+        return None
+    records = [record for arm in arms for record in arm.records]
+    return Section("attacks", "Under attack", list(_lead(records)), pictures,
+                   [*_flattering_table(records), *_tables(arms)])
+
+
+def _lead(records: Sequence[Record]) -> Iterable[str]:
+    """Whether the numbers below can be believed, before they are shown."""
+    if not any(record.numbers.get("attacks") for record in records):
+        return
+    verdicts = [verdict for record in records for verdict in _verdicts(record)]
+    if not verdicts:
+        yield ("Attacks that follow the gradient of cross-entropy can flatter models with large margins, and there is "
+               "no other attack here to compare them with: `encouraging attack` runs them all.")
+    elif found := flattering(records):
+        yield found[0].words + (" The table of flattering attacks has the others." if len(found) > 1 else "")
+    else:
+        yield ("No sign of masked gradients: attacks that do not depend on the scale of the logits find at most one "
+               "point more than those that follow the gradient of cross-entropy.")
+
+
+@dataclass(frozen=True)
+class Flattery:
+    """An attack by cross-entropy that makes an arm look more robust than it is, at the epsilon where it does so most.
+
+    ``accuracy`` is what it leaves and ``robust`` what ``others`` leave together, as means over ``runs``; ``seen`` is
+    the number of them in which the two differ.
+    """
+
+    arm: str
+    attack: str
+    eps: float
+    accuracy: float
+    robust: float
+    others: tuple[str, ...]
+    seen: int
+    runs: int
+
+    @property
+    def words(self) -> str:
+        return (f"Warning: {called(self.attack)} makes {self.arm} look more robust than it is. At epsilon {self.eps:g} "
+                f"it leaves {show(self.accuracy, 1)}% of the test images classified correctly, but "
+                f"{listed([called(name) for name in self.others])} together leave {show(self.robust, 1)}%: report that "
+                f"number. Seen in {self.seen} of {plural(self.runs, 'run')}; the numbers are means over all of them.")
+
+
+def flattering(records: Sequence[Record]) -> list[Flattery]:
+    """Every arm and attack by cross-entropy that attacks by other losses, or AutoAttack, contradict; worst first."""
+    cells: dict[tuple[str, str], dict[float, list[Mapping[str, Any]]]] = {}
+    for record in records:
+        for verdict in _verdicts(record):
+            cells.setdefault((record.arm, verdict["attack"]), {}).setdefault(verdict["eps"], []).append(verdict)
+    found = []
+    for (arm, attack), by_eps in cells.items():
+        reach = {eps: sum(one["accuracy"] - one["robust"] for one in here if one["flattered"])
+                 for eps, here in by_eps.items()}
+        eps = max(reach, key=reach.__getitem__)
+        if reach[eps] > 0:
+            here = by_eps[eps]
+            before, after = (statistics.fmean(one[key] for one in here) for key in ("accuracy", "robust"))
+            names = dict.fromkeys(name for one in here for name in one["compared_with"])
+            found.append(Flattery(arm, attack, eps, before, after, tuple(names),
+                                  sum(bool(one["flattered"]) for one in here), len(here)))
+    return sorted(found, key=lambda one: one.robust - one.accuracy)
+
+
+def _flattering_table(records: Sequence[Record]) -> list[Table]:
+    found = flattering(records)
+    rows = [[Cell(called(one.attack)), Cell(one.arm, words=True), Cell(f"{one.eps:g}"), Cell(show(one.accuracy, 1)),
+             Cell(show(one.robust, 1)), Cell(f"{one.seen} of {one.runs}")] for one in found]
+    return [Table("Flattering attacks: where the attack by cross-entropy leaves at least one point more, in percent, "
+                  "than attacks that do not depend on the scale of the logits; at the epsilon where it flatters most.",
+                  ["attack", "arm", "epsilon", "it leaves", "others leave", "runs"], rows)] if rows else []
+
+
+def _verdicts(record: Record) -> list[Mapping[str, Any]]:
+    found = (record.attacks or {}).get("verdicts", [])
+    return [verdict for verdict in found if isinstance(verdict, Mapping)]
 
 
 def picture(arms: Sequence[Arm]) -> Picture | None:
-    """One panel per attack."""
-    names = list(dict.fromkeys(name for arm in arms for final in arm.finals.values()
-                               for name, sizes in (final.get("attacks") or {}).items() if isinstance(sizes, Mapping)))
+    """One panel per attack; of the scale-free losses of a method only the one that counts them together."""
+    names = _names(arms)
+    drawn = [name for name in names
+             if not any(name == f"{method}{loss}" and f"{method}_scale_free" in names
+                        for method in METHODS for loss in ("_margin", "_dlr"))]
     panels, words = [], []
-    for name in names:
+    for name in drawn:
         lines = [(arm, line) for arm in arms if (line := _accuracy_by_size(arm, name))]
         if lines:
-            panels.append(Panel(_lines(lines), name, "size of the perturbation", "accuracy, %", height=236))
-            words += [f"under {name} of size {max(line):g}, {arm.name} keeps {show(line[max(line)])}%"
+            panels.append(Panel(_lines(lines), called(name), "size of the perturbation", "accuracy, %", height=236))
+            words += [f"under {called(name)} of size {max(line):g}, {arm.name} keeps {show(line[max(line)])}%"
                       for arm, line in lines]
     if not panels:
         return None
     return Picture("attacks", f"Accuracy under attack: {listed(words)}.",
-                   "Accuracy on inputs that were changed to fool the model, by the size of the change. Attacks that "
-                   f"follow the gradient can overrate models with large margins. {over_seeds(arms)}", panels,
-                   [arm.key for arm in arms])
+                   "Accuracy on inputs that were changed to fool the model, by the size of the change. Scale-free "
+                   "counts the images that survive both the attack by margin and the one by DLR, whose steps do not "
+                   f"depend on the scale of the logits. {over_seeds(arms)}", panels, [arm.key for arm in arms])
+
+
+def _names(arms: Sequence[Arm]) -> list[str]:
+    names = dict.fromkeys(name for arm in arms for final in arm.finals.values()
+                          for name, sizes in (final.get("attacks") or {}).items() if isinstance(sizes, Mapping))
+    return ordered(names)
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """Attacks of one method beside each other, the paper's loss first.
+
+    >>> ordered(["autoattack", "pgd_scale_free", "pgd", "fgsm"])
+    ['fgsm', 'pgd', 'pgd_scale_free', 'autoattack']
+    """
+    order = [f"{method}{loss}" for method in ("fgsm", "pgd", "pgd_l2") for loss in DRIVEN]
+    return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
 
 def _accuracy_by_size(arm: Arm, name: str) -> dict[float, float]:
     """Mean accuracy over the seeds, by the size of the perturbation."""
+    return {size: float(np.mean(values)) for size, values in _points(arm, name).items()}
+
+
+def _points(arm: Arm, name: str) -> dict[float, list[float]]:
     points: dict[float, list[float]] = {}
     for final in arm.finals.values():
         sizes = (final.get("attacks") or {}).get(name)
@@ -50,7 +175,7 @@ def _accuracy_by_size(arm: Arm, name: str) -> dict[float, float]:
                 points.setdefault(float(size), []).append(float(accuracy))
             except (TypeError, ValueError):
                 continue
-    return {size: float(np.mean(points[size])) for size in sorted(points)}
+    return {size: points[size] for size in sorted(points)}
 
 
 def _lines(lines: Sequence[tuple[Arm, dict[float, float]]]) -> Any:
@@ -64,4 +189,52 @@ def _lines(lines: Sequence[tuple[Arm, dict[float, float]]]) -> Any:
         every = math.ceil(len(sizes) / 8)
         axes.set(ylim=(0, 102), xlim=(-0.3, len(sizes) - 0.7), xticks=range(0, len(sizes), every),
                  xticklabels=[f"{size:g}" for size in sizes[::every]])
+    return draw
+
+
+def _tables(arms: Sequence[Arm]) -> list[Table]:
+    """All numbers, one table per grid of epsilons."""
+    rows = {(name, arm.name): _points(arm, name) for name in _names(arms) for arm in arms}
+    grids = dict.fromkeys(tuple(points) for points in rows.values() if points)
+    tables = []
+    for grid in grids:
+        body = [[Cell(called(name)), Cell(arm, words=True), *(Cell(_mean(points[size])) for size in grid)]
+                for (name, arm), points in rows.items() if tuple(points) == grid]
+        tables.append(Table("Accuracy in percent by the size of the perturbation: mean over the seeds ± standard "
+                            "deviation.", ["attack", "arm", *(f"{size:g}" for size in grid)], body))
+    return tables
+
+
+def _mean(values: Sequence[float]) -> str:
+    mean = mean_of(values)
+    return plus_minus(mean.value, mean.std, 1)
+
+
+def margin_picture(arms: Sequence[Arm]) -> Picture | None:
+    """Margins of adversarially trained models on clean test images and under attack, one panel per arm."""
+    panels, words = [], []
+    for arm, title in zip(arms, titles(arms), strict=True):
+        rows = [finite(mean_spread(whole)) for path in (("margin",), ("attacked", "margin"))
+                if (whole := [one for one in arm.diagnosed(*path) if len(one.get("quantiles", ())) == len(LEVELS)])]
+        if len(rows) < 2:
+            continue
+        edges = bin_edges(rows, include=0.0)
+        panels.append(Panel(_two_histograms(edges, *(heights(row, edges) for row in rows)), title, "margin, in logits",
+                            height=176, left=2))
+        words.append(f"{arm.name} {show(rows[0][_MEDIAN])} on clean images and {show(rows[1][_MEDIAN])} under attack")
+    if not panels:
+        return None
+    return Picture("attacked-margins", f"Histograms of the margin. Medians: {listed(words)}.",
+                   "Margins of adversarially trained models on the test images as they are, and after the attack that "
+                   f"they were trained with. Left of 0 an image is misclassified. {over_seeds(arms)}", panels,
+                   [Key("clean images", BLUE, kind="patch"), Key("under attack", MUTED, kind="patch")])
+
+
+def _two_histograms(edges: np.ndarray, clean: np.ndarray, attacked: np.ndarray) -> Any:
+    def draw(axes: Axes) -> None:
+        axes.stairs(attacked / attacked.max(), edges, fill=True, color=MUTED, alpha=0.55, lw=0)
+        axes.stairs(clean / clean.max(), edges, fill=True, color=BLUE, alpha=0.6, lw=0)
+        axes.axvline(0, color=BLACK, lw=0.9)
+        axes.grid(False)
+        axes.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.05), yticks=[])
     return draw

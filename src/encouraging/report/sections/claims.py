@@ -15,6 +15,7 @@ from ..drawing.panels import Panel, Picture
 from ..drawing.style import BLACK, BLUE, MUTED
 from ..numbers import between, enough_digits, plural, show, signed
 from .claim_words import SKEWED, beside_words, diverged_words, namer, needed_words, overall, summary
+from .splits import beside_splits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +71,7 @@ def claims_of(group: Group) -> Claims | None:
     records = [*group.records, *group.diverged]
     plan = plan_of(group.recipe, records)
     rows = claim_rows(group.recipe, finals_of(group.name, records), group.metrics, plan)
-    return view_claims(rows, group.metrics, plan.looks)
+    return beside_splits(view_claims(rows, group.metrics, plan.looks), group.recipe.overlap)
 
 
 def view_claims(rows: Sequence[ClaimRow], book: MetricBook, looks: Sequence[int] = ()) -> Claims:

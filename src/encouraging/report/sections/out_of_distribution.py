@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SCORE = "min_energy"
-SCORES = {"min_energy": "lowest energy", "free_energy": "free energy", "max_probability": "highest probability"}
+SCORES = {"min_energy": "lowest energy", "free_energy": "free energy", "max_probability": "highest probability",
+          "msp": "highest probability in float32"}
+USUAL = {"msp": "MSP", "min_energy": "MaxLogit", "free_energy": "Energy", "max_probability": "log-odds of top class"}
+COLUMNS = ("FPR@95", "AUROC", "AUPR_IN", "AUPR_OUT")  # OpenOOD's
+NUMBERS = {3: "three", 4: "four"}
 UNNAMED = "outside"
 _RATE = Metric("rate", "rate", "%", low=0, high=100)
 
@@ -39,7 +43,8 @@ def called(name: str) -> str:
 def sections(arms: Sequence[Arm]) -> list[Section]:
     """One section per out-of-distribution set that any arm was evaluated on."""
     names = dict.fromkeys(name for arm in arms for sets in arm.diagnosed("ood") for name in sets)
-    return [section for number, name in enumerate(names, 1) if (section := _section(arms, name, number))]
+    found = [section for number, name in enumerate(names, 1) if (section := _section(arms, name, number))]
+    return [*found, *([together] if (together := _near_and_far(arms)) else [])]
 
 
 def _section(arms: Sequence[Arm], name: str, number: int) -> Section | None:
@@ -53,14 +58,58 @@ def _section(arms: Sequence[Arm], name: str, number: int) -> Section | None:
                 rows.append([Cell(arm.name), Cell(words, words=True), *rates])
     if not pictures and not rows:
         return None
+    kinds = len({row[1].main for row in rows})
     side = "Test examples are" if _test_is_positive(arms, name) else "Out-of-distribution examples are"
     title = "Out-of-distribution detection" + ("" if name == UNNAMED else f": {name}")
     return Section(
         f"out-of-distribution-{number}", title,
         ["A model should notice data that it was not trained on. Every example gets a score; the question is how well "
          "the score separates the two kinds. Higher AUROC and AUPR are better, lower FPR95 is better."], pictures,
-        [Table(f"Detection by three scores, in percent. {side} the positive class.",
-               [row_kind(arms), "score", "AUROC", "AUPR", "FPR95"], rows)])
+        [Table(f"Detection by {NUMBERS.get(kinds, kinds)} scores, in percent. {side} the positive class.",
+               [row_kind(arms), "score", "AUROC", "AUPR", "FPR95"], rows), *_openood(arms, name)])
+
+
+def _openood(arms: Sequence[Arm], name: str) -> list[Table]:
+    """The same under the names and by the definitions of OpenOOD, so that numbers can be placed."""
+    rows = []
+    for arm in arms:
+        for score, words in USUAL.items():
+            results = arm.diagnosed("ood", name, "scores", score, "openood")
+            if results:
+                means = [mean_of([one[column] for one in results]) for column in COLUMNS]
+                rows.append([Cell(arm.name), Cell(words, words=True), *(mean_cell(mean, _RATE) for mean in means)])
+    return [_usual_table([row_kind(arms), "score", *COLUMNS], rows)] if rows else []
+
+
+def _usual_table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
+    return Table("The columns of OpenOOD, in percent: there out-of-distribution examples are the positive class of "
+                 "FPR@95. MaxLogit is minus the lowest energy; MSP is the highest probability in float32, which cannot "
+                 "tell apart examples of which the model is surer than that, and log-odds are the same probability "
+                 "without that limit.", head, rows)
+
+
+def _near_and_far(arms: Sequence[Arm]) -> Section | None:
+    """The means over near and over far sets, where the recipe divides them."""
+    groups: dict[str, dict[str, None]] = {}
+    for arm in arms:
+        for sets in arm.diagnosed("ood"):
+            for name, one in sets.items():
+                if "group" in one:
+                    groups.setdefault(str(one["group"]), {})[name] = None
+    rows = []
+    for group in groups:
+        for arm in arms:
+            for score, words in USUAL.items():
+                means = [arm.mean(f"ood.{group}ood.{score}.openood.{column}") for column in COLUMNS]
+                if means[0].n:
+                    rows.append([Cell(f"{group}ood"), Cell(arm.name), Cell(words, words=True),
+                                 *(mean_cell(mean, _RATE) for mean in means)])
+    if not rows:
+        return None
+    members = listed([f"{group} means {listed(list(names))}" for group, names in groups.items()])
+    return Section("out-of-distribution-groups", "Out-of-distribution detection: near and far",
+                   [f"Means over the sets of a group, as OpenOOD reports them; {members}."], (),
+                   [_usual_table(["sets", row_kind(arms), "score", *COLUMNS], rows)])
 
 
 def _test_is_positive(arms: Sequence[Arm], name: str) -> bool:

@@ -1,0 +1,149 @@
+"""``encouraging attack``: the accuracy of finished runs under attack, into their directories."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from ..attacks import Progress, accuracy_over_eps
+from ..engine import RunDir, sweep
+from ..engine.attack_results import AttackResults, Measured, load_results
+from ..engine.environment import choose_device
+from ..engine.precision import float32_is
+from ..engine.records import read_records
+from ..errors import ArgumentError
+from ..judge.claims import claim_rows, finals_of
+from ..judge.looks import plan_of
+from ..judge.metric_book import MetricBook
+from ..recipes import kept_recipes
+from ..recipes.grid import cores
+from ..recipes.trained import TrainedImages, load_trained, run_folders
+from ..report.numbers import plural
+from .attack_plan import Plan, read_epsilons
+from .attack_progress import AttackDisplay
+from .attack_table import print_attacks
+from .run_table import print_claims
+
+BATCH = 1000  # AutoAttack draws per batch: another size gives other numbers
+
+
+@dataclass(frozen=True)
+class AttackJob:
+    """The attacks on one run: everything another process needs."""
+
+    folder: str
+    plan: Plan
+    examples: int | None
+    seed: int
+    batch_size: int
+    device: str
+    data: str | None
+    threads: int | None
+
+    @property
+    def name(self) -> str:
+        return " ".join(Path(self.folder).parts[-3:])
+
+
+def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattack: bool = False,
+                eps: str | None = None, eps_l2: str | None = None, examples: int | None = None, seed: int = 0,
+                batch_size: int = BATCH, device: str = "auto", data: str | None = None, jobs: int = 1,
+                threads: int | None = None, console: Console | None = None) -> int:
+    """Attack every finished run at or below these paths, and print what is left of its accuracy.
+
+    Returns:
+        The exit code: 0 when everything was measured, 1 when something failed, 130 when it was stopped.
+    """
+    console = console or Console()
+    plan = Plan(tuple(attacks), autoattack, read_epsilons(eps, "--eps"), read_epsilons(eps_l2, "--eps-l2"))
+    if examples is not None and examples < 1:
+        raise ArgumentError(f"--examples {examples}: expected a positive number of test images.")
+    chosen, folders = choose_device(device), run_folders(paths)
+    for recipe in kept_recipes(read_records(*folders)).values():
+        plan.of(recipe)  # refuse what cannot be done before the first run
+    grid = [AttackJob(str(folder.resolve()), plan, examples, seed, batch_size, str(chosen),
+                      str(Path(data).resolve()) if data else None, threads or max(1, cores() // jobs))
+            for folder in folders]
+    started = time.monotonic()
+    with AttackDisplay(console, len(grid)) as display:
+        if jobs > 1:
+            sweep.run_pool(grid, attack_job, display, min(jobs, len(grid)))
+        else:
+            sweep.run_here(grid, attack_job, display)
+    for event in display.failed:
+        console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
+    if display.stopped:
+        console.print(f"stopped with {len(display.stopped)} of {len(grid)} runs unfinished. What was measured is kept; "
+                      "run the same command again to continue.", markup=False, highlight=False)
+    _show(folders, console)
+    console.print(f"{plural(len(grid), 'run')} in {time.monotonic() - started:.0f} s; every run directory has an "
+                  "attacks.json", highlight=False)
+    return 130 if display.stopped else int(bool(display.failed))
+
+
+def _show(folders: Sequence[Path], console: Console) -> None:
+    records = read_records(*folders)
+    for recipe in kept_recipes(records).values():
+        print_attacks(console, recipe, [record for record in records if record.recipe == recipe.name])
+        if recipe.claims:
+            plan, book = plan_of(recipe, records), MetricBook(recipe.needs().metrics)
+            print_claims(console, claim_rows(recipe, finals_of(recipe.name, records), book, plan), plan)
+
+
+def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Measure what is missing of one run, or find everything measured; how many seconds it took."""
+    started, folder = time.monotonic(), Path(job.folder)
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    with RunDir(folder).lock(), float32_is("ieee"):
+        results = load_results(folder, job.seed)
+        trained = load_trained(folder, choose_device(job.device), job.data)
+        images, labels = (part[: job.examples] for part in trained.task.test)
+        wanted = job.plan.of(trained.recipe)
+        missing = {name: results.missing(name, one, epsilons, len(labels)) for name, (one, epsilons) in wanted.items()}
+        progress = _Counter(tell, sum(map(len, missing.values())))
+        for units in ("pixels", "normalised"):
+            todo = {name: (one, missing[name]) for name, (one, _) in wanted.items()
+                    if one.units == units and missing[name]}
+            if todo:
+                _measure(job, trained, results, images, labels, units, todo, progress)
+        results.write(folder)
+        for state in folder.glob("attacks-*.state*"):
+            state.unlink()
+    return {"seconds": time.monotonic() - started, "cells": progress.total}
+
+
+def _measure(job: AttackJob, trained: TrainedImages, results: AttackResults, images: torch.Tensor,
+             labels: torch.Tensor, units: str, todo: dict[str, tuple[Measured, list[float]]],
+             progress: _Counter) -> None:
+    task = trained.task
+    x = task.unit(images)
+    # A state belongs to these weights, images and seed: other ones have another name, and are not in the way.
+    state = Path(job.folder) / f"attacks-{units}-{results.weights[:8]}-{len(labels)}-{job.seed}.state"
+    found = accuracy_over_eps(trained.unit_model if units == "pixels" else trained.model,
+                              x if units == "pixels" else task.normalise(x), labels,
+                              {name: one.attack for name, (one, _) in todo.items()},
+                              {name: epsilons for name, (_, epsilons) in todo.items()}, seed=job.seed,
+                              batch_size=job.batch_size, state_path=state, progress=progress)
+    for name, (one, _) in todo.items():
+        one.survived.update(found.survived[name])
+        results.add(name, one)
+
+
+class _Counter:
+    """Turns the progress of single attacks into that of a run."""
+
+    def __init__(self, tell: Callable[[dict[str, Any]], None], total: int) -> None:
+        self.tell, self.total, self.done = tell, total, 0
+
+    def __call__(self, step: Progress) -> None:
+        finished = step.accuracy is not None
+        self.done += finished
+        self.tell({"attack": step.attack, "eps": step.eps, "accuracy": step.accuracy, "total": self.total,
+                   "done": self.done if finished else self.done + min(step.fraction, 0.999)})

@@ -1,0 +1,98 @@
+"""Which attacks ``encouraging attack`` runs, and at which epsilons."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..attacks import L2_EPSILONS, LINF_EPSILONS, Attack
+from ..engine.attack_results import Measured
+from ..errors import ArgumentError, did_you_mean
+from ..recipes import Recipe
+
+METHODS = ("fgsm", "pgd", "pgd_l2")
+LOSSES = ("ce", "margin", "dlr")
+
+
+def _known() -> dict[str, Measured]:
+    grid = [Attack(method, loss=loss) for method in METHODS for loss in LOSSES]
+    judges = [Attack("autoattack", norm=norm) for norm in ("linf", "l2")]
+    # What the authors' attacks on L-Softmax do: epsilon counts normalised pixels, which may leave their range.
+    normalised = {"fgsm_normalised": Measured(Attack("fgsm", loss="label_logit", clip=False), "normalised")}
+    return {attack.name: Measured(attack) for attack in (*grid, *judges)} | normalised
+
+
+KNOWN = _known()
+GRID = tuple(name for name, one in KNOWN.items() if one.attack.method in METHODS and one.units == "pixels")
+JUDGES = ("autoattack", "autoattack_l2")
+DEFAULT_EPSILONS = {"linf": LINF_EPSILONS, "l2": L2_EPSILONS}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the command line asks for. No ``attacks``: the paper's, and those that the claims of a recipe name."""
+
+    attacks: tuple[str, ...] = ()
+    autoattack: bool = False
+    eps: tuple[float, ...] | None = None
+    eps_l2: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.attacks:
+            if name not in KNOWN:
+                raise ArgumentError(f"--attack {name}: expected one of {', '.join(KNOWN)}." + did_you_mean(name, KNOWN))
+
+    def of(self, recipe: Recipe) -> dict[str, tuple[Measured, list[float]]]:
+        """The attacks on the runs of a recipe, by name, with their epsilons."""
+        claimed = claimed_attacks(recipe)
+        names = self.attacks or (*GRID, *(name for name in KNOWN if name in claimed and name not in GRID))
+        names = tuple(dict.fromkeys((*names, *(JUDGES if self.autoattack else ()))))
+        if any(name in JUDGES for name in names) and importlib.util.find_spec("pyautoattack") is None:
+            raise ArgumentError(f"{recipe.name}: AutoAttack needs the package pyautoattack: pip install "
+                                "'encouraging-loss[attacks]'. Or choose other attacks with --attack.")
+        return {name: (Measured(KNOWN[name].attack, KNOWN[name].units), self._epsilons(KNOWN[name].attack))
+                for name in names}
+
+    def _epsilons(self, attack: Attack) -> list[float]:
+        own = self.eps_l2 if attack.norm == "l2" else self.eps
+        return list(own if own is not None else DEFAULT_EPSILONS[attack.norm])
+
+
+def claimed_attacks(recipe: Recipe) -> Mapping[str, list[str]]:
+    """The attacks that claims of a recipe are about, with the claimed epsilons.
+
+    A claim on scale-free attacks together, ``attacks.pgd_scale_free.0.3``, needs those of the grid.
+    """
+    found: dict[str, list[str]] = {}
+    for claim in recipe.claims:
+        first, _, rest = claim.metric.partition(".")
+        name, _, eps = rest.partition(".")
+        if first == "attacks" and name:
+            found.setdefault(name, []).append(eps)
+    return found
+
+
+def read_epsilons(text: str | None, option: str) -> tuple[float, ...] | None:
+    """A list of epsilons from the command line.
+
+    >>> read_epsilons("0,0.1,8/255", "--eps")
+    (0.0, 0.03137254901960784, 0.1)
+    """
+    if text is None:
+        return None
+    numbers = [_number(part.strip()) for part in text.split(",") if part.strip()]
+    if not numbers or not all(number is not None and 0 <= number < math.inf for number in numbers):
+        raise ArgumentError(f"{option} {text}: expected numbers from 0 on with commas between them, such as 0,0.1,0.3 "
+                            "or 8/255.")
+    return tuple(sorted({number for number in numbers if number is not None}))
+
+
+def _number(text: str) -> float | None:
+    above, slash, below = text.partition("/")
+    try:
+        return float(above) / float(below) if slash else float(above)
+    except (ValueError, ZeroDivisionError):
+        return None
+

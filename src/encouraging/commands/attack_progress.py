@@ -1,0 +1,59 @@
+"""What is shown while runs are attacked: one bar per run, with the attack, its epsilon and the time left."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from ..engine.sweep import Event
+
+
+class AttackDisplay:
+    """Takes the events of a sweep. Where there is no terminal, it prints one line per run."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self.console, self.total, self.ended = console, total, 0
+        self.failed: list[Event] = []
+        self.stopped: list[Event] = []
+        self.bars: dict[str, TaskID] = {}
+        self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20),
+                                 TextColumn("{task.percentage:3.0f}%"), TextColumn("{task.fields[status]}"),
+                                 TimeRemainingColumn(), console=console, disable=not console.is_terminal,
+                                 transient=True)
+        self.all_runs = self.progress.add_task("runs", total=total, status="")
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        name = event.job.name
+        if event.kind == "started":
+            self.bars[name] = self.progress.add_task(name, total=None, status="")
+        elif event.kind == "epoch":
+            step = event.detail
+            status = f"{step['attack']} at {step['eps']:g}"
+            if step["accuracy"] is not None:
+                status += f": {step['accuracy']:.1f}%"
+            self.progress.update(self.bars[name], completed=step["done"], total=step["total"], status=status)
+        else:
+            self._end(event)
+
+    def _end(self, event: Event) -> None:
+        self.ended += 1
+        if event.job.name in self.bars:
+            self.progress.remove_task(self.bars.pop(event.job.name))
+        self.progress.advance(self.all_runs)
+        if event.kind == "failed":
+            self.failed.append(event)
+        elif event.kind == "stopped":
+            self.stopped.append(event)
+        else:
+            cells, seconds = event.detail["cells"], event.detail["seconds"]
+            words = f"{cells} attacks and epsilons in {seconds:.1f} s" if cells else "everything was measured before"
+            self.console.print(f"{self.ended}/{self.total} {event.job.name}: {words}", markup=False, highlight=False)

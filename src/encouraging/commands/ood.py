@@ -1,0 +1,86 @@
+"""``encouraging ood``: a trained run against images that it was not trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from ..data.any_images import AnyImages, open_images
+from ..data.logits import open_logits
+from ..engine.environment import choose_device
+from ..engine.outputs import check_output, write_output
+from ..engine.precision import float32_is
+from ..metrics import Reader
+from ..recipes.trained import TrainedImages, load_trained
+from ..report.numbers import PLAIN, show
+
+SCORES = {"msp": "MSP: highest probability in float32", "min_energy": "MaxLogit: minus the lowest energy (the paper's)",
+          "free_energy": "Energy: minus the free energy", "max_probability": "log-odds of the top class"}
+COLUMNS = ("FPR@95", "AUROC", "AUPR_IN", "AUPR_OUT")  # OpenOOD's
+
+
+def score_images(run: Path, data: Path, *, name: str | None = None, out: Path | None = None,
+                 json_out: Path | None = None, device: str = "auto", datasets: str | None = None,
+                 console: Console | None = None) -> list[Path]:
+    """Print how well the run's scores separate its test images from these; the paths of what was written."""
+    console = console or Console()
+    for target in filter(None, (out, json_out)):  # before anything is computed
+        check_output(target, [run, data])
+    images = open_images(data)
+    trained = load_trained(run, choose_device(device), datasets)
+    name = name or data.resolve().stem
+    channels, side = trained.task.data.channels, trained.task.side
+    console.print(f"{name}: {images.words()}; the model takes {side[1]} x {side[0]} pixels, "
+                  f"{'grey' if channels == 1 else 'in colour'}: other images are recoloured, resized and cut to the "
+                  "middle", markup=False, highlight=False)
+    diagnosis = _diagnose(trained, images, name, console)
+    detections = diagnosis["ood"][name]["scores"]
+    console.print(_table(detections, f"{trained.name} against {name}"))
+    console.print("FPR@95 and AUPR_OUT take the new images as the positive class, as OpenOOD does; FPR95 takes the "
+                  "test images, as the paper does. All in percent.", highlight=False)
+    written = []
+    if json_out is not None:
+        numbers = {score: {key: one[key] for key in ("auroc", "aupr", "fpr95", "openood")}
+                   for score, one in detections.items()}
+        content = {"run": trained.name, "name": name, "images": len(images), "scores": numbers}
+        write_output(json_out, (json.dumps(content, indent=1) + "\n").encode())
+        written.append(json_out)
+    if out is not None:
+        from ..report.diagnosis_page import diagnosis_page
+
+        write_output(out, diagnosis_page(diagnosis, f"{trained.name} against {name}", []).encode())
+        written.append(out)
+    return written
+
+
+def _diagnose(trained: TrainedImages, images: AnyImages, name: str, console: Console) -> dict[str, Any]:
+    """The run's own test logits, as it has kept them, beside those of the images."""
+    kept, task, model = open_logits(trained.folder), trained.task, trained.unit_model
+    reader = Reader(kept.classes)
+    for first, logits, labels in kept.blocks():
+        reader.update(logits, labels, first=first)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar, torch.no_grad(), \
+            float32_is("ieee"):
+        done = bar.add_task("images", total=len(images))
+        for block in images.blocks(task.data.channels, (task.side[0], task.side[1])):
+            reader.update_outside(model(task.unit(block, highest=255)).cpu(), name)
+            bar.advance(done, len(block))
+    return reader.diagnosis()
+
+
+def _table(detections: Mapping[str, Any], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for head in ("score", *COLUMNS, "FPR95"):
+        table.add_column(head, justify="left" if head == "score" else "right")
+    for score, words in SCORES.items():
+        numbers = detections[score]
+        cells = [numbers["openood"][column] for column in COLUMNS] + [numbers["fpr95"]]
+        table.add_row(words, *(show(cell, style=PLAIN) for cell in cells))
+    return table

@@ -1,0 +1,28 @@
+"""A classifier of images in [0, 1]: attacks perturb those, so the normalisation belongs into the model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Normalised(nn.Module):
+    """``logit_scale * model(x * scale + shift)``.
+
+    >>> Normalised(nn.Identity(), 2.0, -1.0)(torch.tensor([0.0, 0.5, 1.0]))
+    tensor([-1.,  0.,  1.])
+    """
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, model: nn.Module, scale: Tensor | float, shift: Tensor | float,
+                 logit_scale: float = 1.0) -> None:
+        super().__init__()
+        self.model, self.logit_scale = model, logit_scale
+        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32))
+        self.register_buffer("shift", torch.as_tensor(shift, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x * self.scale + self.shift)
+        return logits if self.logit_scale == 1 else self.logit_scale * logits

@@ -1,0 +1,117 @@
+"""Finished runs as models again: the recipe that a run has kept rebuilds its task, and its weights are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from ..data import absent, data_dir, missing
+from ..engine import RunDir
+from ..errors import DataError, RunError
+from ..models.normalised import Normalised
+from ..tasks import build_task, check_task
+from ..tasks.image import ImageTask
+from .schema import Recipe
+
+
+@dataclass(frozen=True)
+class TrainedImages:
+    """A finished run of image classification: its recipe, its task with the data, and its model.
+
+    ``model`` takes what the task's ``normalise`` gives; ``unit_model`` takes images in [0, 1].
+    """
+
+    folder: Path
+    recipe: Recipe
+    arm: str
+    seed: int
+    task: ImageTask
+    model: nn.Module
+
+    @property
+    def name(self) -> str:
+        return f"{self.recipe.name} {self.arm} seed {self.seed}"
+
+    @property
+    def unit_model(self) -> Normalised:
+        return self.task.unit_model(self.model).eval()
+
+
+def run_folders(paths: Iterable[str | Path]) -> list[Path]:
+    """The finished runs at or below these paths, each once, in order.
+
+    Raises:
+        RunError: a path is no directory, or there is no finished run below it.
+    """
+    found: dict[Path, None] = {}
+    for path in map(Path, paths):
+        if not path.is_dir():
+            raise RunError(f"{path}: expected a run directory, or a folder of them.")
+        runs = sorted(final.parent for final in path.rglob("final.json") if (final.parent / "config.json").is_file())
+        if not runs:
+            raise RunError(f"{path}: no finished run is below it: none has a final.json. Train one with `encouraging "
+                           "run`.")
+        found |= dict.fromkeys(runs)
+    return list(found)
+
+
+def load_trained(folder: str | Path, device: torch.device, data: str | None = None) -> TrainedImages:
+    """Rebuild the task and the model of a finished run of image classification.
+
+    Args:
+        folder: the run directory.
+        device: where the data and the model go.
+        data: the data directory; by default that of the environment.
+
+    Raises:
+        RunError: it is no finished run, has kept no weights or no recipe, or is not about images.
+        DataError: the data is not where it is looked for.
+    """
+    folder = Path(folder)
+    run = RunDir(folder)
+    if not run.done:
+        raise RunError(f"{folder}: expected the directory of a finished run, and it has no final.json. Continue or "
+                       "train it with `encouraging run`.")
+    config = run.read_config()
+    try:
+        arm, seed = str(config["asked"]["arm"]), int(config["asked"]["seed"])
+        recipe = Recipe(**config["recipe"])
+        spec = recipe.task_spec(arm, seed, device, data)
+        # Other data than its own is not needed to use a model.
+        spec = replace(spec, options={key: value for key, value in spec.options.items() if not key.startswith("ood")})
+        needs = check_task(recipe.task, spec)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder}: its config.json has no recipe from which the model could be rebuilt "
+                       f"({type(error).__name__}: {error}). Train it again with `encouraging run`.") from error
+    lost = [absent(name, splits, data_dir(data)) for name, splits in needs.datasets
+            if missing(name, data_dir(data), splits)]
+    if lost:
+        raise DataError("\n".join(lost))
+    task = build_task(recipe.task, spec)
+    if not isinstance(task, ImageTask):
+        raise RunError(f"{folder}: its task is {recipe.task!r}; expected one of image classification.")
+    model = task.build()
+    model.load_state_dict(_weights(folder, model))
+    return TrainedImages(folder, recipe, arm, seed, task, model.eval())
+
+
+def _weights(folder: Path, model: nn.Module) -> dict[str, torch.Tensor]:
+    path = folder / "weights.safetensors"
+    try:
+        weights = safetensors.torch.load(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{path}: the weights cannot be read ({error}). Train the run again with `encouraging run`."
+                       ) from error
+    own = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    other = {name: tensor.shape for name, tensor in weights.items()}
+    if own != other:
+        names = sorted(name for name in {*own, *other} if own.get(name) != other.get(name))
+        raise RunError(f"{path}: the weights are not those of the model that the recipe describes; {names[0]} differs. "
+                       "Train the run again with `encouraging run`.")
+    return weights

@@ -1,0 +1,115 @@
+"""Adversarial training: every step learns from images that were perturbed to raise the loss of the present model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ..attacks import TRAINING_ATTACKS, Attack, adversarial_batch
+from ..engine import Metric, Predictions
+from ..engine.settings import Frozen
+from ..metrics import Readings, accuracy
+from ..metrics._margin import margins
+from ..models.normalised import Normalised
+
+
+class Adversarial(Frozen):
+    """``options.adversarial`` of an image recipe: the attack's name alone, or with settings other than the paper's.
+
+    >>> Adversarial.model_validate("pgd").training
+    (Attack('pgd', loss='ce', step_size=0.1, steps=7), 0.3)
+    >>> Adversarial.model_validate({"attack": "fgsm", "eps": 0.1}).training
+    (Attack('fgsm', loss='ce'), 0.1)
+    """
+
+    attack: Literal["fgsm", "pgd", "pgd_l2"]
+    eps: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    steps: int | None = Field(default=None, gt=0)
+    step_size: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    loss: Literal["ce", "margin", "dlr"] = "ce"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, given: object) -> object:
+        return {"attack": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _one_step(self) -> Adversarial:
+        if self.attack == "fgsm" and (self.steps is not None or self.step_size is not None):
+            raise ValueError("fgsm takes one step of length eps: leave steps and step_size out, or use pgd")
+        return self
+
+    @property
+    def training(self) -> tuple[Attack, float]:
+        """The attack that makes the training images, and its epsilon."""
+        paper, eps = TRAINING_ATTACKS[self.attack]
+        own = {"steps": self.steps, "step_size": self.step_size, "loss": self.loss}
+        settings = {**paper.settings, **{name: value for name, value in own.items() if value is not None}}
+        return Attack(self.attack, **settings), self.eps or eps
+
+    @property
+    def final(self) -> tuple[Attack, float]:
+        """The attack on the test images at the end: the paper's number of steps, driven by the margin, because that
+        does not depend on the scale of the logits and is what is measured there."""
+        return Attack(self.attack, loss="margin"), self.training[1]
+
+
+class Adversary:
+    """Perturbs the batches of one task; ``on_unit_images`` makes of its model one that takes images in [0, 1]."""
+
+    def __init__(self, options: Adversarial, on_unit_images: Callable[[nn.Module], Normalised]) -> None:
+        self.options, self.on_unit_images = options, on_unit_images
+        self._wrapped: tuple[nn.Module, Normalised] | None = None
+
+    @staticmethod
+    def draw(count: int, generator: torch.Generator) -> Tensor:
+        """A number per example and epoch, from which its random start follows."""
+        return torch.randint(1 << 62, (count,), generator=generator)
+
+    def train(self, model: nn.Module, images: Tensor, target: Tensor, noise: Tensor) -> Tensor:
+        """A batch in [0, 1] as the training step sees it; nothing waits for the device."""
+        attack, eps = self.options.training
+        return adversarial_batch(self._unit(model), images, target, attack, eps, index=noise)
+
+    def predict(self, model: nn.Module, unit: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, piece: int,
+                rank: int, world: int) -> Iterator[Predictions]:
+        """Logits of the test images under the final attack, piece by piece; ``unit`` makes images in [0, 1]."""
+        attack, eps = self.options.final
+        classifier = self._unit(model)
+        for number in range(rank, -(-len(images) // piece), world):
+            rows = slice(number * piece, (number + 1) * piece)
+            x, y = unit(images[rows]), labels[rows]
+            call: dict[str, Any] = {} if attack.method == "fgsm" else {
+                "index": torch.arange(rows.start, rows.start + len(x), device=x.device)}
+            found = attack(classifier, x, y, eps, **call)
+            with torch.no_grad():
+                yield {"set": "attacked", "number": number, "logits": classifier(found)}
+
+    def _unit(self, model: nn.Module) -> Normalised:
+        """The model on images in [0, 1], kept from step to step."""
+        model = model.module if isinstance(model, DistributedDataParallel) else model
+        if self._wrapped is None or self._wrapped[0] is not model:
+            self._wrapped = model, self.on_unit_images(model)
+        return self._wrapped[1]
+
+    def measure(self, readings: Readings) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What is left under attack: numbers for ``final.json``, and the margins for the report."""
+        attack, eps = self.options.final
+        distribution = margins(readings)
+        numbers = {"accuracy": accuracy(readings),
+                   "margin": {name: distribution[name] for name in ("mean", "median")}}
+        return numbers, {"attack": attack.name, "eps": eps, "accuracy": numbers["accuracy"], "margin": distribution}
+
+
+def attacked_metrics() -> list[Metric]:
+    """What an adversarially trained model is measured by in addition."""
+    about = ("Under attack are the test images after the attack that the arm was trained with, with the paper's number "
+             "of steps and driven by the margin.")
+    return [Metric("attacked.accuracy", "accuracy under attack", "%", low=0, high=100, about=about),
+            Metric("attacked.margin.median", "median margin under attack"),
+            Metric("attacked.margin.mean", "mean margin under attack", shown=False)]

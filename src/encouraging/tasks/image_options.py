@@ -1,0 +1,90 @@
+"""The options of an image recipe, and what it measures."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from ..engine import Metric
+from ..engine.settings import Frozen
+from .adversarial import Adversarial, attacked_metrics
+from .image_augment import AugmentOptions
+from .image_tail import Shots, TailOptions, tail_metrics
+
+PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
+
+
+class Options(AugmentOptions, TailOptions):
+    """The ``options`` table of an image recipe."""
+
+    ood: tuple[str, ...] = ()
+    ood_near: tuple[str, ...] = ()
+    ood_far: tuple[str, ...] = ()
+    validation: int = Field(default=0, ge=0)
+    normalise: bool = True
+    size: int | None = Field(default=None, gt=0)
+    profiles: tuple[str, ...] = ()
+    adversarial: Adversarial | None = None
+
+    @property
+    def ood_sets(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.ood, *self.ood_near, *self.ood_far)))
+
+    @property
+    def ood_groups(self) -> dict[str, str]:
+        """``near`` or ``far`` by the name of the set, as OpenOOD divides them."""
+        return dict.fromkeys(self.ood_near, "near") | dict.fromkeys(self.ood_far, "far")
+
+    @model_validator(mode="after")
+    def _one_label(self) -> Self:
+        if self.adversarial is not None and self.mixup:
+            raise ValueError(f"adversarial with mixup = {self.mixup:g}: an attack needs one label per image. Leave one "
+                             "of the two out")
+        return self
+
+
+def metrics_of(options: Options) -> list[Metric]:
+    """What an image recipe measures."""
+    hidden: dict[str, Any] = {"shown": False}
+    metrics = [
+        Metric("accuracy", "accuracy", **PERCENT, primary=True, about="Accuracy is that of the last epoch."),
+        Metric("best_accuracy", "best accuracy", **PERCENT, about="Best accuracy is that of the best test epoch."),
+        Metric("test_loss", "test cross-entropy", "nats", 3, better="lower", log=True, **hidden),
+        Metric("excess_risk", "excess risk", "%", better="lower",
+               about="Excess risk is training minus test accuracy."),
+        Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1,
+               about="Margins, energies and calibration are those of the last epoch’s model."),
+        Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0, **hidden),
+        Metric("margin.median", "median margin"),
+        Metric("margin.mean", "mean margin", **hidden),
+        Metric("energy.label", "energy on the data", better="lower"),
+        Metric("energy.rival", "lowest rival energy"),
+        Metric("energy.rival_zeroed", "lowest rival energy, zeroed", **hidden),
+        Metric("energy.free", "free energy", better="lower", **hidden),
+        Metric("train_accuracy", "training accuracy", **PERCENT, **hidden),
+        Metric("batch_accuracy", "accuracy on training batches", **PERCENT, **hidden),
+        Metric("batch_excess_risk", "excess risk on training batches", "%", better="lower", **hidden),
+        Metric("first_updates.grad_norm", "gradient norm of the first updates", digits=3, log=True, **hidden),
+        Metric("first_updates.confidence", "confidence in the first updates", **PERCENT, **hidden),
+        Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **hidden),
+        *(Metric(f"class_energy.{name}", f"energy on the data, class {name}", better="lower", **hidden)
+          for name in options.profiles),
+        *tail_metrics(options),
+    ]
+    if options.adversarial is not None:
+        metrics += attacked_metrics()
+    if options.validation:
+        metrics.insert(1, Metric("val_accuracy", "validation accuracy", **PERCENT))
+    for name in options.ood_sets:
+        alone = len(options.ood_sets) == 1 and not options.ood_groups
+        path, words = ("ood", "out-of-distribution data") if alone else (f"ood.{name}", name)
+        metrics += [Metric(f"{path}.min_energy.auroc", f"AUROC, {words}", **PERCENT),
+                    Metric(f"{path}.min_energy.fpr95", f"FPR95, {words}", **PERCENT, better="lower")]
+    return metrics
+
+
+def option_words(parents: tuple[Any, ...]) -> list[str]:
+    """The keys that the options, or a table in them, may have."""
+    tables: dict[str, type[Frozen]] = {"adversarial": Adversarial, "shots": Shots}
+    return list(next((tables[part] for part in parents if part in tables), Options).model_fields)

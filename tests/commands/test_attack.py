@@ -1,0 +1,230 @@
+"""``encouraging attack``: numbers beside the run, once, and a warning where they flatter."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from typer.testing import CliRunner
+
+from encouraging.attacks import Attack, accuracy_over_eps, fgsm
+from encouraging.cli import app
+from encouraging.commands import attack as command
+from encouraging.commands import attack_plan
+from encouraging.engine.attack_results import Measured
+from encouraging.engine.records import read_records
+from encouraging.judge.claims import claim_rows, finals_of
+from encouraging.judge.metric_book import book_of
+from encouraging.recipes import kept_recipes
+from encouraging.recipes.trained import load_trained
+
+CPU = torch.device("cpu")
+FEW = ["--examples", "40", "--eps", "0,0.1", "--eps-l2", "0,1", "--device", "cpu"]
+
+
+def call(*words: str | Path, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["attack", *map(str, words), "--threads", "1"], env={"COLUMNS": "200"})
+    assert result.exit_code == code, (result.output, result.exception)
+    return " ".join(result.output.split())
+
+
+def content(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "attacks.json").read_text()))
+
+
+def test_every_attack_is_measured_once_and_as_the_library_does(runs: Path) -> None:
+    before = (runs / "ce/seed0/final.json").read_bytes()
+    said = call(runs, *FEW)
+    assert "pgd_l2_scale_free" in said
+    found = content(runs / "ce/seed0")["attacks"]
+    assert set(attack_plan.GRID) <= set(found)
+    assert {tuple(found[name]["accuracy"]) for name in attack_plan.GRID} == {("0", "0.1"), ("0", "1")}
+    trained = load_trained(runs / "ce/seed0", CPU)
+    x, y = trained.task.unit(trained.task.test[0][:40]), trained.task.test[1][:40]
+    mine = accuracy_over_eps(trained.unit_model, x, y, [Attack("pgd", loss="margin")], [0.1])
+    assert found["pgd_margin"]["accuracy"]["0.1"] == mine.accuracy("pgd_margin", 0.1)
+    perturbed = fgsm(trained.unit_model, x, y, 0.1)
+    right = (trained.unit_model(x).argmax(1) == y) & (trained.unit_model(perturbed).argmax(1) == y)
+    assert found["fgsm"]["accuracy"]["0.1"] == pytest.approx(100 * right.double().mean().item())
+    assert "everything was measured before" in call(runs, *FEW)
+    assert (runs / "ce/seed0/final.json").read_bytes() == before
+    assert not list(runs.rglob("*.state*"))
+
+
+def test_the_model_that_is_attacked_is_the_one_that_was_trained(runs: Path) -> None:
+    trained = load_trained(runs / "el/seed0", CPU)
+    kept = safetensors.torch.load_file(runs / "el/seed0/logits.safetensors")
+    with torch.no_grad():
+        logits = trained.unit_model(trained.task.unit(trained.task.test[0]))
+    torch.testing.assert_close(logits, kept["logits"], rtol=1e-4, atol=1e-4)
+    assert torch.equal(trained.task.test[1], kept["labels"])
+
+
+def test_more_images_more_epsilons_and_other_attacks_are_added(runs: Path) -> None:
+    run = runs / "ce/seed0"
+    common = ["--device", "cpu", "--threads", "1", "--attack", "fgsm"]
+    call(run, "--examples", "10", "--eps", "0.1", *common)
+    assert content(run)["attacks"]["fgsm"]["examples"] == 10
+    call(run, "--examples", "20", "--eps", "0.1", *common)
+    call(run, "--examples", "20", "--eps", "0.2", *common)
+    call(run, "--examples", "20", "--eps", "0.1", *common, "--attack", "fgsm_margin")
+    attacks = content(run)["attacks"]
+    assert attacks["fgsm"]["examples"] == 20
+    assert list(attacks["fgsm"]["accuracy"]) == ["0.1", "0.2"]
+    assert list(attacks["fgsm_margin"]["accuracy"]) == ["0.1"]
+    whole = accuracy_of(run, "fgsm", 0.1)
+    call(run, "--examples", "5", "--eps", "0.1", *common)  # fewer images than are known: nothing to do
+    assert accuracy_of(run, "fgsm", 0.1) == whole
+
+
+def accuracy_of(run: Path, attack: str, eps: float) -> float:
+    return float(content(run)["attacks"][attack]["accuracy"][f"{eps:g}"])
+
+
+def test_a_stopped_command_goes_on_where_it_was(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = runs / "ce/seed0"
+    words = [run, "--attack", "fgsm", "--attack", "pgd", "--examples", "30", "--eps", "0.1,0.2", "--device", "cpu"]
+    whole = Path(shutil.copytree(run, runs / "other"))
+    call(whole, *words[1:])
+    true = command._Counter.__call__
+    steps = []
+
+    def stop(self: Any, step: Any) -> None:
+        true(self, step)
+        if step.accuracy is not None:
+            steps.append((step.attack, step.eps))
+            if len(steps) == 3:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command._Counter, "__call__", stop)
+        said = call(*words, code=130)
+    assert "run the same command again to continue" in said
+    assert not (run / "attacks.json").exists()
+    assert list(run.glob("attacks-*.state"))
+    again = []
+    true_attack = attack_plan.KNOWN["pgd"].attack.__class__.__call__
+    monkeypatch.setattr(Attack, "__call__", lambda self, model, x, y, eps, **how: (
+        again.append((self.name, eps)), true_attack(self, model, x, y, eps, **how))[1])
+    call(*words)
+    assert set(again) == {("pgd", 0.2)}
+    assert content(run)["attacks"] == content(whole)["attacks"]
+
+
+def test_logits_that_are_only_scaled_are_caught(runs: Path) -> None:
+    """Powers of two are exact: decisions and scale-free attacks stay, and the one by cross-entropy finds less."""
+    run, scaled = runs / "ce/seed0", runs / "scaled/ce/seed0"
+    shutil.copytree(run, scaled)
+    weights = safetensors.torch.load_file(scaled / "weights.safetensors")
+    for name in ("head.weight", "head.bias"):
+        weights[name] *= 64
+    safetensors.torch.save_file(weights, scaled / "weights.safetensors")
+    options = ["--examples", "60", "--eps", "0,0.2", "--attack", "pgd", "--attack", "pgd_margin", "--attack", "pgd_dlr",
+               "--device", "cpu"]
+    call(run, *options)
+    said = call(scaled, *options)
+    plain, large = content(run), content(scaled)
+    for name in ("pgd_margin", "pgd_dlr", "pgd_scale_free"):
+        assert plain["attacks"][name]["accuracy"] == large["attacks"][name]["accuracy"]
+    assert plain["attacks"]["pgd"]["accuracy"]["0"] == large["attacks"]["pgd"]["accuracy"]["0"]
+    assert large["attacks"]["pgd"]["accuracy"]["0.2"] > plain["attacks"]["pgd"]["accuracy"]["0.2"] + 5
+    assert [verdict["robust"] for verdict in plain["verdicts"]] == [verdict["robust"] for verdict in large["verdicts"]]
+    assert large["verdicts"][0]["flattered"]
+    assert "Warning: PGD by cross-entropy makes ce look more robust than it is. At epsilon 0.2" in said
+
+
+def test_records_claims_and_pages_have_the_numbers(runs: Path, tmp_path: Path) -> None:
+    said = call(runs, *FEW)
+    assert "el beats ce: attacks.fgsm.0.1" in said
+    collected = tmp_path / "records"
+    assert CliRunner().invoke(app, ["collect", str(runs), "-o", str(collected)]).exit_code == 0
+    for folder in (runs, collected):
+        records = read_records(folder)
+        recipe = kept_recipes(records)["hit"]
+        (row,) = claim_rows(recipe, finals_of("hit", records), book_of(records))
+        ours, theirs = (accuracy_of(runs / arm / "seed0", "fgsm", 0.1) for arm in ("el", "ce"))
+        assert (row.pairs.ours, row.pairs.theirs) == ([ours], [theirs])
+        assert "attacks" not in records[0].final
+    assert read_records(collected) == read_records(runs)
+    page = tmp_path / "page.html"
+    assert CliRunner().invoke(app, ["report", str(collected), "-o", str(page)]).exit_code == 0
+    assert "PGD in L2 scale-free" in page.read_text()
+
+
+def test_epsilon_in_normalised_pixels_without_clipping_is_the_authors_attack(runs: Path) -> None:
+    run = runs / "ce/seed0"
+    call(run, "--attack", "fgsm_normalised", "--examples", "50", "--eps", "0.5", "--device", "cpu")
+    trained = load_trained(run, CPU)
+    x = trained.task.normalise(trained.task.unit(trained.task.test[0][:50])).requires_grad_()
+    y = trained.task.test[1][:50]
+    logits = trained.model(x)
+    (gradient,) = torch.autograd.grad(torch.nn.functional.nll_loss(logits, y), x)
+    after = trained.model(x + 0.5 * gradient.sign())
+    right = (logits.argmax(1) == y) & (after.argmax(1) == y)
+    assert accuracy_of(run, "fgsm_normalised", 0.5) == pytest.approx(100 * right.double().mean().item())
+    assert content(run)["attacks"]["fgsm_normalised"]["units"] == "normalised"
+
+
+def test_autoattack_is_added_and_judges(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyautoattack")
+    quick = {name: Measured(Attack("autoattack", norm=one.attack.norm, parts=["apgd-ce"]))
+             for name, one in attack_plan.KNOWN.items() if name in attack_plan.JUDGES}
+    monkeypatch.setattr(attack_plan, "KNOWN", {**attack_plan.KNOWN, **quick})
+    run = runs / "ce/seed0"
+    call(run, "--attack", "pgd", "--autoattack", "--examples", "8", "--eps", "0.1", "--eps-l2", "1", "--device", "cpu")
+    found = content(run)
+    assert list(found["attacks"]) == ["pgd", "autoattack", "autoattack_l2"]
+    assert found["verdicts"][0]["compared_with"] == ["autoattack"]
+
+
+def test_runs_are_attacked_side_by_side(runs: Path) -> None:
+    said = call(runs, "--attack", "fgsm", "--examples", "10", "--eps", "0.1", "--device", "cpu", "--jobs", "2")
+    assert "2/2" in said
+    assert all((runs / arm / "seed0/attacks.json").is_file() for arm in ("ce", "el"))
+
+
+def test_data_that_only_detection_needs_is_not_asked_for(runs: Path, tmp_path: Path) -> None:
+    path = runs / "ce/seed0/config.json"
+    config = json.loads(path.read_text())
+    config["recipe"]["options"]["ood"] = ["fashion_mnist"]
+    path.write_text(json.dumps(config))
+    call(runs / "ce/seed0", "--attack", "fgsm", "--examples", "5", "--eps", "0.1", "--device", "cpu", "--data",
+         tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["--attack", "pdg"], "Did you mean 'pgd'?"),
+    (["--eps", "0.1,much"], "expected numbers from 0 on"),
+    (["--eps-l2", "-1"], "--eps-l2 -1: expected numbers"),
+    (["--examples", "0"], "expected a positive number of test images"),
+    (["--device", "abacus"], "expected cpu, cuda or auto"),
+])
+def test_a_wrong_word_is_answered_and_ends_with_2(runs: Path, words: list[str], message: str) -> None:
+    assert message in call(runs, *words, code=2)
+
+
+def test_what_is_no_finished_run_is_refused(runs: Path, tmp_path: Path) -> None:
+    assert "expected a run directory" in call(tmp_path / "nowhere", code=2)
+    (tmp_path / "empty").mkdir()
+    assert "no finished run is below it" in call(tmp_path / "empty", code=2)
+    (runs / "ce/seed0/weights.safetensors").unlink()
+    assert "has no weights.safetensors" in call(runs / "ce/seed0", *FEW, code=1)
+    config = json.loads((runs / "el/seed0/config.json").read_text())
+    del config["recipe"]
+    (runs / "el/seed0/config.json").write_text(json.dumps(config))
+    assert "no recipe from which the model could be rebuilt" in call(runs / "el/seed0", *FEW, code=1)
+
+
+def test_weights_of_another_model_are_refused(runs: Path) -> None:
+    path = runs / "ce/seed0/weights.safetensors"
+    weights = safetensors.torch.load_file(path)
+    weights["head.bias"] = torch.zeros(3)
+    safetensors.torch.save_file(weights, path)
+    assert "head.bias differs" in call(runs / "ce/seed0", *FEW, code=1)
+    path.write_bytes(b"nothing")
+    assert "the weights cannot be read" in call(runs / "ce/seed0", *FEW, code=1)

@@ -1,0 +1,79 @@
+"""``encouraging ood``: a trained run against images that nothing here was tuned on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from encouraging.cli import app
+from encouraging.data import load
+from encouraging.engine.files import read_json
+from encouraging.recipes.trained import load_trained
+
+RANDOM = np.random.default_rng(0)
+
+
+def call(*words: str | Path, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["ood", *map(str, words), "--device", "cpu"], env={"COLUMNS": "200"})
+    assert result.exit_code == code, (result.output, result.exception)
+    return " ".join(result.output.split())
+
+
+def test_its_own_test_images_give_the_numbers_of_training(trained: Path, tmp_path: Path) -> None:
+    """The recipe's out-of-distribution set is the digits themselves: bytes from 0 to 16 there, floats here."""
+    images, _ = load("digits", "test")
+    np.savez(tmp_path / "digits.npz", images=images[:, 0].numpy() / 16)
+    run = trained / "ce/seed0"
+    said = call(run, "--data", tmp_path / "digits.npz", "--json", tmp_path / "o.json")
+    assert "597 images, the first of 8 x 8 pixels and grey" in said
+    found = json.loads((tmp_path / "o.json").read_text())["scores"]
+    kept = read_json(run / "final.json")["ood"]
+    for score in ("msp", "min_energy", "free_energy", "max_probability"):
+        for key in ("auroc", "aupr"):
+            assert found[score][key] == pytest.approx(kept[score][key], abs=2)
+        assert found[score]["auroc"] == pytest.approx(50, abs=1)
+
+
+def test_a_folder_of_other_sizes_and_modes_works_and_makes_a_page(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, shape in enumerate([(64, 48, 3), (9, 33), (20, 20, 4)]):
+        Image.fromarray(RANDOM.integers(0, 256, shape, dtype=np.uint8)).save(folder / f"{number}.png")
+    said = call(trained / "el/seed0", "--data", folder, "-o", tmp_path / "page.html")
+    for word in ("photos: 3 images", "MSP", "MaxLogit", "log-odds of the top class", "AUPR_OUT", "hit el seed 0"):
+        assert word in said, word
+    assert "photos" in (tmp_path / "page.html").read_text()
+
+
+def test_scores_are_those_of_the_fitted_images(trained: Path, tmp_path: Path) -> None:
+    array = RANDOM.integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "noise.npz", images=array)
+    call(trained / "ce/seed0", "--data", tmp_path / "noise.npz", "--json", tmp_path / "o.json", "--name", "n")
+    run = load_trained(trained / "ce/seed0", torch.device("cpu"))
+    with torch.no_grad():
+        inside = run.unit_model(run.task.unit(run.task.test[0])).amax(1)
+        outside = run.unit_model(torch.from_numpy(array)[:, None].float() / 255).amax(1)
+    auroc = 100 * (inside[:, None] > outside).double().mean().item()
+    found = json.loads((tmp_path / "o.json").read_text())
+    assert (found["name"], found["images"]) == ("n", 40)
+    assert found["scores"]["min_energy"]["auroc"] == pytest.approx(auroc, abs=0.02)
+    assert found["scores"]["min_energy"]["openood"]["AUROC"] == found["scores"]["min_energy"]["auroc"]
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["--data", "nowhere"], "expected a folder of images, or an .npz file"),
+    (["--data", ".", "-o", "no/where.html"], "there is no folder no"),
+])
+def test_what_is_wrong_is_said_before_anything_is_computed(trained: Path, words: list[str], message: str) -> None:
+    assert message in call(trained / "ce/seed0", *words, code=2)
+
+
+def test_a_folder_that_is_no_run_is_refused(trained: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8), dtype=np.uint8))
+    assert "expected the directory of a finished run" in call(trained, "--data", tmp_path / "a.npz", code=2)
