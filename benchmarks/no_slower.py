@@ -16,9 +16,11 @@ import statistics
 import sys
 from pathlib import Path
 
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))  # its neighbours, however this script is started
 import engine_overhead
 import loss_cpu
-import torch
 
 BENCH = Path(__file__).parents[1] / "results" / "bench"
 ENGINE = BENCH / "engine-cpu.json"

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
+from encouraging import SigmoidCurveLoss, curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
 from paper_formulas import edges, phi
 from strategies import CURVES, REDUCTIONS, SEEDS, generator
 
@@ -145,3 +145,29 @@ def test_an_infinite_logit_is_a_certain_class():
     loss = sigmoid_curve_loss(z, torch.tensor([1, 0, 1]), CE, reduction="none")
     assert loss.tolist() == [0, 0, torch.inf]
     assert torch.autograd.grad(loss[:2].sum(), z)[0].tolist() == [0, 0, 0]
+
+
+@given(seed=SEEDS, reduction=REDUCTIONS)
+def test_class_indices_are_zeros_and_ones(seed, reduction):
+    g = generator(seed)
+    logits = 8 * torch.randn(4, 3, 5, generator=g, dtype=torch.float64)
+    index = torch.randint(-1, 6, (4, 3), generator=g)  # -1 and 5 name no class
+    present = (index[..., None] == torch.arange(5)).long()
+    weight, pos_weight = torch.rand(3, 1, generator=g), 3 * torch.rand(5, generator=g)
+    found, expected = (sigmoid_curve_loss(logits, target, curves.focal(2.0), weight, reduction, pos_weight, alpha=0.25)
+                       for target in (index, present))
+    assert torch.equal(found, expected)
+
+
+@given(seed=SEEDS, kind=KINDS)
+def test_negatives_may_have_a_curve_of_their_own(seed, kind):
+    logits, target = draws((2, 3, 4), seed, kind)
+    positive, negative = curves.focal(1.0), curves.normal()
+    found = sigmoid_curve_loss(logits, target, positive, negative_curve=negative, reduction="none")
+    both = [sigmoid_curve_loss(logits, torch.full_like(logits, share), curve, reduction="none")
+            for share, curve in ((1.0, positive), (0.0, negative))]
+    torch.testing.assert_close(found, target.double() * both[0] + (1 - target.double()) * both[1], rtol=1e-12,
+                               atol=1e-12)
+    module = SigmoidCurveLoss(positive, negative_curve=negative)
+    assert torch.equal(module(logits, target), found.mean())
+    assert repr(module) == "SigmoidCurveLoss(curve=focal(gamma=1.0), negative_curve=normal(eps=1e-05))"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from . import curves
 from .curves import Curve
-from .curves._curve import check_curve, nll
+from .curves._curve import check_curve
 from .errors import ArgumentError, TargetError
-from .links import class_gaps, sigmoid_gap
 from .ops import dispatch, reference
-from .ops.elementwise import curve_values
+from .ops.elementwise import sigmoid_losses, squared_errors
 from .ops.in_place import check_overwritable, curve_loss_and_gradient_
 from .ops.linear import linear_curve_loss
 from .ops.reduction import Divisor, check_divisor, loss_divisor, reduce
@@ -67,6 +65,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     Raises:
         ShapeError, TargetError, DtypeError, ArgumentError: For input, target or arguments that do not fit each other.
 
+    >>> import torch
     >>> logits = torch.tensor([[4.0, 0.0, 0.0]])
     >>> curve_loss(logits, torch.tensor([0]), curves.normal())  # minus the gap: log 2 - 4
     tensor(-3.3069)
@@ -80,24 +79,26 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     rows = as_rows(input, target)
     check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
     labels = rows.target
-    arguments: dict[str, Any] = {"weight": weight, "label_smoothing": label_smoothing,
-                                 "reduction": reduction if divisor is None else "sum"}
+    arguments: dict[str, Any] = {"weight": weight, "label_smoothing": label_smoothing}
     if inplace:
         check_overwritable(input)
-    if match_norm:
+    own_curves = not rows.soft and not label_smoothing
+    by_kernels = dispatch.choose(impl, input, labels, curve, own_curves=own_curves) == "triton"
+    if match_norm and not by_kernels:
         factor = reference.match_norm_factor(rows.logits, labels, curve, weight=weight, ignore_index=ignore_index,
                                              label_smoothing=label_smoothing)
-    if dispatch.choose(impl, input, labels, curve) == "triton":
-        loss: Tensor = dispatch.kernels().rows_loss(rows, curve, ignore_index=ignore_index, inplace=inplace,
+    if by_kernels:
+        loss: Tensor = dispatch.kernels().rows_loss(rows, curve, ignore_index=ignore_index, reduction=reduction,
+                                                    divisor=divisor, inplace=inplace, match_norm=match_norm,
                                                     **arguments)
-    elif rows.soft:
-        loss = reference.soft_loss(rows.logits, labels, curve, **arguments)
     else:
-        loss = reference.hard_loss(rows.logits, labels, curve, ignore_index=ignore_index, **arguments)
-    if divisor is not None:
-        loss = loss / divisor
-    if match_norm:
-        loss = loss * factor
+        arguments["reduction"] = reduction if divisor is None else "sum"
+        if rows.soft:
+            loss = reference.soft_loss(rows.logits, labels, curve, **arguments)
+        else:
+            loss = reference.hard_loss(rows.logits, labels, curve, ignore_index=ignore_index, **arguments)
+        loss = loss if divisor is None else loss / divisor
+        loss = loss * factor if match_norm else loss
     if reduction == "none":
         loss = loss.reshape(rows.shape)
     return loss.to(result_dtype(input, labels))
@@ -121,6 +122,7 @@ def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: T
     Returns:
         The loss, and its :class:`LossStats`.
 
+    >>> import torch
     >>> logits, labels = torch.tensor([[4.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), torch.tensor([0, 0])
     >>> loss, stats = curve_loss_with_stats(logits, labels, curves.conservative(0.75))
     >>> stats.p, stats.past
@@ -143,9 +145,8 @@ def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: T
     if inplace:
         check_overwritable(input)
     loss, (*by_products, share) = dispatch.kernels().rows_loss(
-        rows, curve, weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing,
-        reduction=reduction if divisor is None else "sum", inplace=inplace, stats=threshold)
-    loss = loss if divisor is None else loss / divisor
+        rows, curve, weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction,
+        divisor=divisor, inplace=inplace, stats=threshold)
     loss = loss.reshape(rows.shape) if reduction == "none" else loss
     p, lse, argmax = (flat.reshape(rows.shape) for flat in by_products)
     return loss.to(result_dtype(input)), LossStats(p, lse, argmax, share)
@@ -177,6 +178,7 @@ def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None
     were tuned for cross-entropy; 1 (no line, only the clamp at ``eps``) needs about half of them, or
     ``match_norm=True``. The other arguments are those of :func:`curve_loss`.
 
+    >>> import torch
     >>> encouraging_loss(torch.tensor([[4.0, 0.0, 0.0]]), torch.tensor([0]))
     tensor(-2.2090)
     """
@@ -211,31 +213,37 @@ def poly_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignor
 
 
 def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None,
-                       reduction: str = "mean", pos_weight: Tensor | None = None, *,
-                       alpha: float | None = None, divisor: Divisor = None) -> Tensor:
+                       reduction: str = "mean", pos_weight: Tensor | None = None, *, alpha: float | None = None,
+                       negative_curve: Curve | None = None, divisor: Divisor = None) -> Tensor:
     r"""``F.binary_cross_entropy_with_logits`` with another curve: each class on its own, any shape.
 
     .. math:: t\,\omega\,\varphi(\sigma(z)) + (1-t)\,\varphi(1-\sigma(z))
 
     Args:
         input: Logits of any shape.
-        target: 0 or 1 (any integer type or bool), or a probability, of the input's shape.
+        target: 0 or 1 (any integer type or bool), or a probability, of the input's shape. Or the index of the one class
+            that is present, for an input with its classes last: (...) for (..., C), which reads less than 0s and 1s; an
+            index that names no class, such as -1, stands for none.
         curve: What is taught at which confidence; ``curves.focal(gamma)`` with ``alpha`` is detection's focal loss.
         weight: Multiplies the losses; broadcasts to the input.
         reduction: ``"none"``, ``"mean"`` (over all elements) or ``"sum"``.
         pos_weight: Multiplies the positive part; broadcasts to the input.
         alpha: Focal loss's balance: positives count ``alpha``, negatives ``1 - alpha``.
+        negative_curve: A curve of its own for absent classes; by default the same.
         divisor: With ``reduction="mean"``: divide the summed loss by this number instead of the number of elements,
             for example by the number of positives, as detection does.
 
     Returns:
         The loss: of the input's shape for ``reduction="none"``, else one number.
 
+    >>> import torch
     >>> logits, present = torch.tensor([2.0, -1.0]), torch.tensor([1, 0])
     >>> sigmoid_curve_loss(logits, present, curves.normal(), reduction="none")  # minus the gap of each
     tensor([-2., -1.])
     """
     check_curve(curve)
+    negative_curve = curve if negative_curve is None else negative_curve
+    check_curve(negative_curve)
     check_input(input)
     check_reduction(reduction)
     check_divisor(divisor, reduction)
@@ -243,29 +251,14 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     check_factor("weight", weight, input)
     check_factor("pos_weight", pos_weight, input)
     check_alpha(alpha)
-    dtype = reference.compute_dtype(input.dtype)
-    logits = input.to(dtype)
-    for_positives = 1.0 if pos_weight is None else pos_weight.to(dtype)
-    if alpha is not None:
-        for_positives = alpha * for_positives
-    for_negatives = 1.0 if alpha is None else 1 - alpha
-    if target.is_floating_point():
-        presence = target.to(dtype)
-        loss = (_weighted(presence * for_positives, curve_values(logits, curve))
-                + _weighted((1 - presence) * for_negatives, curve_values(-logits, curve)))
+    if dispatch.takes_elementwise(input, target, weight, pos_weight, curves=(curve, negative_curve)):
+        loss: Tensor = dispatch.kernels().sigmoid_loss(
+            input, target, curve, negative_curve=negative_curve, weight=weight, pos_weight=pos_weight, alpha=alpha,
+            reduction=reduction, divisor=divisor)
     else:
-        positive = target.bool()
-        loss = curve_values(sigmoid_gap(logits, positive), curve)
-        if pos_weight is not None or alpha is not None:
-            loss = loss * torch.where(positive, for_positives, torch.full_like(loss, for_negatives))
-    if weight is not None:
-        loss = loss * weight
-    return reduce(loss, reduction, divisor).to(result_dtype(input))
-
-
-def _weighted(weight: Tensor, values: Tensor) -> Tensor:
-    """Their product, in which a weight of 0 leaves nothing of an infinite value."""
-    return weight * torch.where((weight == 0) & values.isinf(), 0.0, values)
+        losses = sigmoid_losses(input, target, curve, negative_curve, weight, pos_weight, alpha)
+        loss = reduce(losses, reduction, divisor)
+    return loss.to(result_dtype(input))
 
 
 def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: str = "softmax",
@@ -284,6 +277,7 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
         reduction: ``"none"`` (the input's shape), ``"mean"`` (over examples and classes) or ``"sum"``.
         divisor: With ``reduction="mean"``: divide the sum by this number instead of the number of elements.
 
+    >>> import torch
     >>> mirror_mse_loss(torch.zeros(1, 2), torch.tensor([0]))  # |y - p| is a half everywhere
     tensor(0.)
     """
@@ -291,16 +285,14 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
     check_reduction(reduction)
     check_divisor(divisor, reduction)
     rows = as_rows(input, target)
-    logits = rows.logits.to(reference.compute_dtype(input.dtype))
-    truth = rows.target.to(logits.dtype) if rows.soft else one_hot(rows, logits.dtype)
-    gaps = class_gaps(logits)[0] if link == "softmax" else logits
-    # Through their logarithms: autograd computes sigmoid's derivative from p, which rounds to 1 for confident examples.
-    p, q = (-nll(gaps)).exp(), (-nll(-gaps)).exp()
-    loss = (truth * q - (1 - truth) * p).square()
-    if bonus:
-        loss = loss - (truth * p).square() - ((1 - truth) * q).square()
+    if dispatch.takes_elementwise(input, target, curves=()):
+        arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor}
+        loss: Tensor = dispatch.kernels().mse_loss(rows.logits, rows.target, bonus=bonus, link=link, **arguments)
+    else:
+        logits = rows.logits.to(reference.compute_dtype(input.dtype))
+        truth = rows.target.to(logits.dtype) if rows.soft else one_hot(rows, logits.dtype)
+        loss = reduce(squared_errors(logits, truth, bonus, link), reduction, divisor)
     if reduction == "none":
         axis = min(1, input.ndim - 1)
-        shaped = loss.reshape(*rows.shape, loss.shape[-1]).movedim(-1, axis)
-        return shaped.to(result_dtype(input))
-    return reduce(loss, reduction, divisor).to(result_dtype(input))
+        loss = loss.reshape(*rows.shape, loss.shape[-1]).movedim(-1, axis)
+    return loss.to(result_dtype(input))

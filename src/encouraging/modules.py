@@ -241,23 +241,28 @@ class SigmoidCurveLoss(nn.Module):
     pos_weight: Tensor | None
 
     def __init__(self, curve: Curve, *, weight: Tensor | None = None, reduction: str = "mean",
-                 pos_weight: Tensor | None = None, alpha: float | None = None, divisor: Divisor = None) -> None:
+                 pos_weight: Tensor | None = None, alpha: float | None = None, negative_curve: Curve | None = None,
+                 divisor: Divisor = None) -> None:
         super().__init__()
         check_curve(curve)
+        check_curve(curve if negative_curve is None else negative_curve)
         check_reduction(reduction)
         check_divisor(divisor, reduction)
         check_alpha(alpha)
         self.curve, self.reduction, self.alpha, self.divisor = curve, reduction, alpha, divisor
+        self.negative_curve = negative_curve
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Tensor, target: Tensor, *, divisor: Divisor = None) -> Tensor:
         return sigmoid_curve_loss(input, target, self.curve, self.weight, self.reduction, self.pos_weight,
-                                  alpha=self.alpha, divisor=self.divisor if divisor is None else divisor)
+                                  alpha=self.alpha, negative_curve=self.negative_curve,
+                                  divisor=self.divisor if divisor is None else divisor)
 
     def extra_repr(self) -> str:
         parts = [f"curve={self.curve!r}"]
         parts += [f"alpha={self.alpha}"] if self.alpha is not None else []
+        parts += [f"negative_curve={self.negative_curve!r}"] if self.negative_curve is not None else []
         parts += [f"divisor={self.divisor!r}"] if self.divisor is not None else []
         return ", ".join(parts + ([f"reduction={self.reduction!r}"] if self.reduction != "mean" else []))
 

@@ -182,14 +182,19 @@ def one_hot(rows: Rows, dtype: torch.dtype) -> Tensor:
 
 
 def check_presence(input: Tensor, target: Tensor) -> None:
-    """Refuse a target that does not say, for every logit, whether (or how surely) its class is present."""
+    """Refuse a target that says neither which class is present nor, for every logit, whether (or how surely) its is."""
     if not isinstance(target, Tensor):
         raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of 0s and 1s or of probabilities.")
-    if target.shape != input.shape:
+    index = target.shape == input.shape[:-1] and input.ndim > 0 and not (
+        target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
+    if target.shape != input.shape and not index:
         raise ShapeError(f"target has shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}: expected "
-                         "the same shape, one 0 or 1 (or a probability) for each logit.")
+                         "the same shape, one 0 or 1 (or a probability) for each logit, or integers of shape "
+                         f"{tuple(input.shape[:-1])}, the index of the one class that is present.")
     if target.device != input.device:
         raise ArgumentError(f"input is on {input.device} but target on {target.device}: move one of them.")
+    if index:
+        return
     if target.is_complex():
         raise DtypeError(f"target is {target.dtype}: expected 0s and 1s, or probabilities.")
     if target.dtype != torch.bool and values_are_readable(target) and bool(((target < 0) | (target > 1)).any()):

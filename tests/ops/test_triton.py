@@ -456,7 +456,7 @@ class TestDispatch:
         mine = curves.custom(lambda gap: -gap, torch.ones_like)
         cases = [
             (self.z.double(), self.y, curves.normal(), "float64"),
-            (self.z, self.z.softmax(1), curves.normal(), "probabilities"),
+            (self.z, self.z.softmax(1).double(), curves.normal(), "probabilities"),
             (self.z, self.y, mine, "no kernel for custom"),
         ]
         for logits, target, curve, words in cases:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from encouraging.engine import Train
-from encouraging.recipes import check_recipe
+from encouraging.recipes import check_recipe, names
 from encouraging.recipes.schema import Arm, Recipe, Stage
 from encouraging.tasks import Sampling
 from encouraging.tasks.objective import DIVISORS
@@ -39,3 +39,8 @@ def test_the_page_has_every_value_of_a_choice():
 def test_what_the_pages_show_can_be_read(tree, monkeypatch):
     monkeypatch.chdir(DOCS.parent / "examples")
     check_recipe({**BASE, **tree}, "shown", "shown.toml")
+
+
+def test_the_page_has_every_recipe_of_the_package():
+    """A stand-in by the name of what it stands in for."""
+    assert [name for name in names() if f"`{name.removesuffix('-quick')}`" not in PAGE] == []

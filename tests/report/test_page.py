@@ -155,7 +155,7 @@ def test_a_claim_that_fails_is_as_prominent_as_one_that_holds():
             (0.5 + 0.02 * record.seed) if record.arm == "lsoftmax_el" else 0.0)
     page_ = build_report(records)
     words = " ".join(" ".join(Reading(page_).words).split())
-    assert "One claim: contradicted." in words
+    assert "The one claim is contradicted." in words
     assert '<a class="pill bad" href="#verdict-contradicted">contradicted</a>' in page_
     assert '<p class="verdict contradicted">contradicted</p>' in page_
     assert "−0.53" in words

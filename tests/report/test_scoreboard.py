@@ -79,7 +79,7 @@ def test_rows_are_in_the_order_of_the_paper(board):
 def test_every_claim_of_the_paper_says_where_it_is(board):
     for row in board.rows:
         if row.papers:
-            assert re.match(r"Table \d+|Section \d|Appendix", row.source), row.source
+            assert re.match(r"(Table|Figure|Section) \d|Appendix", row.source), row.source
 
 
 def test_the_paper_s_difference_counts_towards_the_claim(board):

@@ -195,7 +195,7 @@ def test_terminal_page_and_results_have_the_words_of_the_task(runs, tmp_path):
     for words in ("focal seed 0: average precision ", "el beats focal: ap50",
                   "el beats focal: centre_error (lower is better)"):
         assert words in printed, words
-    for words in ("Mean average precision after the last epoch: focal ", "el beats focal on average precision",
+    for words in ("Means of the arms. average precision: focal ", "el beats focal on average precision",
                   "el beats focal on the centre error (lower is better)", "centre error, pixels"):
         assert words in page, words
     assert "| arm | n | `ap50` | `centre_error` | seconds per run |" in results

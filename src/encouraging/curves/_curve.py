@@ -50,11 +50,6 @@ class Curve(ABC):
         return None
 
     @property
-    def early(self) -> str | None:
-        """The former name of :attr:`form_below_half`, for the kernels."""
-        return self.form_below_half
-
-    @property
     def params(self) -> dict[str, Any]:
         """The parameters by name, as a recipe writes them."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

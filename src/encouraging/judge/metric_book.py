@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine import Metric
 from ..errors import RunError
+from .metric_words import undeclared
 
 if TYPE_CHECKING:
     from ..engine.records import Record
@@ -38,7 +39,7 @@ class MetricBook:
         if path != base and base in self.metrics:
             metric = self.metrics[base]
             return metric._replace(path=path, words=f"best {metric.words}", primary=False, about="")
-        return Metric(path, path.replace("_", " "), "%" if path.endswith("accuracy") else "")
+        return undeclared(path)
 
     def shown(self, exists: Callable[[str], bool]) -> list[Metric]:
         """The metrics of a table of arms, where there are numbers for them; the best epoch's stands beside the last."""

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterable
 from types import ModuleType
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from ..curves import Curve, by_name, names
+from ..curves import Curve
+from ..curves._catalogue import is_in_catalogue
 from ..errors import ArgumentError
+from ..torch_state import in_forward_mode, in_transform
 
 _HAS_TRITON = importlib.util.find_spec("triton") is not None  # looks, and imports nothing
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# The catalogue's, by exact type: a subclass may have changed the formula.
-_CURVES = frozenset(type(by_name(name)) for name in names())
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve) -> str:
+def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve, *, own_curves: bool = False) -> str:
     """``"reference"`` or ``"triton"`` for these logits (N, C), target and curve.
 
     ``"auto"`` takes the kernels wherever they apply and says nothing where they do not. ``"triton"`` insists.
+    ``own_curves`` says that the caller can have the gaps from the kernels and the rest from the curve itself, which
+    takes labels without smoothing.
 
     >>> from encouraging import curves
     >>> choose("auto", torch.zeros(2, 3), torch.tensor([0, 1]), curves.normal())
@@ -33,7 +35,7 @@ def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve) -> str:
         return "reference"
     if impl not in ("auto", "triton"):
         raise ArgumentError(f"impl={impl!r}: expected 'auto', 'reference' or 'triton'.")
-    obstacle = _obstacle(logits, target, curve)
+    obstacle = _obstacle(logits, target, curve, own_curves)
     if obstacle is None:
         return "triton"
     if impl == "auto":
@@ -51,20 +53,31 @@ def kernels() -> ModuleType:
 def has_kernels(tensor: Tensor) -> bool:
     """Whether Triton can work on this tensor at all."""
     return (type(tensor) in _PLAIN and tensor.dtype in _DTYPES and _machine_obstacle(tensor.device.type) is None
-            and not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0)
+            and not in_transform() and not in_forward_mode())
 
 
-def _obstacle(logits: Tensor, target: Tensor, curve: Curve) -> str | None:
+def takes_elementwise(logits: Tensor, target: Tensor, *others: Tensor | None, curves: Iterable[Curve]) -> bool:
+    """Whether the kernels compute a loss of these logits, each a class of its own. They give a gradient to the logits
+    alone. A compiler fuses elementwise operations by itself."""
+    return (logits.is_cuda and has_kernels(logits) and not torch.compiler.is_compiling()
+            and type(target) in _PLAIN and (not target.is_floating_point() or target.dtype in _DTYPES)
+            and all(is_in_catalogue(curve) for curve in curves)
+            and not any(tensor is not None and tensor.requires_grad for tensor in (target, *others)))
+
+
+def _obstacle(logits: Tensor, target: Tensor, curve: Curve, own_curves: bool) -> str | None:
     """Why the kernels cannot do it, cheapest questions first."""
     if logits.dtype not in _DTYPES:
         return f"the kernels take float32, bfloat16 and float16 logits, not {logits.dtype}. Convert them."
-    if target.is_floating_point():
-        return "the kernels take class indices, and the target holds probabilities."
-    if type(curve) not in _CURVES:
-        return f"there is no kernel for {curve!r}: only the package's own curves have one."
-    if type(logits) not in _PLAIN:
-        return f"the kernels take plain tensors, not {type(logits).__name__}."
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if target.is_floating_point() and target.dtype not in _DTYPES:
+        return f"the kernels take float32, bfloat16 and float16 probabilities, not {target.dtype}. Convert them."
+    if not (own_curves or is_in_catalogue(curve)):
+        return (f"there is no kernel for {curve!r}: a curve of your own takes them in curve_loss alone, for labels "
+                "without smoothing.")
+    for tensor in (logits, target):
+        if type(tensor) not in _PLAIN:
+            return f"the kernels take plain tensors, not {type(tensor).__name__}."
+    if in_transform() or in_forward_mode():
         return "the kernels know neither torch.func's transforms nor forward-mode derivatives."
     return _machine_obstacle(logits.device.type)
 

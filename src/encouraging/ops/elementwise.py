@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve
+from ..curves._curve import nll
+from ..links import class_gaps, sigmoid_gap
 from ..torch_state import needs_plain_operations
 
 
@@ -17,6 +19,53 @@ def curve_values(gap: Tensor, curve: Curve) -> Tensor:
         return curve.value(gap)
     op = _Values if torch.compiler.is_compiling() else _ValuesForward
     return op.apply(gap, curve)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve: Curve, weight: Tensor | None,
+                   pos_weight: Tensor | None, alpha: float | None, mse: bool = False) -> Tensor:
+    """The losses of logits of any shape, each a class of its own, in at least float32.
+
+    ``target`` says for every logit whether its class is present (integers, bool) or how surely (floats), or it has one
+    class index per row, the classes last. ``mse``, for square curves, is the squared error of probabilities as targets.
+    """
+    dtype = logits.dtype if logits.dtype == torch.float64 else torch.float32
+    logits = logits.to(dtype)
+    for_positives = 1.0 if pos_weight is None else pos_weight.to(dtype)
+    if alpha is not None:
+        for_positives = alpha * for_positives
+    for_negatives = 1.0 if alpha is None else 1 - alpha
+    if target.is_floating_point():
+        presence = target.to(dtype)
+        loss = (_weighted(presence * for_positives, curve_values(logits, curve))
+                + _weighted((1 - presence) * for_negatives, curve_values(-logits, negative_curve)))
+        if mse:
+            between = presence * (1 - presence)
+            p = torch.sigmoid(logits)
+            loss = loss - (2 * between * p * torch.sigmoid(-logits) if curve.params["bonus"] else between)
+    else:
+        positive = target.bool() if target.shape == logits.shape else (
+            target[..., None] == torch.arange(logits.shape[-1], device=target.device))
+        gap = sigmoid_gap(logits, positive)
+        loss = curve_values(gap, curve)
+        if negative_curve != curve:
+            loss = torch.where(positive, loss, curve_values(gap, negative_curve))
+        if pos_weight is not None or alpha is not None:
+            loss = loss * torch.where(positive, for_positives, torch.full_like(loss, for_negatives))
+    return loss if weight is None else loss * weight
+
+
+def _weighted(weight: Tensor, values: Tensor) -> Tensor:
+    """Their product, in which a weight of 0 leaves nothing of an infinite value."""
+    return weight * torch.where((weight == 0) & values.isinf(), 0.0, values)
+
+
+def squared_errors(logits: Tensor, truth: Tensor, bonus: bool, link: str = "softmax") -> Tensor:
+    """``(y - p)**2`` of every class (N, C), with its mirror as ``bonus``; in the type of the logits and the truth."""
+    gaps = class_gaps(logits)[0] if link == "softmax" else logits
+    # Through their logarithms: autograd computes sigmoid's derivative from p, which rounds to 1 for confident examples.
+    p, q = (-nll(gaps)).exp(), (-nll(-gaps)).exp()
+    loss = (truth * q - (1 - truth) * p).square()
+    return loss - (truth * p).square() - ((1 - truth) * q).square() if bonus else loss
 
 
 class _Values(torch.autograd.Function):

@@ -151,7 +151,7 @@ def _losses_(logits: Tensor, target: Tensor, class_weight: Tensor | None, plan: 
         return losses
     op = reference.soft_loss if plan.soft else reference.hard_loss
     if plan.impl == "triton":
-        op = dispatch.kernels().hard_loss
+        op = dispatch.kernels().soft_loss if plan.soft else dispatch.kernels().hard_loss
     with torch.set_grad_enabled(differentiate):
         leaf = logits.detach().requires_grad_(differentiate)
         losses = op(leaf, target, plan.curve, reduction="none", **arguments)

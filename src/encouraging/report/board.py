@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from ..judge.stats import mean_of
-from .numbers import PAGE, Style, between, enough_digits, interval, listed, show, signed
-from .sections.claim_words import needed_words
+from ..judge.stats import SAME, mean_of
+from .numbers import PAGE, Style, between, enough_digits, interval, plural, show, signed
+from .sections.claim_words import needed_words, overall
 from .verdicts import NOT_MEASURED, Verdict, counted, verdict_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ WIDTH, HEIGHT = 132, 22  # of the small picture of a difference, in pixels
 class ScoreRow:
     """One claim. ``source`` is its place in the paper, ``recipe`` and ``task`` are those of the runs, ``href`` leads to
     more about it. ``is_primary`` tells whether it is about the metric that the task is judged by, ``is_about_bonus``
-    whether it is that a bonus helps: the one side has it and the other has not."""
+    whether it is that a bonus helps: the one side has it and the other has not. ``reach`` is the difference at the end
+    of the picture's axis; 0 for one that suits this row alone."""
 
     row: ClaimRow
     sentence: str
@@ -38,6 +39,7 @@ class ScoreRow:
     href: str = ""
     is_primary: bool = False
     is_about_bonus: bool = False
+    reach: float = 0.0
 
     @property
     def verdict(self) -> Verdict:
@@ -95,6 +97,8 @@ class ScoreRow:
 
     def difference_words(self, style: Style = PAGE) -> str:
         mean = self.row.comparison.mean
+        if abs(mean) < SAME * max([1.0, *map(abs, self.row.pairs.ours)]):  # nothing but rounding
+            mean = 0.0
         return signed(mean, enough_digits([mean], self.row.metric.digits), style) if self.n else ""
 
     def interval_words(self, style: Style = PAGE) -> str:
@@ -107,7 +111,7 @@ class ScoreRow:
     @property
     def beside(self) -> str:
         """What else a reader wants to know: the size beside the paper's, or how many seeds would decide."""
-        if self.row.beside is not None and self.verdict.tone in ("good", "bad"):
+        if self.row.beside is not None and self.verdict.tone == "good":
             return self.row.beside.words.replace("'", "’")
         if self.row.needed is not None:
             return f"{needed_words(self.row.needed)} seeds would decide"
@@ -149,7 +153,7 @@ class Scoreboard:
 
 def scoreboard_of(rows: Iterable[ScoreRow]) -> Scoreboard | None:
     """The board of these rows; none without rows."""
-    rows = sorted(rows, key=lambda row: (natural(row.source), row.recipe))
+    rows = _with_common_axes(sorted(rows, key=lambda row: (natural(row.source), row.recipe)))
     kinds = [("Claims of the paper", [row for row in rows if row.measured and row.papers]),
              ("Other settings, and questions of our own", [row for row in rows if row.measured and not row.papers]),
              ("Not measured yet", [row for row in rows if not row.measured])]
@@ -158,11 +162,13 @@ def scoreboard_of(rows: Iterable[ScoreRow]) -> Scoreboard | None:
 
 
 def tally_words(rows: Sequence[ScoreRow]) -> str:
-    """How many claims have which verdict."""
-    counts = counted([row.verdict.word for row in rows])
-    if len(rows) == 1:
-        return f"One claim: {counts[0][0].word}."
-    return f"{len(rows)} claims: {listed([f'{n} {verdict.word}' for verdict, n in counts])}."
+    """How many claims have which verdict: those of the paper and others apart, and what is not measured."""
+    measured = [row.row for row in rows if row.measured]
+    waiting = len(rows) - len(measured)
+    words = [overall(measured)] if measured else []
+    if waiting:
+        words.append(f"{plural(waiting, 'claim')} {'is' if waiting == 1 else 'are'} not measured yet.")
+    return " ".join(words)
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:
@@ -177,15 +183,29 @@ def natural(text: str) -> list[tuple[int, int, str]]:
     return [first, *((0, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", text))]
 
 
+def _with_common_axes(rows: Sequence[ScoreRow]) -> list[ScoreRow]:
+    """Pictures of one recipe and metric have one axis, so that they can be compared."""
+    reaches: dict[tuple[str, str], float] = {}
+    for row in rows:
+        key = (row.recipe, row.row.claim.metric)
+        reaches[key] = max(reaches.get(key, 0.0), _reach(row))
+    return [replace(row, reach=reaches[row.recipe, row.row.claim.metric]) for row in rows]
+
+
+def _reach(row: ScoreRow) -> float:
+    """The largest difference that a picture has to show."""
+    comparison = row.row.comparison
+    ends = (comparison.low, comparison.high, comparison.mean, row.paper_difference)
+    return max((abs(end) for end in ends if end is not None and math.isfinite(end)), default=0.0)
+
+
 def picture(score: ScoreRow) -> Markup:
     """The difference with its interval; 0 is in the middle, the claimed side is on the right, and a dotted line is the
     paper's difference. Words beside it say the same."""
     comparison, paper = score.row.comparison, score.paper_difference
-    ends = [abs(end) for end in (comparison.low, comparison.high, comparison.mean, paper)
-            if end is not None and math.isfinite(end)]
-    if not score.n or not ends:
+    if not score.n:
         return Markup()
-    scale = (WIDTH / 2 - 5) / (max(ends) or 1.0)
+    scale = (WIDTH / 2 - 5) / (score.reach or _reach(score) or 1.0)
 
     def x(value: float) -> str:
         return f"{WIDTH / 2 + scale * value:.1f}".removesuffix(".0")

@@ -28,7 +28,8 @@ def board_of_records(records: Sequence[Record]) -> Scoreboard | None:
     measured = [name for name in recipes if any(record.recipe == name for record in records)]
     rows = [row for name in measured
             for row in score_rows(recipes[name], [record for record in records if record.recipe == name])]
-    return scoreboard_of([*rows, *unmeasured_rows(shipped, measured)])
+    # A page about nothing but the reader's own recipes is not about the paper.
+    return scoreboard_of([*rows, *(unmeasured_rows(shipped, measured) if shipped.keys() & set(measured) else ())])
 
 
 def whole_board(board: Scoreboard) -> list[str]:

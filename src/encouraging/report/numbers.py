@@ -24,15 +24,15 @@ MOST_DIGITS = 8
 def show(value: float | None, digits: int = 2, unit: str = "", style: Style = PAGE) -> str:
     """A number with a fixed number of decimals; a number that rounds to 0 has no sign.
 
-    >>> show(-27.0, 1), show(99.5, 2, "%"), show(float("nan")), show(-27.0, 1, style=PLAIN)
-    ('−27.0', '99.50%', '–', '-27.0')
+    >>> show(-27.0, 1), show(99.5, 2, "%"), show(0.5, 1, "nats"), show(float("nan")), show(-27.0, 1, style=PLAIN)
+    ('−27.0', '99.50%', '0.5 nats', '–', '-27.0')
     """
     if value is None or not math.isfinite(value):
         return style.missing
     text = f"{value:.{digits}f}"
     if float(text) == 0:
         text = text.removeprefix("-")
-    return text.replace("-", style.minus) + unit
+    return text.replace("-", style.minus) + (unit if unit in ("", "%") else f" {unit}")
 
 
 def signed(value: float, digits: int = 2, style: Style = PAGE) -> str:

@@ -45,10 +45,27 @@ const chips = [...form.querySelectorAll("[data-verdict]")];
 const place = new Map(chips.map((chip, number) => [chip.dataset.verdict, number]));
 const pressed = (chip) => chip.getAttribute("aria-pressed") === "true";
 
+// Long lists of what nobody has run yet are folded, unless a filter looks into them.
+for (const body of board.tBodies) {
+  const head = body.querySelector(".kind th");
+  if (!head || body.rows.length < 14 || !body.querySelector(".waiting")) continue;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(...head.childNodes, ` (${body.rows.length - 1})`);
+  const fold = (folded) => {
+    body.classList.toggle("folded", folded);
+    button.setAttribute("aria-expanded", String(!folded));
+  };
+  button.addEventListener("click", () => fold(!body.classList.contains("folded")));
+  head.append(button);
+  fold(true);
+}
+
 const filter = () => {
   const verdicts = new Set(chips.filter(pressed).map((chip) => chip.dataset.verdict));
   const task = form.elements.task ? form.elements.task.value : "";
   const sought = form.elements.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  board.classList.toggle("filtered", Boolean(verdicts.size || task || sought.length));
   let shown = 0;
   for (const row of rows) {
     const fits = (!verdicts.size || verdicts.has(row.dataset.verdict)) && (!task || row.dataset.task === task)
@@ -99,6 +116,6 @@ for (const head of heads) {
   head.append(button);
   button.addEventListener("click", () => sort(head));
 }
-form.hidden = false;
+form.hidden = rows.length < 6;
 filter();
 })();

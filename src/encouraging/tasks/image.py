@@ -129,7 +129,8 @@ class ImageTask(BaseTask[Batch]):
             sampler = ClassBalanced(self.train[1], size, sampling.per_class)
         else:
             sampler = Shuffled(count, size, here.train.shuffle and sampling.kind == "shuffled")
-        source = ResidentSource(sampler, self.spec.seed, self.device, self._drawn)
+        draws = self.options.augment != "none" or self.adversary is not None
+        source = ResidentSource(sampler, self.spec.seed, self.device, self._drawn if draws else None)
         return MixedSource(source, self.options.mixup) if self.options.mixup else source
 
     def _drawn(self, count: int, draw: torch.Generator) -> list[Tensor]:

@@ -3,8 +3,9 @@
 import triton
 import triton.language as tl
 
+from .ends import end_columns, inner_part, inner_row
 from .maths import INF, row_start
-from .rows import gradient, read_label
+from .rows import gradient, read_label, sum_of
 
 
 # Weights of the labels that count, one sum per program of a fixed grid. The kernels that divide by the mean's
@@ -20,17 +21,15 @@ def denominator_kernel(target, weight, partial_weights, n_rows, n_classes, ignor
     tl.store(partial_weights + tl.program_id(0), tl.sum(b_sum, axis=0))
 
 
-# One program: the sum of the programs' losses, over the denominator. 0 / 0 is the NaN that torch gives for no labels.
+# One program: the sum of the programs' losses, times a number or over the denominator. 0 / 0 is the NaN that torch
+# gives for no labels.
 @triton.jit(do_not_specialize=["n_sums"])
-def total_kernel(sums, partial_weights, out, n_sums, N_PARTIAL: tl.constexpr, BLOCK: tl.constexpr):
+def total_kernel(sums, partial_weights, out, n_sums, factor, N_PARTIAL: tl.constexpr, BLOCK: tl.constexpr):
     b_total = tl.zeros([BLOCK], tl.float32)
     for start in tl.range(0, n_sums, BLOCK):
         o = start + tl.arange(0, BLOCK)
         b_total += tl.load(sums + o, mask=o < n_sums, other=0.0)
-    total = tl.sum(b_total, axis=0)
-    if N_PARTIAL:
-        total /= tl.sum(tl.load(partial_weights + tl.arange(0, N_PARTIAL)), axis=0)
-    tl.store(out, total)
+    tl.store(out, tl.sum(b_total, axis=0) * factor / sum_of(partial_weights, N_PARTIAL))
 
 
 # out = source * upstream. Where that is 1 and nothing is to be copied, all programs exit at once: a few microseconds
@@ -52,26 +51,17 @@ def scale_kernel(source, out, upstream, n_elements, n_classes, inner, stride_out
             tl.store(out + at, tl.where(g == 0.0, g, g * factor).to(out.dtype.element_ty), mask=m)
 
 
-# The gradient from the rows' states and any upstream gradient: one read of the logits, one write, no sums.
-@triton.jit(do_not_specialize=["n_rows"])
-def later_kernel(
-    logits, target, weight, state, upstream, grad,
-    n_rows, class_units, inner, outer_units, stride_inner, stride_class,
-    grad_outer_units, grad_stride_inner, grad_stride_class, stride_upstream,
-    smoothing, k0, k1, k2, k3,
-    KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SIXTEEN_BIT: tl.constexpr,
-):
-    n_classes = class_units * UNIT
-    n_blocks = tl.cdiv(n_classes, BLOCK)
-    o_c = (tl.program_id(0) % n_blocks) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    o_r = (tl.program_id(0) // n_blocks) * ROWS + tl.arange(0, ROWS)
-    m_r = o_r < n_rows
+@triton.jit
+def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, upstream, o_r, m_r, n_rows, n_classes,
+                   stride_upstream, smoothing, k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr,
+                   WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SIXTEEN_BIT: tl.constexpr):
+    """Columns ``o_c`` of the gradient of some rows, from their states."""
     top = tl.load(state + o_r, mask=m_r, other=0.0)[:, None]
     factor = tl.load(state + n_rows + o_r, mask=m_r, other=0.0)
     at_pivot = tl.load(state + 2 * n_rows + o_r, mask=m_r, other=0.0)
     pivot = tl.load(state + 3 * n_rows + o_r, mask=m_r, other=0.0).to(tl.int32, bitcast=True)
     taught = m_r & (pivot >= 0)
+    z = tl.load(from_pointers, mask=taught[:, None] & m_c, other=-INF).to(tl.float32)
     g = tl.load(upstream + o_r.to(tl.int64) * stride_upstream, mask=m_r, other=0.0).to(tl.float32)
     # An ignored row has gradient 0 under any upstream gradient, also the infinite one of a mean over no labels.
     g = tl.where(taught | (factor != 0.0), g, 0.0)[:, None]
@@ -81,16 +71,50 @@ def later_kernel(
         log_top_p = tl.load(state + 6 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
         base = tl.where(taught, smoothing / n_classes, 0.0)[:, None]
         if WEIGHTED:
-            base = base * tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
-    start = row_start(o_r, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)[:, None]
-    z = tl.load(logits + start + o_c.to(tl.int64) * stride_class, mask=taught[:, None] & (o_c < n_classes),
-                other=-INF).to(tl.float32)
+            base = base * tl.load(weight + o_c, mask=m_c, other=0.0).to(tl.float32)
     slope = gradient(z, top, factor[:, None], top_p, log_top_p, base, k0, k1, k2, k3, KIND, TAIL, SMOOTH, SIXTEEN_BIT)
     if SMOOTH:
         y = tl.load(target + o_r, mask=taught, other=-1).to(tl.int32)
         at_label = tl.load(state + 5 * n_rows + o_r, mask=taught, other=0.0)
         slope = tl.where(o_c == y[:, None], at_label[:, None], slope)
     slope = tl.where(o_c == pivot[:, None], at_pivot[:, None], slope)
-    start = row_start(o_r, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)[:, None]
-    tl.store(grad + start + o_c.to(tl.int64) * grad_stride_class, (slope * g).to(grad.dtype.element_ty),
-             mask=m_r[:, None] & (o_c < n_classes))
+    tl.store(to_pointers, (slope * g).to(to_pointers.dtype.element_ty), mask=m_r[:, None] & m_c)
+
+
+# The gradient from the rows' states and any upstream gradient: one read of the logits, one write, no sums.
+@triton.jit(do_not_specialize=["n_rows", "phase"])
+def later_kernel(
+    logits, target, weight, state, upstream, grad,
+    n_rows, class_units, inner, outer_units, stride_inner, stride_class,
+    grad_outer_units, grad_stride_inner, grad_stride_class, stride_upstream, phase,
+    smoothing, k0, k1, k2, k3,
+    KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ENDS: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SIXTEEN_BIT: tl.constexpr,
+):
+    n_classes = class_units * UNIT
+    n_blocks = tl.cdiv(n_classes, BLOCK)
+    i_block = tl.program_id(0) % n_blocks
+    o_r = (tl.program_id(0) // n_blocks) * ROWS + tl.arange(0, ROWS)
+    o_c = i_block * BLOCK + tl.arange(0, BLOCK)[None, :]
+    m_r = o_r < n_rows
+    if ENDS:  # one row
+        i_row = tl.program_id(0) // n_blocks
+        i_start = row_start(i_row, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
+        i_grad_start = row_start(i_row, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
+        head, n_inner = inner_part(i_start, phase, n_classes, ENDS)
+        _gradient_tile(inner_row(logits + i_start, head, ENDS) + o_c, inner_row(grad + i_grad_start, head, ENDS) + o_c,
+                       o_c + head, o_c < n_inner, target, weight, state, upstream, o_r, m_r, n_rows, n_classes,
+                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SIXTEEN_BIT)
+        if i_block == 0:
+            o_e, m_e = end_columns(head, n_inner, n_classes, ENDS)
+            o_e = o_e[None, :]
+            _gradient_tile(logits + i_start + o_e, grad + i_grad_start + o_e, o_e, m_e[None, :], target, weight, state,
+                           upstream, o_r, m_r, n_rows, n_classes, stride_upstream, smoothing, k0, k1, k2, k3, KIND,
+                           TAIL, WEIGHTED, SMOOTH, SIXTEEN_BIT)
+    else:
+        start = row_start(o_r, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
+        grad_start = row_start(o_r, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
+        _gradient_tile(logits + start[:, None] + o_c.to(tl.int64) * stride_class,
+                       grad + grad_start[:, None] + o_c.to(tl.int64) * grad_stride_class,
+                       o_c, o_c < n_classes, target, weight, state, upstream, o_r, m_r, n_rows, n_classes,
+                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SIXTEEN_BIT)

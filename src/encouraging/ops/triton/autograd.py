@@ -14,68 +14,152 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...curves import Curve
+from ...curves import Curve, cross_entropy
+from ...curves._catalogue import is_in_catalogue
 from ...errors import ArgumentError, DerivativeError
 from ...targets import Rows
+from ...torch_state import is_batched
 from .. import reference
+from ..elementwise import curve_values
+from ..reduction import Divisor, label_divisor, reduce
 from . import operators
-from .curves import constants
-from .launch import Problem, denominator, empty_state, gradient_later, losses, scale, total
+from .curves import Gap, constants
+from .launch import Problem, denominator, empty_lengths, empty_state, gradient_later, losses, total
+from .matching import norm_ratio
+from .soft_autograd import soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES
+from .upstream import times_upstream
 
-_keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
-
-def rows_loss(rows: Rows, curve: Curve, **arguments: Any) -> Any:
-    """:func:`hard_loss` of rows, read as they lie where the kernels are good at that."""
+def rows_loss(rows: Rows, curve: Curve, *, match_norm: bool = False, **arguments: Any) -> Any:
+    """:func:`hard_loss` of rows, read as they lie where the kernels are good at that, or :func:`soft_loss`; with
+    ``match_norm`` times ``reference.match_norm_factor``."""
+    soft_arguments = {name: arguments[name] for name in ("weight", "label_smoothing", "reduction", "divisor")
+                      if name in arguments}
+    if match_norm and (rows.soft or arguments.get("label_smoothing") or torch.compiler.is_compiling()):
+        factor = match_norm_factor(rows, curve, **arguments)
+        return rows_loss(rows, curve, **arguments) * factor
+    if rows.soft:
+        return soft_loss(rows.logits, rows.target, curve, **soft_arguments)
     planes = rows.planes if rows.classes <= MOST_PLANES else None
     logits, target = (rows.logits, rows.target) if planes is None else planes
-    return hard_loss(logits, target, curve, **arguments)
+    if not is_in_catalogue(curve):
+        return own_curve_loss(logits, target, curve, match_norm=match_norm, **soft_arguments,
+                              ignore_index=arguments.get("ignore_index", -100))
+    return hard_loss(logits, target, curve, match_norm=match_norm, **arguments)
 
 
 def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
               label_smoothing: float = 0.0, reduction: str = "mean", inplace: bool = False,
-              stats: bool | float = False) -> Any:
+              stats: bool | float = False, match_norm: bool = False, divisor: Divisor = None) -> Any:
     """``reference.hard_loss`` by the kernels: float32, for logits (N, C) with a target (N), or (N, C, d) with (N, d).
 
     A label that names no class gives NaN as its loss and its gradient. ``inplace`` allows the gradient to be written
     over the logits, which must not be a leaf: a later use of them in a differentiable operation is an error then. It is
     made use of where the gradient is made ahead. ``stats`` asks for a pair of the loss and :class:`Stats`; a number
     between 0 and 1 is the probability beyond which rows are counted there, by default the curve's own ``log_end``
-    (``start``, ``halt``), else one half.
+    (``start``, ``halt``), else one half. ``match_norm``, in eager mode and without smoothing, multiplies by the factor
+    that gives the gradient the norm of cross-entropy's. ``divisor`` replaces what a mean divides by.
     """
     if torch.compiler.is_compiling():
         rows = operators.rows(logits, target.reshape(-1), weight, curve, ignore_index, label_smoothing)
-        loss = _reduce(rows, target, weight, ignore_index, reduction)
+        loss = _reduce(rows, target, weight, ignore_index, reduction, divisor)
         by_products = by_products_of(logits, target, ignore_index) if stats is not False else None
     else:
         problem = Problem(logits, target.reshape(-1).contiguous(), _plain(weight), constants(curve), ignore_index,
                           float(label_smoothing))
         by_products = empty_by_products(problem) if stats is not False else None
-        loss = _eager(problem, curve, weight, reduction, inplace, by_products)
+        if match_norm:
+            loss = _matched(problem, curve, weight, reduction, by_products, divisor)
+        else:
+            loss = _eager(problem, curve, weight, reduction, inplace, by_products, divisor)
     if reduction == "none" and logits.ndim == 3:
         loss = loss.reshape(target.shape)
     return loss if by_products is None else (loss, count_past(by_products, curve, stats, target.shape))
 
 
 def _eager(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str, inplace: bool,
-           by_products: ByProducts | None) -> Tensor:
+           by_products: ByProducts | None, divisor: Divisor) -> Tensor:
     logits = problem.logits
     if not (logits.requires_grad and torch.is_grad_enabled()):
         if reduction == "none":
             return losses(problem, stats=by_products)
-        partial_weights = denominator(problem) if reduction == "mean" else None
-        return total(losses(problem, sums=True, stats=by_products), partial_weights)
+        return total(losses(problem, sums=True, stats=by_products), _denominator(problem, reduction, divisor))
     if inplace:
         _check_inplace(logits)
     if reduction == "none" or logits.dtype == torch.float16:
         rows: Tensor = _Later.apply(logits, problem, curve, by_products)
-        return _reduce(rows, problem.target, weight, problem.ignore_index, reduction)
-    loss: Tensor = _Ahead.apply(logits, problem, curve, reduction, inplace, by_products)
+        return _reduce(rows, problem.target, weight, problem.ignore_index, reduction, divisor)
+    loss: Tensor = _Ahead.apply(logits, problem, curve, reduction, inplace, by_products, divisor)
     if inplace:
         _Overwritten.apply(logits)
     return loss
+
+
+def _denominator(problem: Problem, reduction: str, divisor: Divisor) -> Tensor | None:
+    """What the sum is divided by, as partial sums."""
+    if reduction != "mean":
+        return None
+    if divisor is None:
+        return denominator(problem)
+    if isinstance(divisor, Tensor):
+        return divisor.detach().float().reshape(1)
+    return torch.full((1,), float(divisor), device=problem.logits.device)
+
+
+def _matched(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str,
+             by_products: ByProducts | None, divisor: Divisor) -> Tensor:
+    """The factor is known when all rows have been read: the gradient is made later, with a second read."""
+    lengths = empty_lengths(problem)
+    rows: Tensor = _Later.apply(problem.logits, problem, curve, by_products, lengths)
+    loss = _reduce(rows, problem.target, weight, problem.ignore_index, reduction, divisor)
+    return loss * norm_ratio(lengths)
+
+
+def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
+                   ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean",
+                   match_norm: bool = False, divisor: Divisor = None) -> Tensor:
+    """:func:`hard_loss` of a curve that has no kernel: a pass over the logits gives the gaps, torch evaluates the curve
+    on one number per row, and the backward pass writes the gradient."""
+    labels = target.reshape(-1).contiguous()
+    lengths = None
+    if torch.compiler.is_compiling():
+        gaps = operators.rows(logits, labels, None, Gap(), ignore_index, 0.0)
+    else:
+        problem = Problem(logits, labels, None, constants(Gap()), ignore_index, 0.0)
+        lengths = empty_lengths(problem) if match_norm else None
+        gaps = _Later.apply(logits, problem, Gap(), None, lengths)
+    known = labels.long() != ignore_index
+    each = known.to(gaps.dtype) if weight is None else (
+        weight.detach().float()[labels.long().clamp(0, weight.shape[0] - 1)] * known)
+    # An ignored row's gap is 0, and whatever the curve is there must not reach the sum.
+    rows = torch.where(known, curve_values(gaps, curve), 0.0)
+    rows = rows if weight is None else rows * each
+    loss = _reduce(rows, labels, weight, ignore_index, reduction, divisor)
+    if lengths is not None:
+        with torch.no_grad():
+            pulls = torch.where(known, curve.pull(gaps), 0.0)
+            factor = norm_ratio(lengths * torch.stack([each, each * pulls]).abs())
+        loss = loss * factor
+    return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+def match_norm_factor(rows: Rows, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
+                      label_smoothing: float = 0.0, **_: Any) -> Tensor:
+    """``reference.match_norm_factor`` from the two gradients of the sum, written one after the other."""
+    arguments: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    if torch.compiler.is_compiling() or not is_in_catalogue(curve):
+        return reference.match_norm_factor(rows.logits, rows.target, curve, **arguments)
+    with torch.no_grad():
+        logits, target = rows.logits.detach(), rows.target.detach()
+        buffer = torch.empty_like(logits, dtype=torch.float32)
+        norms = []
+        for one in (cross_entropy(), curve):
+            buffer.copy_(logits)
+            loss_and_gradient_(buffer, target, one, **arguments)
+            norms.append(torch.linalg.vector_norm(buffer, dim=1))
+    return norm_ratio(torch.stack(norms))
 
 
 def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
@@ -83,9 +167,12 @@ def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
                        upstream: Tensor | None = None) -> Tensor:
     """Overwrite ``logits`` by the gradient of ``sum(rows * upstream) / denominator`` and return the rows' losses.
 
-    For code that makes logits only to use them up, without autograd. ``upstream`` has one number per row.
+    For code that makes logits only to use them up, without autograd; ``target`` holds labels or probabilities.
+    ``upstream`` has one number per row.
     """
     _check_no_overlap(logits)
+    if target.is_floating_point():
+        return soft_loss_and_gradient_(logits, target, curve, weight, label_smoothing, denominator, upstream)
     problem = Problem(logits, target.reshape(-1).contiguous(), _plain(weight), constants(curve), ignore_index,
                       label_smoothing)
     partial_weights = None if denominator is None else denominator.reshape(1).float()
@@ -96,35 +183,32 @@ def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
 class _Ahead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, reduction: str, inplace: bool,
-                by_products: ByProducts | None) -> Tensor:
+                by_products: ByProducts | None, divisor: Divisor) -> Tensor:
         # .data: the buffer is ours from here on, and its version is not that of the logits.
         grad = logits.data if inplace else torch.empty_like(logits)
-        partial_weights = denominator(problem) if reduction == "mean" else None
-        sums = losses(problem, sums=True, grad=grad, partial_weights=partial_weights, stats=by_products)
-        loss = total(sums, partial_weights)
-        ctx.save_for_backward(None if inplace else logits, problem.target, problem.weight, grad)
-        ctx.arguments = curve, problem.ignore_index, problem.smoothing, reduction
+        parts = _denominator(problem, reduction, divisor)
+        loss = total(losses(problem, sums=True, grad=grad, partial_weights=parts, stats=by_products), parts)
+        ctx.save_for_backward(None if inplace else logits, problem.target, problem.weight, grad, parts)
+        ctx.arguments = curve, problem.ignore_index, problem.smoothing, "sum"
         return loss
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, weight, grad = ctx.saved_tensors
+        logits, target, weight, grad, parts = ctx.saved_tensors
         if torch.is_grad_enabled():
-            result = _differentiable(logits, target, weight, upstream, *ctx.arguments)
-        elif _is_batch(upstream):
-            result = (grad.float() * upstream).to(grad.dtype)
+            above = upstream if parts is None else upstream / parts.sum()
+            result = _differentiable(logits, target, weight, above, *ctx.arguments)
         else:
-            # A graph that is kept needs the buffer as it is, and so does whoever was given it by an earlier pass.
-            result = torch.empty_like(grad) if _keep_graph() else grad
-            scale(grad, upstream, result)
-        return result, None, None, None, None, None
+            result = times_upstream(grad, upstream)
+        return result, None, None, None, None, None, None
 
 
 class _Later(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, by_products: ByProducts | None) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, by_products: ByProducts | None,
+                lengths: Tensor | None = None) -> Tensor:
         state = empty_state(problem)
-        rows = losses(problem, state=state, stats=by_products)
+        rows = losses(problem, state=state, stats=by_products, lengths=lengths)
         ctx.save_for_backward(logits, problem.target, problem.weight, state)
         ctx.arguments = curve, problem.ignore_index, problem.smoothing
         return rows
@@ -138,12 +222,12 @@ class _Later(torch.autograd.Function):
         else:
             problem = Problem(logits, target, weight, constants(curve), ignore_index, smoothing)
             result = torch.empty_like(logits)
-            batched = _is_batch(upstream)
+            batched = is_batched(upstream)
             gradient_later(problem, state, torch.ones_like(state[0]) if batched else upstream, result)
             if batched:
                 above = upstream[:, None] if logits.ndim == 2 else upstream.unflatten(0, (-1, 1, logits.shape[2]))
                 result = (result.float() * above).to(result.dtype)
-        return result, None, None, None
+        return result, None, None, None, None
 
 
 class _Overwritten(torch.autograd.Function):
@@ -182,17 +266,16 @@ def _plain(weight: Tensor | None) -> Tensor | None:
     return None if weight is None else weight.detach().float().contiguous()
 
 
-def _reduce(rows: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str) -> Tensor:
-    if reduction == "none":
-        return rows
-    if reduction == "sum":
-        return rows.sum()
+def _reduce(rows: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,
+            divisor: Divisor) -> Tensor:
+    if reduction != "mean" or divisor is not None:
+        return reduce(rows, reduction, divisor)
     labels = target.reshape(-1).long()  # before the comparison: in uint8, -100 is the label 156
-    known = labels != ignore_index
+    ignored = labels == ignore_index
     if weight is None:
-        return rows.sum() / known.sum()
+        return rows.sum() / label_divisor(labels, None, ignored)
     labels = labels.clamp(0, weight.shape[0] - 1)
-    return rows.sum() / torch.where(known, weight.detach().float()[labels], 0.0).sum()
+    return rows.sum() / label_divisor(labels, weight.detach().float(), ignored)
 
 
 def _check_inplace(logits: Tensor) -> None:
@@ -211,9 +294,3 @@ def _check_no_overlap(logits: Tensor) -> None:
                                 f"{tuple(logits.shape)}: several of their elements are the same memory. Pass "
                                 "inplace=False, or logits.contiguous().")
         reach += max(0, size - 1) * stride
-
-
-def _is_batch(upstream: Tensor) -> bool:
-    """Whether the upstream gradient is a batch of them in disguise (``is_grads_batched``, ``torch.func.vmap``)."""
-    functorch = torch._C._functorch
-    return bool(functorch.is_legacy_batchedtensor(upstream) or functorch.is_batchedtensor(upstream))

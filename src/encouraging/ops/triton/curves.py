@@ -9,14 +9,18 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from ...curves._bonus import Aggressive, Conservative, CrossEntropy, Normal, Poly, Power, _clamp_edge, _log
+from ...curves._cross_entropy import CrossEntropy
 from ...curves._curve import Curve, logit
 from ...curves._focal import Focal, HaltedFocal
+from ...curves._log_bonus import Aggressive, Conservative, Normal, clamp_edge, log_or_minus_infinity
+from ...curves._polynomial import Poly, Power
 from ...curves._square import Square
-from .maths import INF, LN2, LOG2E, difference, exp_of_minus, log, log1p, log1p_of_any
+from .maths import INF, LN2, LOG2E, difference, exp_of_minus, log, log1p, log1p_of_any, log_of_rest
 
 CROSS_ENTROPY = tl.constexpr(0)
 NORMAL = tl.constexpr(1)
@@ -28,6 +32,8 @@ FOCAL = tl.constexpr(6)
 HALTED_FOCAL = tl.constexpr(7)
 SQUARE = tl.constexpr(8)
 SQUARE_BONUS = tl.constexpr(9)
+GAP = tl.constexpr(10)
+FOCAL_OF_2 = tl.constexpr(11)  # the usual gamma, whose power is a product
 
 # What a curve is at p <= 1/2, where all classes but one are: smoothing is cheap for the first two.
 LIKE_CROSS_ENTROPY = tl.constexpr(0)  # value -log p, pull 1 - p
@@ -53,19 +59,32 @@ class Constants(NamedTuple):
         return edges.get(self.kind, 0.0) > 80
 
 
+class Gap(Curve):
+    """The gap itself as a loss: from it, a curve without a formula here is computed on one number per row."""
+
+    name = "gap"
+
+    def value(self, gap: Tensor) -> Tensor:
+        return gap
+
+    def pull(self, gap: Tensor) -> Tensor:
+        return torch.full_like(gap, -1.0)
+
+
 def _normal(curve: Normal) -> Constants:
-    return Constants(NORMAL.value, _TAILS[curve.early], _clamp_edge(curve.eps), _log(curve.eps))
+    tail = _TAILS[curve.form_below_half]
+    return Constants(NORMAL.value, tail, clamp_edge(curve.eps), log_or_minus_infinity(curve.eps))
 
 
 def _conservative(curve: Conservative) -> Constants:
-    rest = 1 - curve.log_end
-    return Constants(CONSERVATIVE.value, _TAILS[curve.early], logit(curve.log_end), 1 / rest, math.log(rest) - 1)
+    tail, remainder = _TAILS[curve.form_below_half], 1 - curve.log_end
+    return Constants(CONSERVATIVE.value, tail, logit(curve.log_end), 1 / remainder, math.log(remainder) - 1)
 
 
 def _aggressive(curve: Aggressive) -> Constants:
     begin = math.log1p(-curve.start)
-    return Constants(AGGRESSIVE.value, LIKE_ITSELF.value, logit(curve.start), _clamp_edge(curve.eps), begin,
-                     _log(curve.eps) - begin)
+    return Constants(AGGRESSIVE.value, LIKE_ITSELF.value, logit(curve.start), clamp_edge(curve.eps), begin,
+                     log_or_minus_infinity(curve.eps) - begin)
 
 
 _CONSTANTS: dict[type[Curve], Callable[[Any], Constants]] = {
@@ -75,10 +94,11 @@ _CONSTANTS: dict[type[Curve], Callable[[Any], Constants]] = {
     Aggressive: _aggressive,
     Power: lambda c: Constants(POWER.value, LIKE_ITSELF.value, float(c.exponent), float(c.weight)),
     Poly: lambda c: Constants(POLY.value, LIKE_ITSELF.value, float(c.epsilon), 1.0 + c.epsilon),
-    Focal: lambda c: Constants(FOCAL.value, LIKE_ITSELF.value, float(c.gamma)),
+    Focal: lambda c: Constants((FOCAL_OF_2 if c.gamma == 2 else FOCAL).value, LIKE_ITSELF.value, float(c.gamma)),
     HaltedFocal: lambda c: Constants(HALTED_FOCAL.value, LIKE_ITSELF.value, float(c.gamma), logit(c.halt),
                                            c.shift),
     Square: lambda c: Constants((SQUARE_BONUS if c.bonus else SQUARE).value, LIKE_ITSELF.value),
+    Gap: lambda c: Constants(GAP.value, LIKE_ITSELF.value),
 }
 
 
@@ -140,8 +160,13 @@ def curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND: tl.constexpr):
         value, pull = q * q, 2.0 * p * q * q
     elif KIND == SQUARE_BONUS:
         value, pull = q - p, 2.0 * p * q
+    elif KIND == GAP:
+        value, pull = gap, tl.where(gap == gap, -1.0, gap)
     else:
-        dimmer = tl.where(k0 == 0.0, 1.0, tl.exp2(k0 * log_q * LOG2E))
+        if KIND == FOCAL_OF_2:
+            dimmer = q * q
+        else:
+            dimmer = tl.where(k0 == 0.0, 1.0, tl.exp2(k0 * log_q * LOG2E))
         # p * log p is 0 at p = 0, where its second factor is infinite.
         finite = tl.where(surprise > 3e38, 3e38, surprise)
         value = dimmer * surprise
@@ -158,6 +183,6 @@ def curve_of_rival(t, top_p, log_top_p, k0, k1, k2, k3, KIND: tl.constexpr):
     p = tl.exp2(t) * top_p
     q = 1.0 - p
     surprise = -(t * LN2 + log_top_p)
-    log_q = tl.log(q)
+    log_q = log_of_rest(p)
     value, pull = curve_at(-(surprise + log_q), p, q, surprise, log_q, k0, k1, k2, k3, KIND)
     return value, pull / q

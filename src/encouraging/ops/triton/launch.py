@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -12,27 +11,16 @@ from torch import Tensor
 from .around import denominator_kernel, later_kernel, scale_kernel, total_kernel
 from .cached_launch import launch
 from .curves import LIKE_ITSELF, Constants
+from .layout import ends_of, layout, on_device_of, pieces, power_of_two
 from .resident import resident_kernel
 from .resident_smooth import resident_smooth_kernel
 from .streamed import streamed_kernel
 from .streamed_smooth import streamed_smooth_kernel
-from .tiling import Tiling, as_streamed, gradient_tile, processors, tiling_for
+from .tiling import as_streamed, ends_for, gradient_tile, piece_of, processors, tiling_for
 
-_CURRENT_DEVICE = nullcontext()
 # From here on the power series of the streamed kernel leave out less than rounding does, if every class has little.
 _MANY_CLASSES = 16384
 _LITTLE_WEIGHT = 1.6e-5
-
-
-class Layout(NamedTuple):
-    """Where the rows of a (N, C) or (N, C, d) tensor lie."""
-
-    rows: int
-    classes: int
-    inner: int
-    outer_stride: int
-    inner_stride: int
-    class_stride: int
 
 
 class Problem(NamedTuple):
@@ -46,60 +34,37 @@ class Problem(NamedTuple):
     smoothing: float
 
 
-def layout(tensor: Tensor) -> Layout:
-    if tensor.ndim == 2:
-        (rows, classes), (outer, class_stride) = tensor.shape, tensor.stride()
-        return Layout(rows, classes, 1, outer, 0, class_stride)
-    (batch, classes, inner), (outer, class_stride, inner_stride) = tensor.shape, tensor.stride()
-    return Layout(batch * inner, classes, inner, outer, inner_stride, class_stride)
-
-
-def _on(tensor: Tensor) -> AbstractContextManager[object]:
-    """Triton launches on the current device, which need not be the tensor's."""
-    if tensor.is_cuda and tensor.get_device() != torch._C._cuda_getDevice():
-        return torch.cuda.device(tensor.device)
-    return _CURRENT_DEVICE
-
-
-def _pieces(n: int, size: int) -> int:
-    """How many pieces of a size cover n; Triton's own ``cdiv`` takes microseconds."""
-    return -(-n // size)
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
-
-
 def denominator(problem: Problem) -> Tensor:
     """The mean's denominator, the sum of the labels' weights, as a few partial sums."""
     rows, classes = layout(problem.logits)[:2]
-    block = min(8192, max(16, _power_of_two(rows)))
-    programs = min(256, _power_of_two(_pieces(rows, block)))
+    block = min(8192, max(16, power_of_two(rows)))
+    programs = min(256, power_of_two(pieces(rows, block)))
     partial_weights = torch.empty(programs, dtype=torch.float32, device=problem.logits.device)
-    with _on(partial_weights):
+    with on_device_of(partial_weights):
         launch(denominator_kernel, programs, (problem.target, problem.weight, partial_weights),
                (rows, classes, problem.ignore_index), BLOCK=block, WEIGHTED=problem.weight is not None, num_warps=8)
     return partial_weights
 
 
-def total(sums: Tensor, partial_weights: Tensor | None) -> Tensor:
-    """The sum of the programs' losses, over the denominator."""
+def total(sums: Tensor, partial_weights: Tensor | None, factor: float = 1.0) -> Tensor:
+    """The sum of the programs' losses, times ``factor``, over the denominator."""
     out = torch.empty((), dtype=torch.float32, device=sums.device)
-    block = min(8192, max(16, _power_of_two(sums.numel())))
-    with _on(sums):
-        launch(total_kernel, 1, (sums, partial_weights, out), (sums.numel(),),
+    block = min(8192, max(16, power_of_two(sums.numel())))
+    with on_device_of(sums):
+        launch(total_kernel, 1, (sums, partial_weights, out), (sums.numel(), float(factor)),
                N_PARTIAL=0 if partial_weights is None else partial_weights.numel(), BLOCK=block,
                num_warps=8 if block >= 2048 else 4)
     return out
 
 
 def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, partial_weights: Tensor | None = None,
-           upstream: Tensor | None = None, state: Tensor | None = None,
+           upstream: Tensor | None = None, state: Tensor | None = None, lengths: Tensor | None = None,
            stats: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
     """The loss of every row (with ``sums`` of every program), and whatever there is a buffer for.
 
     ``grad`` (which may be the logits) receives the gradient of the rows' losses, each times its ``upstream``, over the
-    sum of ``partial_weights``; ``state`` what :func:`gradient_later` needs; ``stats`` the by-products.
+    sum of ``partial_weights``; ``state`` what :func:`gradient_later` needs; ``lengths``, without smoothing, those of
+    the rows' gradients, cross-entropy's and the curve's; ``stats`` the by-products.
     """
     logits = problem.logits
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
@@ -110,14 +75,15 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
     if tiling.streamed:
         programs = min(rows, tiling.per_processor * processors(logits.device))
     else:
-        programs = _pieces(rows, tiling.rows)
+        programs = pieces(rows, tiling.rows)
     out = torch.empty(programs if sums else rows, dtype=torch.float32, device=logits.device)
     if not rows:
         return out
     to = layout(logits if grad is None else grad)
     unit = math.gcd(16, classes, outer, to.outer_stride)
+    ends, phase = ends_for(tiling, logits, grad)
     p, lse, argmax = stats or (None, None, None)
-    tensors = (logits, problem.target, problem.weight, partial_weights, upstream, out, grad, state, p, lse, argmax)
+    first = (logits, problem.target, problem.weight, partial_weights, upstream, out, grad, state)
     numbers: tuple[int | float, ...] = (
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
         to.outer_stride // unit, to.inner_stride, to.class_stride, problem.ignore_index)
@@ -130,13 +96,22 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
         "enable_fp_fusion": True,  # multiply and add in one instruction and one rounding
     }
     if tiling.streamed:
-        constants |= {"VECTOR": 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
+        constants |= {"VECTOR": ends or 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
         kernel = streamed_smooth_kernel if smooth else streamed_kernel
     else:
-        constants |= {"ROWS": tiling.rows, "PIECE": _piece(tiling, logits, unit, class_stride),
+        constants |= {"ROWS": tiling.rows, "PIECE": piece_of(tiling, logits, unit, class_stride),
                       "SKIP": tiling.skip and stats is None}
         kernel = resident_smooth_kernel if smooth else resident_kernel
-    if smooth:
+    if kernel is not resident_smooth_kernel:
+        numbers += (phase,)
+        constants["ENDS"] = ends
+        # The ends take registers, with which fewer programs would fit.
+        constants["maxnreg"] = 64 if ends and tiling.streamed and logits.dtype.itemsize == 2 else None
+    tensors: tuple[Tensor | None, ...] = (*first, p, lse, argmax)
+    if not smooth:
+        tensors = (*first, lengths, p, lse, argmax)
+        constants["LENGTHS"] = lengths is not None
+    else:
         closed = not weighted and problem.curve.tail != LIKE_ITSELF.value  # sums with closed forms, in few registers
         numbers += float(problem.smoothing), 1.0 - problem.smoothing
         constants |= {"TAIL": problem.curve.tail, "maxnreg": (tiling.registers or None) if closed else None}
@@ -146,26 +121,20 @@ def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, 
         else:
             constants |= {"SIXTEEN_BIT": logits.dtype.itemsize == 2,
                           "TOGETHER": tiling.warps > 1 and logits.is_cuda}
-    with _on(logits):
+    with on_device_of(logits):
         launch(kernel, programs, tensors, (*numbers, *problem.curve[2:]), **constants)
     return out
-
-
-def _piece(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> int:
-    """Columns that are loaded at a time: the whole tile, or, where it has many rows, so few that a warp takes them all
-    with a vector of at most 16 bytes per thread."""
-    if tiling.rows == 1:
-        return tiling.block
-    if class_stride != 1:
-        return tiling.warps
-    vector = min(unit, 16 // logits.dtype.itemsize)
-    return min(tiling.block, max(1, vector * 32 * tiling.warps // tiling.rows))
 
 
 def empty_state(problem: Problem) -> Tensor:
     """Room for what :func:`gradient_later` needs of every row."""
     rows = layout(problem.logits).rows
     return torch.empty((7 if problem.smoothing else 4, rows), dtype=torch.float32, device=problem.logits.device)
+
+
+def empty_lengths(problem: Problem) -> Tensor:
+    """Room for the lengths of the rows' gradients."""
+    return torch.empty((2, layout(problem.logits).rows), dtype=torch.float32, device=problem.logits.device)
 
 
 def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tensor) -> None:
@@ -177,16 +146,17 @@ def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tens
     to = layout(grad)
     unit = math.gcd(16, classes, outer, to.outer_stride)
     tile_rows, block = gradient_tile(classes)
-    with _on(logits):
+    ends, phase = ends_of(logits, grad) if tile_rows == 1 else (0, 0)
+    with on_device_of(logits):
         tensors = (logits, problem.target, problem.weight, state, upstream, grad)
         numbers = (
             rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
-            to.outer_stride // unit, to.inner_stride, to.class_stride, upstream.stride(0),
+            to.outer_stride // unit, to.inner_stride, to.class_stride, upstream.stride(0), phase,
             float(problem.smoothing), *problem.curve[2:],
         )
         launch(
-            later_kernel, _pieces(rows, tile_rows) * _pieces(classes, block), tensors, numbers,
-            KIND=problem.curve.kind, TAIL=problem.curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block,
+            later_kernel, pieces(rows, tile_rows) * pieces(classes, block), tensors, numbers,
+            KIND=problem.curve.kind, TAIL=problem.curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block, ENDS=ends,
             WEIGHTED=problem.weight is not None, SMOOTH=problem.smoothing > 0, SIXTEEN_BIT=logits.dtype.itemsize == 2,
             num_warps=4)
 
@@ -199,8 +169,8 @@ def scale(source: Tensor, upstream: Tensor, out: Tensor) -> None:
         return
     block = 4096
     dense = elements == 1 + sum((size - 1) * stride for size, stride in zip(source.shape, source.stride(), strict=True))
-    programs = min(_pieces(elements, block), 8 * processors(source.device))
-    with _on(source):
+    programs = min(pieces(elements, block), 8 * processors(source.device))
+    with on_device_of(source):
         launch(scale_kernel, programs,
                (source, out, upstream), (elements, classes, inner, outer, inner_stride, class_stride),
                COPY=out is not source, DENSE=dense, BLOCK=block, num_warps=8)

@@ -36,6 +36,21 @@ def log1p(x):
 
 
 @triton.jit
+def log_of_rest(p):
+    """log(1 - p) for 0 <= p <= 1/2, from p itself: a polynomial of degree 9, wrong by 1.3 ulp at most. It takes half of
+    the instructions of a logarithm, which would also see only what rounding leaves of 1 - p."""
+    s = 1.4079567028635502 * p - 1.6302116903983566
+    s = s * p + 1.2050138964472943
+    s = s * p - 0.18157164776234336
+    s = s * p + 0.2645475838387454
+    s = s * p + 0.2434374400986204
+    s = s * p + 0.3336619917565396
+    s = s * p + 0.4999937467729804
+    s = s * p + 1.0000000193555454
+    return -p * s
+
+
+@triton.jit
 def log(x):
     """log(x) for x = 0 or x >= 2**-126, inf and NaN included, through the exponent and the series above."""
     return _log_with(x, x - 1.0, x != x)

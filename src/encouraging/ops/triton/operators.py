@@ -9,15 +9,16 @@ from typing import Any, List, Optional, Tuple  # noqa: UP035 - the operators' sc
 import torch
 from torch import Tensor
 
-from ...curves import Curve, by_name
-from .curves import constants
+from ...curves import Curve
+from ...curves._catalogue import from_numbers, to_numbers
+from .curves import Gap, constants
 from .launch import Problem, empty_state, gradient_later, losses
 
 
 def rows(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: Curve, ignore_index: int,
          label_smoothing: float) -> Tensor:
     """The loss of every row, for logits (N, C) or (N, C, d) and a flat target."""
-    params = [float(value) for value in curve.params.values()]
+    params = to_numbers(curve)
     weight = None if weight is None else weight.detach()
     result: Tensor = curve_rows(logits, target, weight, curve.name, params, ignore_index, float(label_smoothing))[0]
     return result
@@ -25,10 +26,8 @@ def rows(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: Curve,
 
 def _problem(logits: Tensor, target: Tensor, weight: Optional[Tensor], name: str, params: List[float],
              ignore_index: int, label_smoothing: float) -> Problem:
-    fields = by_name(name).params
-    curve = by_name(name, **{field: type(default)(value)
-                             for (field, default), value in zip(fields.items(), params, strict=True)})
     weight = None if weight is None else weight.float().contiguous()
+    curve = Gap() if name == Gap.name else from_numbers(name, params)
     return Problem(logits, target.contiguous(), weight, constants(curve), ignore_index, label_smoothing)
 
 

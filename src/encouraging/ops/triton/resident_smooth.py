@@ -19,7 +19,7 @@ from .rows import (
     top_rival,
 )
 from .streamed_smooth import smooth_gradient_by_blocks, smooth_row_by_blocks
-from .tile import exponentials, first_column, load_logits
+from .tile import exponentials, first_column, load_tile, store_tile
 
 
 @triton.jit
@@ -56,8 +56,8 @@ def _sums_of_five(a, b, c, d, e, TOGETHER: tl.constexpr):
 
 
 @triton.jit
-def _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, o_c, n_classes, k0, k1, k2, k3,
-              BLOCK: tl.constexpr, KIND: tl.constexpr, TAIL: tl.constexpr, WEIGHTED: tl.constexpr,
+def _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, o_c, m_c, n_classes, k0, k1,
+              k2, k3, BLOCK: tl.constexpr, KIND: tl.constexpr, TAIL: tl.constexpr, WEIGHTED: tl.constexpr,
               SERIES: tl.constexpr, TOGETHER: tl.constexpr):
     """Smoothed rows, from the tile without their labels.
 
@@ -68,9 +68,9 @@ def _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, 
     base = base_row[:, None]
     own = base_row
     if WEIGHTED:
-        base *= tl.load(weight + o_c, mask=o_c < n_classes, other=0.0).to(tl.float32)
+        base *= tl.load(weight + o_c, mask=m_c, other=0.0).to(tl.float32)
         own *= w
-    m_rival = (o_c < n_classes) & (o_c != y[:, None])
+    m_rival = m_c & (o_c != y[:, None])
     count = n_classes - 1.0
     is_top = e == 1.0
     b_inverse = e
@@ -139,9 +139,9 @@ def resident_smooth_kernel(
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, smoothing, label_part, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    PIECE: tl.constexpr, SKIP: tl.constexpr, TOGETHER: tl.constexpr, N_PARTIAL: tl.constexpr, WEIGHTED: tl.constexpr,
-    SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr, SUMS: tl.constexpr, STATS: tl.constexpr,
-    UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
+    PIECE: tl.constexpr, SKIP: tl.constexpr, TOGETHER: tl.constexpr, N_PARTIAL: tl.constexpr,
+    WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr, SUMS: tl.constexpr,
+    STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
 ):
     SIMPLE: tl.constexpr = TAIL == LIKE_CROSS_ENTROPY and not WEIGHTED
     NORMAL: tl.constexpr = TAIL == LIKE_NORMAL and not WEIGHTED
@@ -153,14 +153,15 @@ def resident_smooth_kernel(
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
     grad_stride_outer = tl.cast(grad_outer_units, tl.int64) * UNIT
     scale = tl.zeros([ROWS], tl.float32) + 1.0 / sum_of(partial_weights, N_PARTIAL)
-    o_c = tl.arange(0, BLOCK)[None, :]
     o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     m_r = o_r < n_rows
     if UPSTREAM:
         scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
     y, taught, w, fill = read_label(target, weight, o_r, m_r, n_classes, ignore_index, WEIGHTED)
     start = row_start(o_r, inner, stride_outer, stride_inner)
-    z = load_logits(logits, start, taught if SKIP else m_r, n_classes, stride_class, PIECE, BLOCK)
+    z = load_tile(logits, start, taught if SKIP else m_r, n_classes, stride_class, -INF, PIECE, BLOCK)
+    o_c = tl.arange(0, BLOCK)[None, :]
+    m_c = o_c < n_classes
     z_y = tl.load(logits + start + tl.where(taught, y, 0).to(tl.int64) * stride_class, mask=taught,
                   other=-INF).to(tl.float32)
     pivot, z_pivot = y, z_y
@@ -170,20 +171,20 @@ def resident_smooth_kernel(
     if SIMPLE or NORMAL:
         # Distances from the label: what all logits have in common would cost the sum digits.
         origin = tl.where((z_y > -INF) & (z_y < INF), z_y, 0.0)
-        total = tl.sum(tl.where(o_c < n_classes, z - origin[:, None], 0.0), axis=1)
+        total = tl.sum(tl.where(m_c, z - origin[:, None], 0.0), axis=1)
         total -= (n_classes - 1.0) * (top - origin)
     base_row = tl.where(taught, smoothing / n_classes, 0.0)
     label_weight = label_part * w
     rival_sum, top_p, log_top_p, base, row_loss, factor, at_label, is_top, at_top, at_mistake, four, b_inverse = \
-        _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, o_c, n_classes, k0, k1, k2, k3,
-                  BLOCK, KIND, TAIL, WEIGHTED, SERIES, TOGETHER)
+        _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, o_c, m_c, n_classes, k0, k1, k2,
+                  k3, BLOCK, KIND, TAIL, WEIGHTED, SERIES, TOGETHER)
     at_pivot = at_label
     if STATE and not SIMPLE:
         mistaken = taught & (top_p > 0.5)
         pivot = tl.where(mistaken, first_column(rivals, o_c, top, n_classes), y)
         at_pivot = tl.where(mistaken, at_mistake, at_label)
 
-    out = grad + row_start(o_r, inner, grad_stride_outer, grad_stride_inner) if GRAD else start
+    grad_start = row_start(o_r, inner, grad_stride_outer, grad_stride_inner)
     if SERIES:
         # Where several rivals have so much of the probability that the series is not exact, the row is read again in
         # small blocks: rare, and with few registers, which would be taken from everyone.
@@ -193,16 +194,16 @@ def resident_smooth_kernel(
             i_pivot, i_z, i_top, i_rival_sum, i_top_p, i_log_top_p, i_loss, i_factor, i_at_pivot, i_at_label = \
                 smooth_row_by_blocks(
                     row, weight, i_y, tl.sum(z_y, axis=0), i_y >= 0, tl.sum(w, axis=0), i_base,
-                    tl.sum(label_weight, axis=0), n_classes, n_classes, stride_class, k0, k1, k2, k3, KIND, TAIL,
-                    PART, VECTOR, WEIGHTED, SIXTEEN_BIT, False)
+                    tl.sum(label_weight, axis=0), 0, n_classes, n_classes, n_classes, stride_class, k0, k1, k2, k3,
+                    KIND, TAIL, PART, VECTOR, 0, WEIGHTED, SIXTEEN_BIT, False)
             if GRAD:
                 if INPLACE:
                     tl.debug_barrier()
                 i_scale = tl.sum(scale, axis=0)
                 smooth_gradient_by_blocks(
-                    row, grad + tl.sum(row_start(o_r, inner, grad_stride_outer, grad_stride_inner), axis=0), weight,
-                    i_top, i_factor * i_scale, i_top_p, i_log_top_p, i_base * i_scale, n_classes, n_classes,
-                    stride_class, grad_stride_class, k0, k1, k2, k3, KIND, TAIL, PART, VECTOR, False, WEIGHTED,
+                    row, grad + tl.sum(grad_start, axis=0), weight,
+                    i_top, i_factor * i_scale, i_top_p, i_log_top_p, i_base * i_scale, True, 0, n_classes, n_classes,
+                    stride_class, grad_stride_class, k0, k1, k2, k3, KIND, TAIL, PART, VECTOR, 0, False, WEIGHTED,
                     SIXTEEN_BIT, False)
             one = tl.zeros([ROWS], tl.float32)
             pivot, z_pivot = one.to(tl.int32) + i_pivot, one + i_z
@@ -216,8 +217,7 @@ def resident_smooth_kernel(
             slope = tl.where(taught[:, None], slope, fill[:, None])
             if INPLACE:
                 tl.debug_barrier()  # every thread has read the label's logit before any writes over it
-            tl.store(out[:, None] + o_c.to(tl.int64) * grad_stride_class, slope.to(grad.dtype.element_ty),
-                     mask=m_r[:, None] & (o_c < n_classes))
+            store_tile(grad, grad_start, m_r, n_classes, grad_stride_class, slope, BLOCK)
 
     row_loss = tl.where(taught, row_loss, fill)
     factor = tl.where(taught, factor, fill)
@@ -246,9 +246,9 @@ def resident_smooth_kernel(
             slope = tl.where(taught[:, None], slope, fill[:, None])
             if INPLACE:
                 tl.debug_barrier()  # every thread has read the label's logit before any writes over it
-            tl.store(out[:, None] + o_c.to(tl.int64) * grad_stride_class, slope.to(grad.dtype.element_ty),
-                     mask=m_r[:, None] & (o_c < n_classes))
+            store_tile(grad, grad_start, m_r, n_classes, grad_stride_class, slope, BLOCK)
         tl.debug_barrier()  # the tile first, then the two numbers that are not of its pattern
+        out = grad + grad_start
         tl.store(out + pivot.to(tl.int64) * grad_stride_class, (at_pivot * scale).to(grad.dtype.element_ty),
                  mask=taught)
         tl.store(out + y.to(tl.int64) * grad_stride_class, (at_label * scale).to(grad.dtype.element_ty), mask=taught)

@@ -77,11 +77,20 @@ def read_label(target, weight, o_r, m_r, n_classes, ignore_index, WEIGHTED: tl.c
 
 @triton.jit
 def plain_row(z_y, top, rival_sum, w, k0, k1, k2, k3, KIND: tl.constexpr):
-    """Loss, factor and the label's gradient. Without rivals (one class, or all others masked) ``rival_sum`` is 0."""
+    """Loss, factor, the label's gradient and 1 - p. ``rival_sum`` is 0 without rivals: one class, or others masked."""
     gap, p, q, surprise, log_q, top_p, log_top_p = chances(z_y, top, rival_sum)
     value, pull = curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND)
     factor = tl.where(rival_sum == 0.0, 0.0, pull / rival_sum)
-    return w * value, w * factor, -w * pull
+    return w * value, w * factor, -w * pull, q
+
+
+@triton.jit
+def store_lengths(lengths, o_r, m_r, n_rows, taught, fill, w, q, at_label, rival_sum, two):
+    """The lengths of a row's gradients, cross-entropy's and the curve's: w (1 - p) n and w pull n, where n is that of a
+    pull of 1 on the label and of its counterpart on the rivals, and ``two`` the sum of exp(z - top) ** 2."""
+    n = tl.sqrt(1.0 + tl.where(rival_sum == 0.0, 0.0, two / (rival_sum * rival_sum)))
+    tl.store(lengths + o_r, tl.where(taught, tl.abs(w) * q * n, fill), mask=m_r)
+    tl.store(lengths + n_rows + o_r, tl.where(taught, tl.abs(at_label) * n, fill), mask=m_r)
 
 
 @triton.jit

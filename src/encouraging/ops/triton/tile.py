@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .maths import INF, LOG2E, LOWEST
+from .maths import LOG2E, LOWEST
 
 
 @triton.jit
@@ -35,6 +35,15 @@ def load_in_pieces(row, first, m_r, n_classes, stride_class, other, PIECE: tl.co
 
 
 @triton.jit
-def load_logits(logits, start, m_r, n_classes, stride_class, PIECE: tl.constexpr, BLOCK: tl.constexpr):
-    """A tile of logits in float32; -inf where there is none."""
-    return load_in_pieces(logits + start[:, None], 0, m_r, n_classes, stride_class, -INF, PIECE, BLOCK).to(tl.float32)
+def load_tile(source, start, m_r, n_classes, stride_class, other, PIECE: tl.constexpr, BLOCK: tl.constexpr):
+    """The tile in float32; ``other`` where there is no class."""
+    tile = load_in_pieces(source + start[:, None], 0, m_r, n_classes, stride_class, other, PIECE, BLOCK)
+    return tile.to(tl.float32)
+
+
+@triton.jit
+def store_tile(out, start, m_r, n_classes, stride_class, tile, BLOCK: tl.constexpr):
+    """Write the tile to rows that begin at ``start``, in the type of ``out``."""
+    o_c = tl.arange(0, BLOCK)[None, :]
+    tl.store(out + start[:, None] + o_c.to(tl.int64) * stride_class, tile.to(out.dtype.element_ty),
+             mask=m_r[:, None] & (o_c < n_classes))

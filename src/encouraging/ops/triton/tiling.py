@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+from torch import Tensor
+
+from .layout import ends_of
 
 # The tilings below are those that were fastest on an H200 (docs/kernel-notes.md). A row that stays in registers between
 # its sums and its gradient is read once; a longer one twice, the second time from the level-2 cache as far as it holds.
@@ -60,11 +63,50 @@ def _tiling(classes: int, smooth: bool, planes: bool) -> Tiling:
     return Tiling(rows=32 if block == 16 else 1024 // block, block=block, warps=1, skip=False)
 
 
+def soft_tiling_for(classes: int, cross_entropy: bool) -> Tiling:
+    """The tiling for soft targets, of which a row has as many as logits."""
+    return _override or _soft_tiling(classes, cross_entropy)
+
+
+@lru_cache(maxsize=1024)
+def _soft_tiling(classes: int, cross_entropy: bool) -> Tiling:
+    block = max(16, 1 << (classes - 1).bit_length())
+    if block > 8192:
+        return Tiling(1, 4096, 8, streamed=True, per_processor=3 if cross_entropy and classes <= 65536 else 4)
+    if block == 8192:
+        return Tiling(1, 2048, 4, streamed=True, per_processor=8)
+    if block >= 1024:
+        return Tiling(1, block, warps=(4 if cross_entropy else 2) * block // 1024)
+    if block == 16:
+        return Tiling(32, block, warps=1) if cross_entropy else Tiling(64, block, warps=2)
+    return Tiling(rows=512 // block, block=block, warps=1)
+
+
 def as_streamed(tiling: Tiling) -> Tiling:
     """The same rows in blocks."""
     if tiling.streamed:
         return tiling
     return Tiling(1, min(tiling.block, 2048), min(tiling.warps, 4), streamed=True, per_processor=8)
+
+
+def ends_for(tiling: Tiling, *tensors: Tensor | None) -> tuple[int, int]:
+    """:func:`ends_of` the rows, where the tiling treats them apart: one row at a time. A row of float32 on chip is read
+    as fast element by element."""
+    if tiling.rows > 1:
+        return 0, 0
+    vector, phase = ends_of(*tensors)
+    return (vector, phase) if tiling.streamed or vector > 4 else (0, 0)
+
+
+def piece_of(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> int:
+    """Columns that are loaded at a time: the whole tile, or, where it has many rows, so few that a warp takes them all
+    with a vector of at most 16 bytes per thread."""
+    if tiling.rows == 1:
+        return tiling.block
+    if class_stride != 1:
+        return tiling.warps
+    vector = min(unit, 16 // logits.dtype.itemsize)
+    return min(tiling.block, max(1, vector * 32 * tiling.warps // tiling.rows))
 
 
 def gradient_tile(classes: int) -> tuple[int, int]:

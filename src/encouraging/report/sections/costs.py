@@ -71,7 +71,7 @@ def _ours(group: Group) -> list[Cell]:
 
 def duration(seconds: float) -> str:
     """
-    >>> duration(27.25), duration(257), duration(48 * 3600)
+    >>> duration(27.3), duration(257), duration(48 * 3600)
     ('27.3 s', '4.3 min', '48.0 h')
     """
     if seconds < 120:

@@ -1,0 +1,24 @@
+"""Names for numbers that no task declares one by one, because there are too many: attacks and scores."""
+
+from __future__ import annotations
+
+from ..engine import Metric
+
+RATES = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
+
+
+def undeclared(path: str) -> Metric:
+    """A metric named after its path.
+
+    >>> undeclared("attacks.pgd_margin.0.3").words, undeclared("ood.svhn.msp.auroc").words, undeclared("mine").words
+    ('accuracy under pgd margin of size 0.3', 'AUROC by msp, svhn', 'mine')
+    """
+    first, *rest = path.split(".")
+    if first == "attacks" and len(rest) > 1:
+        return Metric(path, f"accuracy under {rest[0].replace('_', ' ')} of size {'.'.join(rest[1:])}", "%", low=0,
+                      high=100)
+    if first == "ood" and len(rest) > 1 and rest[-1] in RATES:
+        *data, score, rate = rest
+        words = f"{RATES[rate]} by {score.replace('_', ' ')}" + (f", {'.'.join(data)}" if data else "")
+        return Metric(path, words, "%", better="lower" if rate == "fpr95" else "higher", low=0, high=100)
+    return Metric(path, path.replace("_", " "), "%" if path.endswith("accuracy") else "")

@@ -1,0 +1,164 @@
+"""The squared error of a softmax, with its mirror: every class counts, so the gradient needs a sum over the row.
+
+With p and q = 1 - p of a class and its target t the loss is ``(t q - (1 - t) p)**2``, minus ``(t p)**2`` and
+``((1 - t) q)**2`` with the BONUS. With g its derivative by p, the gradient is ``p (g - sum of g p)``. The class with
+the largest logit is set apart: its q comes from the sum over its rivals, and its own part of the sum from there too.
+"""
+
+import triton
+import triton.language as tl
+
+from .blocks import offsets
+from .maths import INF, LOG2E, LOWEST, row_start, shifted
+from .tile import load_tile, store_tile
+
+
+@triton.jit
+def _terms(t, p, q, BONUS: tl.constexpr, UPSTREAM: tl.constexpr):
+    """Loss and derivative by p; what the derivatives of all classes have in common is left out, where they are not
+    multiplied by different numbers: the probabilities sum to 1, and the difference would lose digits."""
+    if BONUS:
+        between = 2.0 * t * (1.0 - t)
+        g = -4.0 * t - between * (q - p)
+        if UPSTREAM:
+            g += 2.0
+        return (q - p) * (2.0 * t - 1.0) - between * p * q, g
+    else:
+        away = t * q - (1.0 - t) * p
+        return away * away, -2.0 * away
+
+
+# ROWS whole rows per program, one read and one write. It writes the sum of all losses of a program, or (VALUES) every
+# loss, and the gradient times ``scale`` over ``divisor``, or times an upstream gradient for every element.
+@triton.jit(do_not_specialize=["n_rows"])
+def mse_kernel(
+    logits, target, divisor, upstream, loss, grad,
+    n_rows, class_units, stride_units, target_units, scale,
+    SOFT: tl.constexpr, BONUS: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PIECE: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, VALUES: tl.constexpr, UPSTREAM: tl.constexpr,
+):
+    n_classes = class_units * UNIT
+    stride, target_stride = tl.cast(stride_units, tl.int64) * UNIT, tl.cast(target_units, tl.int64) * UNIT
+    o_c = tl.arange(0, BLOCK)[None, :]
+    o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    m_r = o_r < n_rows
+    m = m_r[:, None] & (o_c < n_classes)
+    z = load_tile(logits, row_start(o_r, 1, stride, 0), m_r, n_classes, 1, -INF, PIECE, BLOCK)
+    if SOFT:
+        t = load_tile(target, o_r.to(tl.int64) * target_stride, m_r, n_classes, 1, 0.0, PIECE, BLOCK)
+    else:
+        y = tl.load(target + o_r, mask=m_r, other=0).to(tl.int64)
+        t = tl.where(o_c == y[:, None], 1.0, 0.0)
+        t = tl.where(((y >= 0) & (y < n_classes))[:, None], t, float("nan"))  # a label that names no class
+    top = tl.maximum(tl.max(z, axis=1), LOWEST)
+    is_top = z == top[:, None]
+    e = tl.exp2((z - top[:, None]) * LOG2E)
+    rivals = tl.sum(tl.where(is_top, 0.0, e), axis=1) + (tl.sum(tl.where(is_top, 1.0, 0.0), axis=1) - 1.0)
+    over = (1.0 / (1.0 + rivals))[:, None]
+    p = e * over
+    q = tl.where(is_top, rivals[:, None] * over, 1.0 - p)
+    value, g = _terms(t, p, q, BONUS, UPSTREAM)
+    own = row_start(o_r, 1, tl.cast(n_classes, tl.int64), 0)  # of what is contiguous
+    if VALUES:
+        store_tile(loss, own, m_r, n_classes, 1, value, BLOCK)
+    else:
+        tl.store(loss + tl.program_id(0), tl.sum(tl.sum(tl.where(m, value, 0.0), axis=1), axis=0))
+    if GRAD:
+        if UPSTREAM:
+            g *= load_tile(upstream, own, m_r, n_classes, 1, 0.0, PIECE, BLOCK)
+        part = tl.where(m, g * p, 0.0)
+        of_top = tl.sum(tl.where(is_top, part, 0.0), axis=1)[:, None]
+        of_rest = tl.sum(tl.where(is_top, 0.0, part), axis=1)[:, None]
+        slope = p * (tl.where(is_top, g * q - (of_top - part), g - of_top) - of_rest)
+        if DIVIDED:
+            scale /= tl.load(divisor).to(tl.float32)
+        store_tile(grad, own, m_r, n_classes, 1, slope * scale, BLOCK)
+
+
+@triton.jit
+def _load_target(target, start, y, o_c, m_c, SOFT: tl.constexpr):
+    if SOFT:
+        return tl.load(target + start + o_c, mask=m_c, other=0.0, eviction_policy="evict_last").to(tl.float32)
+    else:
+        return tl.where(o_c == y, 1.0, 0.0)
+
+
+# The same for rows that are too long for one multiprocessor: a pass for the largest logit and its rivals' sum, one for
+# the sums, one for the gradient.
+@triton.jit(do_not_specialize=["n_rows"])
+def mse_streamed_kernel(
+    logits, target, divisor, upstream, loss, grad,
+    n_rows, class_units, stride_units, target_units, scale,
+    SOFT: tl.constexpr, BONUS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
+    SIXTEEN_BIT: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, VALUES: tl.constexpr, UPSTREAM: tl.constexpr,
+):
+    n_classes = class_units * UNIT
+    stride, target_stride = tl.cast(stride_units, tl.int64) * UNIT, tl.cast(target_units, tl.int64) * UNIT
+    o_b = offsets(BLOCK, VECTOR)
+    n_blocks = tl.cdiv(n_classes, BLOCK)
+    if DIVIDED:
+        scale /= tl.load(divisor).to(tl.float32)
+    total = 0.0
+    for i in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        i_row = tl.cast(i, tl.int64)
+        row, own = logits + i_row * stride, i_row * n_classes
+        start, y, known = i_row * target_stride, tl.cast(0, tl.int64), 1.0
+        if not SOFT:
+            y = tl.load(target + i_row).to(tl.int64)
+            known = tl.where((y >= 0) & (y < n_classes), 1.0, float("nan"))
+        b_top = tl.full([BLOCK // VECTOR], LOWEST, tl.float32)
+        b_sum = tl.zeros([BLOCK // VECTOR], tl.float32)
+        b_count = b_sum
+        for first in tl.range(0, n_classes, BLOCK, num_stages=1):
+            o_c = first + o_b
+            z = tl.load(row + o_c, mask=o_c < n_classes, other=-INF, eviction_policy="evict_last").to(tl.float32)
+            b_new = tl.maximum(b_top, tl.max(z, axis=1))
+            is_top = z == b_new[:, None]
+            e = tl.where(is_top, 0.0, tl.exp2(shifted(z, b_new[:, None], SIXTEEN_BIT)))
+            grows = b_new > b_top  # what was largest before is a rival now
+            b_sum = (b_sum + tl.where(grows, b_count, 0.0)) * tl.exp2((b_top - b_new) * LOG2E) + tl.sum(e, axis=1)
+            b_count = tl.where(grows, 0.0, b_count) + tl.sum(tl.where(is_top, 1.0, 0.0), axis=1)
+            b_top = b_new
+        top = tl.max(b_top, axis=0)
+        b_first = b_top == top
+        rivals = tl.sum((b_sum + tl.where(b_first, 0.0, b_count)) * tl.exp2((b_top - top) * LOG2E), axis=0)
+        rivals += tl.sum(tl.where(b_first, b_count, 0.0), axis=0) - 1.0
+        over = 1.0 / (1.0 + rivals)
+        b_loss = tl.zeros([BLOCK // VECTOR], tl.float32)
+        b_of_top, b_of_rest = b_loss, b_loss
+        for i_block in tl.range(0, n_blocks, num_stages=1):
+            o_c = (n_blocks - 1 - i_block) * BLOCK + o_b
+            m_c = o_c < n_classes
+            z = tl.load(row + o_c, mask=m_c, other=-INF, eviction_policy="evict_last").to(tl.float32)
+            t = _load_target(target, start, y, o_c, m_c, SOFT)
+            is_top = z == top
+            p = tl.exp2(shifted(z, top, SIXTEEN_BIT)) * over
+            value, g = _terms(t, p, tl.where(is_top, rivals * over, 1.0 - p), BONUS, UPSTREAM)
+            if VALUES:
+                tl.store(loss + own + o_c, value * known, mask=m_c)
+            else:
+                b_loss += tl.sum(tl.where(m_c, value, 0.0), axis=1)
+            if UPSTREAM:
+                g *= tl.load(upstream + own + o_c, mask=m_c, other=0.0).to(tl.float32)
+            part = tl.where(m_c, g * p, 0.0)
+            b_of_top += tl.sum(tl.where(is_top, part, 0.0), axis=1)
+            b_of_rest += tl.sum(tl.where(is_top, 0.0, part), axis=1)
+        total += tl.sum(b_loss, axis=0) * known
+        if GRAD:
+            of_top, of_rest = tl.sum(b_of_top, axis=0), tl.sum(b_of_rest, axis=0)
+            for i_block in tl.range(0, n_blocks, num_stages=1):
+                o_c = i_block * BLOCK + o_b
+                m_c = o_c < n_classes
+                z = tl.load(row + o_c, mask=m_c, other=-INF, eviction_policy="evict_first").to(tl.float32)
+                t = _load_target(target, start, y, o_c, m_c, SOFT)
+                is_top = z == top
+                p = tl.exp2(shifted(z, top, SIXTEEN_BIT)) * over
+                q = tl.where(is_top, rivals * over, 1.0 - p)
+                value, g = _terms(t, p, q, BONUS, UPSTREAM)
+                if UPSTREAM:
+                    g *= tl.load(upstream + own + o_c, mask=m_c, other=0.0).to(tl.float32)
+                slope = p * (tl.where(is_top, g * q - (of_top - g * p), g - of_top) - of_rest)
+                tl.store(grad + own + o_c, (slope * (scale * known)).to(grad.dtype.element_ty), mask=m_c,
+                         eviction_policy="evict_first")
+    if not VALUES:
+        tl.store(loss + tl.program_id(0), total)

@@ -1,0 +1,125 @@
+"""The kernels of the squared error of a softmax as a differentiable operation; the plain twin is
+``elementwise.squared_errors``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...curves import square
+from ...torch_state import is_batched
+from ..elementwise import squared_errors
+from ..reduction import Divisor, reduce
+from .cached_launch import launch
+from .launch import total
+from .layout import on_device_of, pieces
+from .mse import mse_kernel, mse_streamed_kernel
+from .sigmoid_autograd import sigmoid_loss
+from .tiling import Tiling, piece_of, processors, soft_tiling_for
+from .upstream import mean_factor, times_upstream
+
+
+def mse_loss(logits: Tensor, target: Tensor, *, bonus: bool, link: str = "softmax", reduction: str = "mean",
+             divisor: Divisor = None) -> Tensor:
+    """The sum, the mean over all elements or (``none``) the losses (N, C), in float32, for logits (N, C) with labels
+    (N) or probabilities (N, C). A label that names no class gives NaN."""
+    if link == "sigmoid":
+        return sigmoid_loss(logits, target, square(bonus=bonus), reduction=reduction, divisor=divisor, mse=True)
+    if logits.stride(1) != 1:
+        logits = logits.contiguous()
+    target = target.detach()
+    target = target.contiguous() if not target.is_floating_point() or target.stride(1) != 1 else target
+    if reduction == "none" or (logits.dtype == torch.float16 and logits.requires_grad):
+        losses: Tensor = _MseLater.apply(logits, target, bonus)
+        return reduce(losses, reduction, divisor)
+    factor, over = mean_factor(logits.numel(), reduction, divisor)
+    loss: Tensor = _MseAhead.apply(logits, target, bonus, factor, over)
+    return loss
+
+
+class _MseAhead(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, bonus: bool, factor: float,
+                divisor: Tensor | None) -> Tensor:
+        grad = None
+        if ctx.needs_input_grad[0]:
+            grad = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        sums = _launch(logits, target, bonus, grad=grad, scale=factor, divisor=divisor)
+        ctx.save_for_backward(logits, target, grad, divisor)
+        ctx.bonus, ctx.factor = bonus, factor
+        return total(sums, divisor, factor)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target, grad, divisor = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            above = upstream * ctx.factor / (1.0 if divisor is None else divisor[0])
+            return _differentiable(logits, target, ctx.bonus, above.expand(logits.shape)), None, None, None, None
+        return times_upstream(grad, upstream), None, None, None, None
+
+
+class _MseLater(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, bonus: bool) -> Tensor:
+        losses = torch.empty_like(logits, dtype=torch.float32, memory_format=torch.contiguous_format)
+        _launch(logits, target, bonus, losses=losses)
+        ctx.save_for_backward(logits, target)
+        ctx.bonus = bonus
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target = ctx.saved_tensors
+        # The sum over a row has the upstream gradient inside: a batch of them has nothing in common to start from.
+        if torch.is_grad_enabled() or is_batched(upstream):
+            with torch.enable_grad():
+                leaf = logits if torch.is_grad_enabled() and logits.requires_grad else logits.detach().requires_grad_()
+                result = _differentiable(leaf, target, ctx.bonus, upstream)
+            return result, None, None
+        grad = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        _launch(logits, target, ctx.bonus, grad=grad, upstream=upstream.contiguous())
+        return grad, None, None
+
+
+def _differentiable(logits: Tensor, target: Tensor, bonus: bool, upstream: Tensor) -> Tensor:
+    """The gradient in operations that can be differentiated again: the plain ones."""
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    truth = target.to(wide.dtype) if target.is_floating_point() else (
+        torch.zeros_like(wide).scatter(-1, target.long()[:, None], 1.0))
+    losses = squared_errors(wide, truth, bonus)
+    return torch.autograd.grad(losses, logits, upstream, create_graph=True)[0]
+
+
+def _launch(logits: Tensor, target: Tensor, bonus: bool, *, losses: Tensor | None = None, grad: Tensor | None = None,
+            upstream: Tensor | None = None, scale: float = 1.0, divisor: Tensor | None = None) -> Tensor:
+    """The programs' sums, or the losses themselves; ``grad`` of the sum times ``scale`` over ``divisor``."""
+    rows, classes = logits.shape
+    soft = target.is_floating_point()
+    tiling = _tiling(classes)
+    programs = min(rows, tiling.per_processor * processors(logits.device)) if tiling.streamed else (
+        pieces(rows, tiling.rows))
+    # What only the losses or only the gradient is asked for still has a place for the sums.
+    out = logits.new_empty(programs, dtype=torch.float32) if losses is None else losses
+    if not rows:
+        return out
+    unit = math.gcd(16, classes, logits.stride(0), target.stride(0) if soft else 16)
+    tensors = (logits, target, divisor, upstream, out, grad)
+    numbers = (rows, classes // unit, logits.stride(0) // unit, target.stride(0) // unit if soft else 0, float(scale))
+    shared = {"SOFT": soft, "BONUS": bonus, "UNIT": unit, "BLOCK": tiling.block, "DIVIDED": divisor is not None,
+              "GRAD": grad is not None, "VALUES": losses is not None, "UPSTREAM": upstream is not None,
+              "num_warps": tiling.warps, "enable_fp_fusion": True}
+    with on_device_of(logits):
+        if tiling.streamed:
+            launch(mse_streamed_kernel, programs, tensors, numbers, **shared, VECTOR=16 // logits.dtype.itemsize,
+                   SIXTEEN_BIT=logits.dtype.itemsize == 2)
+        else:
+            launch(mse_kernel, programs, tensors, numbers, **shared, ROWS=tiling.rows,
+                   PIECE=piece_of(tiling, logits, unit, 1))
+    return out
+
+
+def _tiling(classes: int) -> Tiling:
+    return soft_tiling_for(classes, cross_entropy=False)

@@ -1,0 +1,150 @@
+"""The kernel of the sigmoid link as a differentiable operation; its plain twin is ``elementwise.sigmoid_losses``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...curves import Curve
+from ...torch_state import is_batched
+from .. import elementwise
+from ..reduction import Divisor, reduce
+from .cached_launch import launch
+from .curves import constants
+from .launch import total
+from .layout import on_device_of, pieces
+from .sigmoid import CLASS_INDEX, PRESENCE, PROBABILITY, sigmoid_kernel
+from .upstream import mean_factor, times_upstream
+
+_BLOCK = 2048
+
+
+class Arguments(NamedTuple):
+    """What a loss takes beside logits and target; the factors broadcast to the logits."""
+
+    curve: Curve
+    negative_curve: Curve
+    weight: Tensor | None
+    pos_weight: Tensor | None
+    alpha: float | None
+    mse: bool
+
+
+def sigmoid_loss(logits: Tensor, target: Tensor, curve: Curve, *, negative_curve: Curve | None = None,
+                 weight: Tensor | None = None, pos_weight: Tensor | None = None, alpha: float | None = None,
+                 reduction: str = "mean", divisor: Divisor = None, mse: bool = False) -> Tensor:
+    """The sum, the mean or (``none``) the losses of logits of any shape, in float32.
+
+    ``target`` has the logits' shape, or that of their rows: one class index for each, with the classes last. ``mse`` is
+    for square curves alone: the squared error of probabilities as targets, with its mirror.
+    """
+    arguments = Arguments(curve, negative_curve or curve, weight, pos_weight, alpha, mse)
+    target = target.detach()
+    if not _walk_alike(logits, target):
+        logits, target = logits.contiguous(), target.contiguous()
+    if reduction == "none" or (logits.dtype == torch.float16 and logits.requires_grad):
+        rows: Tensor = _SigmoidLater.apply(logits, target, arguments)
+        return reduce(rows, reduction, divisor)
+    factor, over = mean_factor(logits.numel(), reduction, divisor)
+    loss: Tensor = _SigmoidAhead.apply(logits, target, arguments, factor, over)
+    return loss
+
+
+def _walk_alike(logits: Tensor, target: Tensor) -> bool:
+    """Whether both lie in memory in the order of their elements."""
+    return logits.is_contiguous() and target.is_contiguous()
+
+
+class _SigmoidAhead(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, arguments: Arguments, factor: float,
+                divisor: Tensor | None) -> Tensor:
+        grad = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
+        sums = logits.new_empty(max(1, pieces(logits.numel(), _BLOCK)), dtype=torch.float32)
+        _launch(logits, target, arguments, sums=sums, grad=grad, scale=factor, divisor=divisor)
+        ctx.save_for_backward(logits, target, grad, divisor)
+        ctx.arguments, ctx.factor = arguments, factor
+        return total(sums if logits.numel() else sums.zero_(), divisor, factor)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target, grad, divisor = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            above = upstream * ctx.factor / (1.0 if divisor is None else divisor[0])
+            result = _differentiable(logits, target, ctx.arguments, above.expand(logits.shape))
+        else:
+            result = times_upstream(grad.view(-1, 1), upstream).view_as(grad)
+        return result, None, None, None, None
+
+
+class _SigmoidLater(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, arguments: Arguments) -> Tensor:
+        losses = torch.empty_like(logits, dtype=torch.float32)
+        _launch(logits, target, arguments, losses=losses)
+        ctx.save_for_backward(logits, target)
+        ctx.arguments = arguments
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return _differentiable(logits, target, ctx.arguments, upstream), None, None
+        result = torch.empty_like(logits)
+        if is_batched(upstream):
+            _launch(logits, target, ctx.arguments, grad=result)
+            result = (result.float() * upstream).to(result.dtype)
+        else:
+            _launch(logits, target, ctx.arguments, grad=result, upstream=upstream.contiguous())
+        return result, None, None
+
+
+def _differentiable(logits: Tensor, target: Tensor, arguments: Arguments, upstream: Tensor) -> Tensor:
+    """The gradient in operations that can be differentiated again: the plain ones."""
+    losses = elementwise.sigmoid_losses(logits, target, *arguments)
+    return torch.autograd.grad(losses, logits, upstream, create_graph=True)[0]
+
+
+def _launch(logits: Tensor, target: Tensor, arguments: Arguments, *, sums: Tensor | None = None,
+            losses: Tensor | None = None, grad: Tensor | None = None, upstream: Tensor | None = None,
+            scale: float = 1.0, divisor: Tensor | None = None) -> None:
+    """Write whatever there is a buffer for; ``grad`` of the sum times ``scale`` over ``divisor``."""
+    elements = logits.numel()
+    if not elements:
+        return
+    weight, weight_after, weight_size = _factor(arguments.weight, logits)
+    pos_weight, pos_after, pos_size = _factor(arguments.pos_weight, logits)
+    kind = PROBABILITY if target.is_floating_point() else PRESENCE if target.shape == logits.shape else CLASS_INDEX
+    positive, negative = constants(arguments.curve), constants(arguments.negative_curve)
+    alpha = arguments.alpha
+    tensors = (logits, target, weight, pos_weight, divisor, upstream, losses if sums is None else sums, grad)
+    numbers = (elements, logits.shape[-1] if logits.ndim else 1, weight_after, weight_size, pos_after, pos_size,
+               1.0 if alpha is None else float(alpha), 1.0 if alpha is None else 1.0 - alpha, float(scale),
+               *positive[2:], *negative[2:])
+    with on_device_of(logits):
+        launch(sigmoid_kernel, pieces(elements, _BLOCK), tensors, numbers, KIND=positive.kind,
+               NEGATIVE_KIND=negative.kind, TWO_CURVES=positive != negative, TARGET=kind.value, MSE=arguments.mse,
+               WEIGHTED=weight is not None, POS_WEIGHTED=pos_weight is not None, DIVIDED=divisor is not None,
+               GRAD=grad is not None, SUMS=sums is not None, VALUES=losses is not None, UPSTREAM=upstream is not None,
+               LARGE=elements >= 2**31 - _BLOCK, BLOCK=_BLOCK, num_warps=4, enable_fp_fusion=True)
+
+
+def _factor(factor: Tensor | None, logits: Tensor) -> tuple[Tensor | None, int, int]:
+    """A factor that broadcasts to the logits, the size of the dimensions after its own, and its own size. Its own
+    dimensions are neighbours, or it is written out."""
+    if factor is None:
+        return None, 1, 1
+    factor = factor.detach()
+    sizes = (1,) * (logits.ndim - factor.ndim) + tuple(factor.shape)
+    own = [axis for axis, size in enumerate(sizes) if size > 1]
+    if not own:
+        return factor.contiguous(), 1, 1
+    inside = range(own[0], own[-1] + 1)
+    if any(sizes[axis] != logits.shape[axis] for axis in inside):
+        return factor.expand(logits.shape).contiguous(), 1, logits.numel()
+    after = math.prod(logits.shape[own[-1] + 1:])
+    return factor.contiguous(), after, math.prod(logits.shape[axis] for axis in inside)

@@ -1,0 +1,72 @@
+"""Logits and soft targets to kernels: layouts, grids, buffers. No autograd here, no host synchronisation, no copies."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .cached_launch import launch
+from .curves import LIKE_CROSS_ENTROPY, LIKE_NORMAL, Constants
+from .layout import layout, on_device_of, pieces
+from .soft import soft_kernel
+from .soft_streamed import soft_streamed_kernel
+from .tiling import ends_for, piece_of, processors, soft_tiling_for
+
+
+class SoftProblem(NamedTuple):
+    """A loss over rows of logits and targets of the same shape, (N, C) or (N, C, d); the weight is float32."""
+
+    logits: Tensor
+    target: Tensor
+    weight: Tensor | None
+    curve: Constants
+    smoothing: float
+
+
+def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0, divisor: Tensor | None = None,
+                upstream: Tensor | None = None, grad: Tensor | None = None,
+                by_target: Tensor | None = None) -> Tensor:
+    """The loss of every row (with ``sums`` of every program), and whatever there is a buffer for.
+
+    ``grad`` (which may be the logits) receives the gradient of the rows' losses on the logits, ``by_target``, which has
+    the target's strides, that on the targets: each row times its ``upstream`` and ``scale``, over ``divisor``.
+    """
+    logits, target, weight, curve, smoothing = problem
+    rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
+    tiling = soft_tiling_for(classes, curve.tail == LIKE_CROSS_ENTROPY.value)
+    if tiling.streamed:
+        programs = min(rows, tiling.per_processor * processors(logits.device))
+    else:
+        programs = pieces(rows, tiling.rows)
+    out = torch.empty(programs if sums else rows, dtype=torch.float32, device=logits.device)
+    if not rows:
+        return out
+    of_target, to = layout(target), layout(logits if grad is None else grad)
+    unit = math.gcd(16, classes, outer, of_target.outer_stride, to.outer_stride)
+    tensors = (logits, target, weight, divisor, upstream, out, grad, by_target)
+    strides = (
+        rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
+        of_target.outer_stride // unit, of_target.inner_stride, of_target.class_stride,
+        to.outer_stride // unit, to.inner_stride, to.class_stride)
+    factors = (float(scale), 1.0 - smoothing, smoothing / classes, *curve[2:])
+    constants: dict[str, Any] = {
+        "KIND": curve.kind, "TAIL": curve.tail, "UNBOUNDED": curve.unbounded, "UNIT": unit, "BLOCK": tiling.block,
+        "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None, "SUMS": sums,
+        "UPSTREAM": upstream is not None, "SMOOTH": smoothing > 0, "DIVIDED": divisor is not None,
+        "num_warps": tiling.warps, "enable_fp_fusion": True,
+    }
+    with on_device_of(logits):
+        if tiling.streamed:
+            ends, phase = ends_for(tiling, logits, target, grad, by_target)
+            # The ends take registers, with which fewer programs would fit.
+            registers = 64 if ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2 else None
+            launch(soft_streamed_kernel, programs, tensors, (*strides, phase, *factors), **constants, ENDS=ends,
+                   maxnreg=registers, VECTOR=ends or 16 // logits.dtype.itemsize,
+                   SIXTEEN_BIT=logits.dtype.itemsize == 2)
+        else:
+            launch(soft_kernel, programs, tensors, (*strides, *factors), **constants, ROWS=tiling.rows,
+                   PIECE=piece_of(tiling, logits, unit, class_stride))
+    return out

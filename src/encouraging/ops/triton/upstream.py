@@ -1,0 +1,34 @@
+"""The upstream gradient, applied to a gradient that the forward pass has made, and the factor of a mean in that."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ...torch_state import is_batched
+from ..reduction import Divisor
+from .launch import scale
+
+_keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
+
+def times_upstream(grad: Tensor, upstream: Tensor) -> Tensor:
+    """``grad * upstream``, in its own memory where nobody else needs it."""
+    if is_batched(upstream):
+        return (grad.float() * upstream).to(grad.dtype)
+    # A graph that is kept needs the buffer as it is, and so does whoever was given it by an earlier pass.
+    result = torch.empty_like(grad) if _keep_graph() else grad
+    scale(grad, upstream, result)
+    return result
+
+
+def mean_factor(count: int, reduction: str, divisor: Divisor) -> tuple[float, Tensor | None]:
+    """What a sum is multiplied by, a number, and what it is divided by, on the device: for a mean over ``divisor``, or
+    over so many. The mean of nothing is NaN, as torch's."""
+    if reduction != "mean":
+        return 1.0, None
+    if isinstance(divisor, Tensor):
+        return 1.0, divisor.detach().float().reshape(1)
+    return (1 / divisor if divisor else 1 / count if count else math.nan), None

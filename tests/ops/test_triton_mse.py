@@ -1,0 +1,154 @@
+"""The squared error and its mirror by the kernels, in Triton's interpreter."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+pytest.importorskip("triton")
+
+from encouraging import mirror_mse_loss
+from encouraging.ops import dispatch
+from encouraging.ops.elementwise import squared_errors
+from encouraging.ops.reduction import reduce
+from encouraging.ops.triton import Tiling, mse_loss, use_tiling
+from kernel_cases import CLASSES, MARKS, SIXTEEN, STREAMED, ULP, draw, row_error
+
+pytestmark = MARKS
+TILINGS = pytest.mark.parametrize("tiling", [SIXTEEN, STREAMED], ids=["whole", "streamed"])
+
+
+def truth(logits: Tensor, target: Tensor, upstream: Tensor | None = None, *, bonus: bool, link: str = "softmax",
+          reduction: str = "mean", divisor: object = None) -> tuple[Tensor, Tensor]:
+    z = logits.detach().double().requires_grad_()
+    hot = target.double() if target.is_floating_point() else F.one_hot(target.long(), z.shape[1]).double()
+    loss = reduce(squared_errors(z, hot, bonus, link), reduction, divisor)
+    loss.backward(None if upstream is None else upstream.double())
+    return loss.detach(), z.grad
+
+
+def ours(logits: Tensor, target: Tensor, upstream: Tensor | None = None, **arguments: object) -> tuple[Tensor, Tensor]:
+    z = logits.detach().clone().requires_grad_()
+    loss = mse_loss(z, target, **arguments)
+    loss.backward(upstream)
+    return loss.detach(), z.grad
+
+
+@TILINGS
+@pytest.mark.parametrize("bonus", [False, True])
+def test_labels_and_probabilities_at_any_confidence(bonus: bool, tiling: Tiling) -> None:
+    rows = 12 if tiling is SIXTEEN else 5
+    z, y = draw(rows, seed=1)
+    z[2, [3, 8]] = z[2].max() + 2  # two on top
+    for target in (y, y.int(), F.one_hot(y, CLASSES).float(), torch.randn(rows, CLASSES).softmax(1)):
+        with use_tiling(tiling):
+            loss, gradient = ours(z, target, bonus=bonus, reduction="sum")
+        expected, slope = truth(z, target, bonus=bonus, reduction="sum")
+        assert loss.item() == pytest.approx(expected.item(), rel=16 * ULP, abs=1e-6)
+        # Where p is near 1 the gradient is as small as 1 - p, which is only as good as the gap that float32 can hold.
+        assert row_error(gradient, slope).max() <= 128 * ULP
+        upstream = torch.rand(rows, CLASSES) + 0.5
+        with use_tiling(tiling):
+            loss, gradient = ours(z, target, upstream, bonus=bonus, reduction="none")
+        expected, slope = truth(z, target, upstream, bonus=bonus, reduction="none")
+        torch.testing.assert_close(loss.double(), expected, rtol=64 * ULP, atol=8 * ULP)
+        assert row_error(gradient, slope).max() <= 128 * ULP
+
+
+def test_means_divisors_types_and_layouts() -> None:
+    z, y = draw(9, seed=2)
+    for divisor in (None, 5.0, torch.tensor(4.0)):
+        _, slope = truth(z, y, torch.tensor(3.0), bonus=True, divisor=divisor)
+        for logits in (z, z.t().contiguous().t(), torch.cat([z, z], 1)[:, 1:][:, :CLASSES].copy_(z)):
+            _, gradient = ours(logits, y, torch.tensor(3.0), bonus=True, divisor=divisor)
+            assert row_error(gradient, slope).max() <= 128 * ULP
+    for dtype in (torch.bfloat16, torch.float16):
+        _, slope = truth(z.to(dtype), y, torch.tensor(512.0), bonus=False)
+        _, gradient = ours(z.to(dtype), y, torch.tensor(512.0), bonus=False)
+        assert gradient.dtype == dtype
+        spacing = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+        size = slope.abs().amax(1).clamp(min=1e-30)
+        assert (row_error(gradient, slope) <= 1.01 * torch.finfo(dtype).eps + 128 * ULP + spacing / size).all()
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, 10, 17, 100, 513])
+def test_the_tilings_in_use_are_right(classes: int) -> None:
+    z, y = draw(21, classes, seed=3)
+    loss, gradient = ours(z, y, bonus=True)
+    expected, slope = truth(z, y, bonus=True)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
+    assert row_error(gradient, slope).max() <= 256 * ULP
+
+
+@pytest.mark.parametrize("bonus", [False, True])
+def test_the_sigmoid_link(bonus: bool) -> None:
+    z, y = draw(6, 9, seed=4)
+    for target in (y, torch.rand(6, 9)):
+        loss, gradient = ours(z, target, bonus=bonus, link="sigmoid")
+        expected, slope = truth(z, target, bonus=bonus, link="sigmoid")
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
+        torch.testing.assert_close(gradient.double(), slope, rtol=64 * ULP, atol=1e-8)
+
+
+@TILINGS
+def test_unknown_labels_infinite_logits_and_nothing(tiling: Tiling) -> None:
+    z, y = draw(4, seed=5)
+    y[1], y[2] = CLASSES, -1
+    for link in ("softmax", "sigmoid"):
+        with use_tiling(tiling):
+            losses, gradient = ours(z, y, torch.ones(4, CLASSES), bonus=True, reduction="none", link=link)
+            total, _ = ours(z, y, bonus=True, link=link)
+        assert losses.isnan().any(1).tolist() == [False, True, True, False]
+        assert gradient.isnan().any(1).tolist() == [False, True, True, False]
+        assert total.isnan()
+    masked = torch.tensor([[1.0, -math.inf, 0.5, -math.inf]])
+    with use_tiling(tiling):
+        _, gradient = ours(masked, torch.tensor([0]), bonus=True)
+    _, slope = truth(masked[:, [0, 2]], torch.tensor([0]), bonus=True, divisor=4.0)
+    torch.testing.assert_close(gradient[:, [0, 2]].double(), slope, rtol=1e-5, atol=1e-8)
+    assert (gradient[:, [1, 3]] == 0).all()
+    empty = torch.zeros(0, 3)
+    assert ours(empty, empty, bonus=True, reduction="sum")[0] == 0
+    assert ours(empty, torch.zeros(0, dtype=torch.long), bonus=True)[0].isnan()
+
+
+def test_kept_graphs_batches_and_second_derivatives() -> None:
+    z, y = draw(5, 6, seed=6, lowest=0.01, highest=0.99)
+    _, slope = truth(z, y, bonus=True)
+    leaf = z.clone().requires_grad_()
+    loss = mse_loss(leaf, y, bonus=True)
+    for upstream in (1.0, 3.0, 0.0):
+        gradient, = torch.autograd.grad(loss, leaf, torch.tensor(upstream), retain_graph=True)
+        torch.testing.assert_close(gradient.double(), upstream * slope, rtol=1e-5, atol=1e-8)
+    rows = mse_loss(leaf, y, bonus=True, reduction="none")
+    above = torch.randn(2, 5, 6)
+    batch, = torch.autograd.grad(rows, leaf, above, is_grads_batched=True)
+    for upstream, gradient in zip(above, batch, strict=True):
+        _, expected = truth(z, y, upstream, bonus=True, reduction="none")
+        torch.testing.assert_close(gradient.double(), expected, rtol=1e-4, atol=1e-6)
+    for reduction in ("mean", "none"):
+        found = []
+        for dtype in (torch.float32, torch.float64):
+            leaf = z.detach().to(dtype, copy=True).requires_grad_()
+            loss = mse_loss(leaf, y, bonus=True, reduction=reduction) if dtype == torch.float32 else (
+                reduce(squared_errors(leaf, F.one_hot(y, 6).double(), True), reduction))
+            gradient, = torch.autograd.grad(loss.square().sum(), leaf, create_graph=True)
+            gradient.square().sum().backward()
+            found.append(leaf.grad.double())
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+def test_the_loss_takes_the_kernels_where_they_apply(link: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = draw(12, 5, seed=7)
+    images, labels = z.reshape(3, 2, 2, 5).permute(0, 3, 1, 2).contiguous(), y.reshape(3, 2, 2)
+    for reduction in ("mean", "none"):
+        expected = mirror_mse_loss(images, labels, link=link, reduction=reduction)
+        with monkeypatch.context() as patch:
+            patch.setattr(dispatch, "takes_elementwise", lambda *a, **k: True)
+            found = mirror_mse_loss(images, labels, link=link, reduction=reduction)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
