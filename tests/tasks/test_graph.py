@@ -160,7 +160,8 @@ def test_pages_name_both_intervals_in_words(runs, tmp_path, kind):
         assert words in text, words
     call("results", folder, "-o", tmp_path / "results.md")
     page = (tmp_path / "results.md").read_text()
-    for words in ("## toys", "on other samples like it", "Nadeau and Bengio", "bonus began, %", "cannot be decided"):
+    for words in ("## toys", "on other samples like it", "Nadeau and Bengio", "bonus began, %", "cannot be decided",
+                  "One run at a time."):
         assert words in page, words
     assert "on other samples like it" in runs[1]
 
