@@ -38,7 +38,6 @@ class Digits:
 @pytest.fixture(scope="session")
 def digits() -> Digits:
     """A model with the margins of an ordinary training, and 400 images that it has not seen."""
-    torch.set_num_threads(1)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         images, labels = load_digits(return_X_y=True)
