@@ -226,6 +226,11 @@ def test_the_command_writes_all_pages(tmp_path):
     assert "old" not in text
     assert "better with a bonus" in text
     assert (tmp_path / "r.md").read_text().index("## Scoreboard") < (tmp_path / "r.md").read_text().index("## mnist")
+    page.write_text("<!-- figure: mnist-initialisation over model_options.head_scale: accuracy -->\n<!-- end of figure -->")
+    done = CliRunner().invoke(cli.app, ["results", str(RECORDS), "-o", str(tmp_path / "r.md"), "--update", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "| 0.25 |" in page.read_text()
+    assert "Accuracy" in _words((tmp_path / "images" / "mnist-initialisation.svg").read_bytes())
     missing = CliRunner().invoke(cli.app, ["results", str(RECORDS), "-o", str(tmp_path / "r.md"), "--update", "no.md"])
     assert missing.exit_code == 2
     assert "expected a Markdown page" in missing.output

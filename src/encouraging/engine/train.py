@@ -243,7 +243,8 @@ class Trainer:
         """What is measured at the end; rank 0 has it."""
         pieces = self.predictions(model, final=True)
         kept: list[Conclusion] = []
-        last = {**self.log.lines[-1], **({"best_epoch": self.log.best["epoch"]} if self.log.best else {})}
+        last = {**self.log.lines[-1], **({"best_epoch": self.log.best["epoch"]} if self.log.best else {}),
+                "lines": [line for line in self.log.lines if line["stage"] == self.at.stage]}
 
         def work() -> None:
             with nullcontext() if self.task.predicts_with_gradients else torch.no_grad():
