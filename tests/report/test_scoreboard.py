@@ -226,7 +226,8 @@ def test_the_command_writes_all_pages(tmp_path):
     assert "old" not in text
     assert "better with a bonus" in text
     assert (tmp_path / "r.md").read_text().index("## Scoreboard") < (tmp_path / "r.md").read_text().index("## mnist")
-    page.write_text("<!-- figure: mnist-initialisation over model_options.head_scale: accuracy -->\n<!-- end of figure -->")
+    marker = "<!-- figure: mnist-initialisation over model_options.head_scale: accuracy -->"
+    page.write_text(f"{marker}\n<!-- end of figure -->")
     done = CliRunner().invoke(cli.app, ["results", str(RECORDS), "-o", str(tmp_path / "r.md"), "--update", str(page)])
     assert done.exit_code == 0, done.output
     assert "| 0.25 |" in page.read_text()
