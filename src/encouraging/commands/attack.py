@@ -28,6 +28,7 @@ from ..report.numbers import plural
 from .attack_plan import Plan, read_epsilons
 from .attack_progress import AttackDisplay
 from .attack_table import print_attacks
+from .progress import failures
 from .run_table import print_claims
 
 BATCH = 1000  # AutoAttack draws per batch: another size gives other numbers
@@ -76,8 +77,8 @@ def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattac
             sweep.run_pool(grid, attack_job, display, min(jobs, len(grid)))
         else:
             sweep.run_here(grid, attack_job, display)
-    for event in display.failed:
-        console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
+    for line in failures(display.failed):
+        console.print(line, style="red", markup=False, highlight=False)
     if display.stopped:
         console.print(f"stopped with {len(display.stopped)} of {len(grid)} runs unfinished. What was measured is kept; "
                       "run the same command again to continue.", markup=False, highlight=False)

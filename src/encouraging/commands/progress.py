@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ..engine import Metric, Needs
 from ..engine.sweep import Event
 from ..recipes.grid import Job
+from ..report.numbers import listed
 
 
 class ProgressDisplay:
@@ -66,6 +68,16 @@ class ProgressDisplay:
         if self.needs is None:
             self.needs = job.recipe.needs()
         return self.needs.primary
+
+
+def failures(events: Sequence[Event]) -> Iterator[str]:
+    """What failed, in order; runs that failed with the same words share a line."""
+    names: dict[str, list[str]] = {}
+    for event in events:
+        names.setdefault(str(event.detail), []).append(event.job.name)
+    for detail, runs in names.items():
+        shown = runs if len(runs) <= 3 else [*runs[:2], f"{len(runs) - 2} more"]
+        yield f"{listed(shown)} failed: {detail}"
 
 
 def _epoch_words(line: dict[str, Any], primary: Metric | None) -> str:
