@@ -149,7 +149,7 @@ def attack(
         bool, typer.Option("--autoattack", help="Also AutoAttack in both norms; needs the extra attacks.")
     ] = False,
     eps: Annotated[
-        str | None, typer.Option(help="Largest changes of a pixel: 0,0.1,8/255. Default: the paper's on MNIST, else to 8/255.")
+        str | None, typer.Option(help="Largest changes of a pixel: 0,0.1. Default: the paper's on MNIST, else 8/255.")
     ] = None,
     eps_l2: Annotated[
         str | None, typer.Option(help="Euclidean lengths for the L2 attacks: 0,1,3. Default: as for --eps.")

@@ -139,7 +139,7 @@ def test_claims_under_attack_name_attacks_and_epsilons_that_are_measured():
     from encouraging.commands.attack_plan import KNOWN, default_epsilons
 
     for name in ("mnist-attack", "mnist-autoattack", "mnist-adversarial-training", "mnist-large-margin-attack",
-                 "cifar10-attack-quick"):
+                 "cifar10-attack"):
         recipe = read_recipe(name)
         for claim in recipe.claims:
             if claim.metric.startswith("attacks."):
