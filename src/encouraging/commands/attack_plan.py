@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..attacks import L2_EPSILONS, LINF_EPSILONS, Attack
+from ..attacks import DAMPING, L2_EPSILONS, LINF_EPSILONS, Attack
 from ..engine.attack_results import Measured
 from ..errors import ArgumentError, did_you_mean
 from ..recipes import Recipe
@@ -21,11 +21,13 @@ def _known() -> dict[str, Measured]:
     judges = [Attack("autoattack", norm=norm) for norm in ("linf", "l2")]
     # What the authors' attacks on L-Softmax do: epsilon counts normalised pixels, which may leave their range.
     normalised = {"fgsm_normalised": Measured(Attack("fgsm", loss="label_logit", clip=False), "normalised")}
-    return {attack.name: Measured(attack) for attack in (*grid, *judges)} | normalised
+    # What the authors' attack in L2 does: it comes to a halt where a gradient is shorter than rounding error.
+    damped = {"pgd_l2_damped": Measured(Attack("pgd_l2", damping=DAMPING))}
+    return {attack.name: Measured(attack) for attack in (*grid, *judges)} | normalised | damped
 
 
 KNOWN = _known()
-GRID = tuple(name for name, one in KNOWN.items() if one.attack.method in METHODS and one.units == "pixels")
+GRID = tuple(Attack(method, loss=loss).name for method in METHODS for loss in LOSSES)
 JUDGES = ("autoattack", "autoattack_l2")
 PAPER_EPSILONS = {"linf": LINF_EPSILONS, "l2": L2_EPSILONS}
 # RobustBench has 8/255 and 0.5 for natural images; the smaller ones are for models that were trained on clean images.
