@@ -11,8 +11,8 @@ from ._ball import L2_BALL, LINF
 from ._check import check_eps, check_index, check_types
 from ._model import Model, checked, evaluating, plain
 
-# What the paper's code adds to the length of a gradient, 1e-10, times the 128 images over which its loss is the mean: in
-# terms of an example's own gradient.
+# What the paper's code adds to the length of a gradient, 1e-10, times the 128 images over which its loss is the mean:
+# the same in terms of an example's own gradient.
 DAMPING = 1e-10 * 128
 
 # The paper's adversarial training: the attack and its epsilon.
