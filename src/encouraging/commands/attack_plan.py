@@ -65,7 +65,7 @@ class Plan:
         names = tuple(dict.fromkeys((*names, *(JUDGES if self.autoattack else ()))))
         if any(name in JUDGES for name in names) and importlib.util.find_spec("pyautoattack") is None:
             raise ArgumentError(f"{recipe.name}: AutoAttack needs the package pyautoattack: pip install "
-                                "'encouraging-loss[attacks]'. Or choose other attacks with --attack.")
+                                "pyautoattack. Or choose other attacks with --attack.")
         return {name: (Measured(KNOWN[name].attack, KNOWN[name].units), self._epsilons(KNOWN[name].attack, recipe.data))
                 for name in names}
 
