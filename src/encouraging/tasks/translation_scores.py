@@ -1,0 +1,51 @@
+"""How translations are scored: BLEU and chrF by sacrebleu, what BLEU counts per sentence, the best and the worst."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..data.pieces import need
+
+SHOWN = 5  # sentences at either end
+
+
+def bleu(said: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> float:
+    """Corpus BLEU from 0 to 100."""
+    return float(_metric(tokenize).corpus_score(list(said), [list(references)]).score)
+
+
+def check_tokenizer(tokenize: str) -> None:
+    """Refuse a tokeniser that sacrebleu does not have."""
+    _metric(tokenize)
+
+
+def scores(said: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, float]:
+    """BLEU, chrF, and how long the translations are beside the references, in words."""
+    whole = _metric(tokenize).corpus_score(list(said), [list(references)])
+    chrf = need("sacrebleu.metrics").CHRF().corpus_score(list(said), [list(references)])
+    return {"bleu": float(whole.score), "chrf": float(chrf.score),
+            "length_ratio": whole.sys_len / max(whole.ref_len, 1)}
+
+
+def details(sources: Sequence[str], said: Sequence[str], references: Sequence[str],
+            tokenize: str = "13a") -> dict[str, Any]:
+    """sacrebleu's signature, what BLEU counts of every sentence, and the sentences that are translated best and worst
+    by their own chrF."""
+    metric = _metric(tokenize)
+    metric.corpus_score(list(said), [list(references)])
+    counts = [row[:6] for row in metric._extract_corpus_statistics(list(said), [list(references)])]
+    own = need("sacrebleu.metrics").CHRF()
+    each = [float(own.sentence_score(ours, [theirs]).score) for ours, theirs in zip(said, references, strict=True)]
+    order = sorted(range(len(said)), key=lambda number: each[number])
+
+    def rows(numbers: Sequence[int]) -> list[dict[str, Any]]:
+        return [{"chrf": each[at], "source": sources[at], "said": said[at], "reference": references[at]}
+                for at in numbers]
+
+    return {"signature": str(metric.get_signature()), "counts": [[int(number) for number in row] for row in counts],
+            "sentences": {"best": rows(order[::-1][:SHOWN]), "worst": rows(order[:SHOWN])}}
+
+
+def _metric(tokenize: str) -> Any:
+    return need("sacrebleu.metrics").BLEU(tokenize=tokenize)
