@@ -6,9 +6,9 @@ pieces as they were, but for characters that the training text does not have.
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -19,13 +19,14 @@ SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 SCHEMA = 1
 
 
-def need(package: str) -> Any:
-    """A package of the extra ``translation``, imported when it is used."""
+@contextmanager
+def translation_extra(package: str) -> Iterator[None]:
+    """Around an import of a package of the extra ``translation``: what to install where it is missing."""
     try:
-        return importlib.import_module(package)
+        yield
     except ImportError as error:
         raise RecipeError(f"translation needs the package {package} ({error}). Install "
-                          "encouraging-loss[translation].", "task") from error
+                          "encouraging-loss[translation], or the packages tokenizers and sacrebleu.", "task") from error
 
 
 class Pieces:
@@ -76,12 +77,13 @@ class Pieces:
 
 def pieces_from_json(content: bytes) -> Pieces:
     """What :meth:`Pieces.to_json` has written."""
-    library = need("tokenizers")
+    with translation_extra("tokenizers"):
+        import tokenizers
     try:
         tree = json.loads(content)
         if tree["schema"] != SCHEMA:
             raise ValueError(f"schema {tree['schema']}, expected {SCHEMA}")
-        return Pieces(library.Tokenizer.from_str(json.dumps(tree["tokenizer"])), tree["kept"])
+        return Pieces(tokenizers.Tokenizer.from_str(json.dumps(tree["tokenizer"])), tree["kept"])
     except Exception as error:  # the library raises plain exceptions
         raise DataError(f"the vocabulary cannot be read ({type(error).__name__}: {error}).") from error
 
@@ -101,7 +103,8 @@ def learn_pieces(source: Sequence[str], target: Sequence[str], size: int, joint:
 @lru_cache(maxsize=2)
 def _learn(source: tuple[str, ...], target: tuple[str, ...], size: int, joint: bool) -> Pieces:
     """A process trains one run after another: it learns the vocabulary once."""
-    library = need("tokenizers")
+    with translation_extra("tokenizers"):
+        import tokenizers as library
     tokenizer = library.Tokenizer(library.models.BPE(unk_token=SPECIAL[UNKNOWN]))
     tokenizer.pre_tokenizer = library.pre_tokenizers.Sequence([
         library.pre_tokenizers.Metaspace(), library.pre_tokenizers.Punctuation()])

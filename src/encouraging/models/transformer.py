@@ -45,27 +45,31 @@ class DecoderState(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Queries of one sequence over keys and values of another, or of itself."""
+    """Queries of one sequence over keys and values of another, or of itself.
+
+    Keys have no bias: it adds the same to all scores of a query, which the softmax takes away. Its gradient would be
+    rounding errors, which Adam makes as large as any other.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.query, self.key_value = nn.Linear(width, width), nn.Linear(width, 2 * width)
-        self.out = nn.Linear(width, width)
+        self.query, self.key = nn.Linear(width, width), nn.Linear(width, width, bias=False)
+        self.value, self.out = nn.Linear(width, width), nn.Linear(width, width)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         # Xavier's bound for the three projections together, as fairseq has it.
         bound = math.sqrt(1.5 / self.query.in_features)
-        for layer in (self.query, self.key_value):
+        for layer in (self.query, self.key, self.value):
             nn.init.uniform_(layer.weight, -bound, bound)
-            nn.init.zeros_(layer.bias)
         nn.init.xavier_uniform_(self.out.weight)
-        nn.init.zeros_(self.out.bias)
+        for layer in (self.query, self.value, self.out):
+            nn.init.zeros_(layer.bias)
 
     def remember(self, x: Tensor) -> Memory:
         """Keys and values of a sequence."""
-        return Memory(*(self._split(part) for part in self.key_value(x).chunk(2, -1)))
+        return Memory(self._split(self.key(x)), self._split(self.value(x)))
 
     def forward(self, x: Tensor, memory: Memory, seen: Tensor | None = None, causal: bool = False) -> Tensor:
         mixed = F.scaled_dot_product_attention(self._split(self.query(x)), memory.key, memory.value, attn_mask=seen,

@@ -67,8 +67,8 @@ METRICS = (
     Metric("test_loss", "test cross-entropy per piece", "nats", 3, better="lower", low=0),
     Metric("test_accuracy", "next piece accuracy", **PERCENT),
     Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", low=0,
-           about="The gradient norm is compared with that of cross-entropy with the same smoothing, at the same weights "
-                 "and on the same batches; both norms are means over updates."),
+           about="The gradient norm is compared with that of cross-entropy with the same smoothing, at the same "
+                 "weights and on the same batches; both norms are means over updates."),
     Metric("val_loss", "validation cross-entropy per piece", "nats", 3, better="lower", log=True, **HIDDEN),
     Metric("val_bleu", "validation BLEU, greedy", low=0, high=100, **HIDDEN),
     Metric("val_accuracy", "validation next piece accuracy", **PERCENT, **HIDDEN),
@@ -84,6 +84,7 @@ class TranslationTask(BaseTask[TokenBatch]):
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)
         self.options = Options(**spec.options)
+        bleu(["a"], ["a"], self.options.tokenize)  # what is missing for it is said now and not after an epoch
         self.corpus = read_corpus(spec.data, spec.root, spec.folder, options=self.options.text,
                                   languages=(self.options.source, self.options.target))
         self.pieces = learn_pieces(self.corpus.train.source, self.corpus.train.target, self.options.vocabulary,

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..data.pieces import need
+from ..data.pieces import translation_extra
+from ..errors import RecipeError, did_you_mean
 
 SHOWN = 5  # sentences at either end
 
 
 def bleu(said: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> float:
-    """Corpus BLEU from 0 to 100."""
+    """Corpus BLEU from 0 to 100; ``tokenize`` is one of sacrebleu's tokenisers."""
     return float(_metric(tokenize).corpus_score(list(said), [list(references)]).score)
-
-
-def check_tokenizer(tokenize: str) -> None:
-    """Refuse a tokeniser that sacrebleu does not have."""
-    _metric(tokenize)
 
 
 def scores(said: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, float]:
     """BLEU, chrF, and how long the translations are beside the references, in words."""
     whole = _metric(tokenize).corpus_score(list(said), [list(references)])
-    chrf = need("sacrebleu.metrics").CHRF().corpus_score(list(said), [list(references)])
+    chrf = _chrf().corpus_score(list(said), [list(references)])
     return {"bleu": float(whole.score), "chrf": float(chrf.score),
             "length_ratio": whole.sys_len / max(whole.ref_len, 1)}
 
@@ -35,7 +31,7 @@ def details(sources: Sequence[str], said: Sequence[str], references: Sequence[st
     metric = _metric(tokenize)
     metric.corpus_score(list(said), [list(references)])
     counts = [row[:6] for row in metric._extract_corpus_statistics(list(said), [list(references)])]
-    own = need("sacrebleu.metrics").CHRF()
+    own = _chrf()
     each = [float(own.sentence_score(ours, [theirs]).score) for ours, theirs in zip(said, references, strict=True)]
     order = sorted(range(len(said)), key=lambda number: each[number])
 
@@ -48,4 +44,15 @@ def details(sources: Sequence[str], said: Sequence[str], references: Sequence[st
 
 
 def _metric(tokenize: str) -> Any:
-    return need("sacrebleu.metrics").BLEU(tokenize=tokenize)
+    with translation_extra("sacrebleu"):
+        from sacrebleu.metrics import BLEU
+    if tokenize not in BLEU.TOKENIZERS:
+        raise RecipeError(f"tokenize = {tokenize!r}: sacrebleu has {', '.join(BLEU.TOKENIZERS)}."
+                          + did_you_mean(tokenize, BLEU.TOKENIZERS), "options")
+    return BLEU(tokenize=tokenize)
+
+
+def _chrf() -> Any:
+    with translation_extra("sacrebleu"):
+        from sacrebleu.metrics import CHRF
+    return CHRF()
