@@ -66,6 +66,8 @@ def test_details_have_the_signature_and_the_sentences_at_both_ends():
     assert bleu_of_counts(found["counts"]) == pytest.approx(bleu(said, references))
     assert [row["chrf"] for row in found["sentences"]["best"]] == [pytest.approx(100)] * 5
     assert {row["source"] for row in found["sentences"]["worst"][:4]} == {f"quelle {at}" for at in (0, 3, 6, 9)}
+    assert scores(["a half-time, it's"], ["a half-time, it's!"])["tokenised_bleu"] == pytest.approx(
+        BLEU(tokenize="none").corpus_score(["a half - time , it ' s"], [["a half - time , it ' s !"]]).score)
     numbers = scores(said, references)
-    assert numbers["bleu"] == pytest.approx(bleu(said, references))
+    assert numbers["bleu"] == numbers["tokenised_bleu"] == pytest.approx(bleu(said, references))
     assert numbers["length_ratio"] == pytest.approx(sum(len(line.split()) for line in said) / 72)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from encouraging.errors import ArgumentError, RecipeError, ShapeError
+from encouraging.errors import ArgumentError, RecipeError
 from encouraging.models.beam import END, PAD, START, beam_search, longest
 from encouraging.models.transformer import Transformer, sinusoids
 from encouraging.models.translation_named import build_translation_model
@@ -176,6 +176,16 @@ def test_a_wider_beam_finds_no_less_probable_translations_on_average_and_limits_
         beam_search(model, source, 0)
 
 
+def test_no_sentence_is_too_long(monkeypatch):
+    model, inputs = model_of(), torch.randint(3, SIZE, (len(LENGTHS), 6))
+    expected = logits(model, sentences(), inputs)
+    monkeypatch.setattr("encouraging.models.transformer.POSITIONS", 4)
+    short = model_of()
+    assert len(short.get_buffer("sines")) == 4
+    torch.testing.assert_close(logits(short, sentences(), inputs), expected)
+    assert beam_search(short, sentences(), 2).lists() == beam_search(model, sentences(), 2).lists()
+
+
 def test_sharing_decides_which_matrices_are_one():
     counts = {}
     for share in ("none", "output", "all"):
@@ -209,9 +219,6 @@ def test_sizes_that_cannot_be_are_refused(options, words):
 def test_other_mistakes_are_refused_in_words():
     with pytest.raises(RecipeError, match="expected one vocabulary for both"):
         build_translation_model("transformer", 5, 6, {"share": "all"})
-    model = model_of(positions=8)
-    with pytest.raises(ShapeError, match=r"a sentence of 9 pieces: this model has positions for 8"):
-        model(sentences(), torch.ones(7, 1, dtype=torch.long))
     with pytest.raises(RecipeError, match=r"expected an nn\.Module with begin and advance"):
         build_translation_model("torch.nn:Identity", 5, 6)
 

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import RecipeError, ShapeError
+from ..errors import RecipeError
 
 PAD = 0
+POSITIONS = 1024  # that are kept; longer sentences are possible
 Sharing = Literal["none", "output", "all"]
 
 
@@ -125,7 +126,6 @@ class Transformer(nn.Module):
         dropout: On embeddings and on what every layer adds.
         share: What is the same matrix: ``"all"`` embeddings and the output layer, the decoder's embedding and the
             ``"output"`` layer, or ``"none"``.
-        positions: The longest sentence.
 
     >>> model = Transformer(9, 9, layers=1, width=8, heads=2, hidden=16, share="all")
     >>> features, weight = model(torch.tensor([[5, 6, 2]]), torch.tensor([[1, 7]]))
@@ -134,7 +134,7 @@ class Transformer(nn.Module):
     """
 
     def __init__(self, source_size: int, target_size: int, *, layers: int = 6, width: int = 512, heads: int = 4,
-                 hidden: int = 1024, dropout: float = 0.3, share: Sharing = "none", positions: int = 1024) -> None:
+                 hidden: int = 1024, dropout: float = 0.3, share: Sharing = "none") -> None:
         super().__init__()
         if width % heads or width % 2:
             raise RecipeError(f"width = {width} with heads = {heads}: expected an even width that the heads divide.",
@@ -151,7 +151,7 @@ class Transformer(nn.Module):
         self.encoder, self.decoder = (nn.ModuleList(Block(width, heads, hidden, dropout, crosses)
                                                     for _ in range(layers)) for crosses in (False, True))
         self.drop = nn.Dropout(dropout)
-        self.register_buffer("sines", sinusoids(positions, width), persistent=False)
+        self.register_buffer("sines", sinusoids(POSITIONS, width), persistent=False)
         with torch.no_grad():
             for embedding in filter(None, (self.target_embedding, self.source_embedding)):
                 embedding.weight.normal_(std=width**-0.5)[PAD] = 0
@@ -205,9 +205,8 @@ class Transformer(nn.Module):
     def _embed(self, embedding: nn.Embedding, pieces: Tensor, first: int) -> Tensor:
         last = first + pieces.shape[1]
         sines: Tensor = self.get_buffer("sines")
-        if last > len(sines):
-            raise ShapeError(f"a sentence of {last} pieces: this model has positions for {len(sines)}. Set "
-                             "model_options.positions, or leave long sentences out with options.longest.")
+        if last > len(sines):  # hardly ever: a table that is long enough for this sentence
+            sines = sinusoids(last, self.width).to(sines)
         embedded: Tensor = self.drop(embedding(pieces) * math.sqrt(self.width) + sines[first:last])
         return embedded
 

@@ -34,6 +34,7 @@ from .translation_scores import bleu, details, scores
 
 PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 HIDDEN: dict[str, Any] = {"shown": False}
+SCORED_AT_ONCE = 4096  # tokens, with padding
 OTHER_LOSSES = ("margin", "reweight_from_epoch", "balanced_softmax", "ldam_margin", "bonus_divisor", "logit_norm")
 
 
@@ -62,6 +63,7 @@ METRICS = (
     Metric("bleu", "BLEU", primary=True, low=0, high=100,
            about="BLEU is sacrebleu's on the test sentences, translated with beam search by the model that the recipe "
                  "concludes on."),
+    Metric("tokenised_bleu", "BLEU on words and marks", low=0, high=100),
     Metric("chrf", "chrF", low=0, high=100),
     Metric("length_ratio", "length beside the reference", digits=3),
     Metric("test_loss", "test cross-entropy per piece", "nats", 3, better="lower", low=0),
@@ -133,9 +135,13 @@ class TranslationTask(BaseTask[TokenBatch]):
         shuffle = here.train.shuffle and here.sampling.kind == "shuffled"
         return self._batches(self.corpus.train, here.train.batch_size, shuffle)
 
-    def _batches(self, pairs: Pairs, budget: int, shuffle: bool) -> TokenBatches:
-        return TokenBatches(self.pieces.encode(pairs.source, "source"), self.pieces.encode(pairs.target, "target"),
-                            budget, self.spec.seed, self.device, shuffle=shuffle, lengths=self.options.lengths)
+    def _batches(self, pairs: Pairs, budget: int | None, shuffle: bool) -> TokenBatches:
+        """Without a budget, that of scores: no sentence may be left out of them, however long it is."""
+        source, target = self.pieces.encode(pairs.source, "source"), self.pieces.encode(pairs.target, "target")
+        if budget is None:
+            budget = max(SCORED_AT_ONCE, *(len(numbers) + 1 for numbers in (*source, *target)))
+        return TokenBatches(source, target, budget, self.spec.seed, self.device, shuffle=shuffle,
+                            lengths=self.options.lengths)
 
     def objective(self, clock: Clock) -> Objective:
         taught = self.spec.stages[clock.stage - 1].objective.at(clock)
@@ -169,8 +175,7 @@ class TranslationTask(BaseTask[TokenBatch]):
     def _batches_of(self, name: str) -> TokenBatches:
         """Put together once: they are the same after every epoch."""
         if name not in self._scored:
-            pairs = getattr(self.corpus, name)
-            self._scored[name] = self._batches(pairs, max(self.spec.stages[-1].train.batch_size, 2048), False)
+            self._scored[name] = self._batches(getattr(self.corpus, name), None, False)
         return self._scored[name]
 
     def _score(self, model: nn.Module, source: Tensor, target: Tensor) -> list[float]:

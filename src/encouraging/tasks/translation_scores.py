@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,11 +17,23 @@ def bleu(said: Sequence[str], references: Sequence[str], tokenize: str = "13a") 
     return float(_metric(tokenize).corpus_score(list(said), [list(references)]).score)
 
 
+def words_and_marks(line: str) -> str:
+    """A sentence with spaces around every mark that is neither a letter nor a digit.
+
+    >>> words_and_marks("It's half-time.")
+    "It ' s half - time ."
+    """
+    return " ".join(re.findall(r"\w+|[^\w\s]", line))
+
+
 def scores(said: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, float]:
-    """BLEU, chrF, and how long the translations are beside the references, in words."""
+    """BLEU by sacrebleu's tokeniser and on words and marks, chrF, and how long the translations are beside the
+    references, in words."""
     whole = _metric(tokenize).corpus_score(list(said), [list(references)])
     chrf = _chrf().corpus_score(list(said), [list(references)])
-    return {"bleu": float(whole.score), "chrf": float(chrf.score),
+    marked = [[words_and_marks(line) for line in lines] for lines in (said, references)]
+    plain = _metric("none").corpus_score(marked[0], [marked[1]])
+    return {"bleu": float(whole.score), "tokenised_bleu": float(plain.score), "chrf": float(chrf.score),
             "length_ratio": whole.sys_len / max(whole.ref_len, 1)}
 
 
@@ -49,7 +62,7 @@ def _metric(tokenize: str) -> Any:
     if tokenize not in BLEU.TOKENIZERS:
         raise RecipeError(f"tokenize = {tokenize!r}: sacrebleu has {', '.join(BLEU.TOKENIZERS)}."
                           + did_you_mean(tokenize, BLEU.TOKENIZERS), "options")
-    return BLEU(tokenize=tokenize)
+    return BLEU(tokenize=tokenize, force=True)  # it would warn of text that is tokenised already
 
 
 def _chrf() -> Any:

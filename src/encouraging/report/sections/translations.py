@@ -11,7 +11,6 @@ from ..numbers import interval, plural, show, signed
 from .parts import Cell, Section, Table
 
 SENTENCES = 3  # per arm, at either end
-MOST_PAIRS = 60  # of runs, for the table of the bootstrap
 
 
 def section(arms: Sequence[Arm]) -> Section | None:
@@ -38,7 +37,7 @@ def _bootstrap(arms: Sequence[Arm]) -> Table | None:
     rows: list[list[Cell]] = []
     for arm in others:
         for seed, counts in _counts(arm):
-            if seed in theirs and len(rows) < MOST_PAIRS:
+            if seed in theirs:
                 found = paired_bootstrap(counts, theirs[seed])
                 rows.append([Cell(arm.name), Cell(str(seed)), Cell(signed(found.difference, 2)),
                              Cell(interval(found.low, found.high, 2)), Cell(show(found.p, 3))])
