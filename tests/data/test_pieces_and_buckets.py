@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encouraging.data import Clock, TokenBatches, best_lengths, learn_pieces, pieces_from_json
+from encouraging.data.buckets import LENGTHS
 from encouraging.data.pieces import END, PAD, SPECIAL, START, UNKNOWN
+from encouraging.engine.graph import MOST
 from encouraging.errors import ArgumentError, DataError
 from translation_toys import TEN
 
@@ -110,6 +112,10 @@ def test_every_pair_comes_once_per_epoch_in_few_shapes_on_any_number_of_ranks(pa
             assert torch.equal(ours[0], theirs[0])
             assert torch.equal(ours[1], theirs[1])
     assert 0 < batches.filling <= 1
+
+
+def test_all_shapes_of_a_run_can_be_recorded():
+    assert LENGTHS <= MOST
 
 
 def test_orders_follow_from_seed_and_epoch():

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...metrics import paired_bootstrap
 from ..arms import Arm
-from ..numbers import interval, plural, show, signed
+from ..numbers import between, plural, show, signed
 from .parts import Cell, Section, Table
 
 SENTENCES = 3  # per arm, at either end
@@ -40,7 +40,7 @@ def _bootstrap(arms: Sequence[Arm]) -> Table | None:
             if seed in theirs:
                 found = paired_bootstrap(counts, theirs[seed])
                 rows.append([Cell(arm.name), Cell(str(seed)), Cell(signed(found.difference, 2)),
-                             Cell(interval(found.low, found.high, 2)), Cell(show(found.p, 3))])
+                             Cell(between(found.low, found.high, 2)), Cell(show(found.p, 3))])
     if not rows:
         return None
     sentences = plural(len(next(iter(theirs.values()))), "test sentence")
