@@ -198,6 +198,27 @@ def ood(
 
 
 @app.command()
+def translate(
+    run: Annotated[Path, typer.Argument(help="The directory of a finished run of translation.")],
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="How many hypotheses are kept; 1 is greedy. Default: the recipe's.")
+    ] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(min=0.0, help="0 prefers short translations. Default: the recipe's.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Sentences that are translated at once. Default: the recipe's.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+) -> None:
+    """Translate standard input, one sentence per line, with a trained run. Needs no data."""
+    from .commands.translate import translate_lines
+
+    with _errors_in_one_line():
+        translate_lines(run, beam=beam, length_penalty=length_penalty, at_once=batch_size, device=device)
+
+
+@app.command()
 def compare(
     numbers: Annotated[Path, typer.Argument(help="Numbers per arm and seed: a .csv, .tsv, .jsonl or .json file.")],
     metric: Annotated[list[str], typer.Option(help="The column with the numbers; may be repeated.")],

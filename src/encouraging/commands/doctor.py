@@ -19,6 +19,8 @@ OPTIONAL = {
     "timm": 'networks: model = "timm/NAME"',
     "torchvision": 'networks: model = "torchvision/NAME"',
     "torch_geometric": 'networks for graphs: model = "torch_geometric/NAME"',
+    "tokenizers": 'translation: task = "translation"',
+    "sacrebleu": 'translation: task = "translation"',
     "pyautoattack": "attacks: AutoAttack",
     "ray": "encouraging run --ray",
     "tensorboard": "encouraging run --track tensorboard",

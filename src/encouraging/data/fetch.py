@@ -47,7 +47,7 @@ def _unpack(facts: Dataset, folder: Path) -> None:
     # The dataset's own files and nothing else, so that no name in the archive can lead out of the folder.
     with _members(path) as open_member:
         for file in dict.fromkeys(facts.train + facts.test):
-            source = open_member(file.path)
+            source = open_member(file.path.removeprefix(f"{facts.archive.folder}/"))
             if source is None:
                 raise DataError(f"{path} holds no {file.path}: not the archive of {facts.name} that was expected.")
             target = folder / file.path

@@ -25,6 +25,7 @@ from .sections import (
     out_of_distribution,
     sweep,
     training,
+    translations,
 )
 from .sections.claim_words import diverged_words
 from .sections.claims import Claims, claims_of
@@ -86,7 +87,7 @@ def model_sections(subjects: Sequence[Arm]) -> list[Section]:
     """The sections that come from diagnoses, for the arms of a recipe or for one model."""
     sections = [margins.section(subjects), energies.section(subjects), calibration.section(subjects),
                 *out_of_distribution.sections(subjects), attacks.section(subjects), class_frequency.section(subjects),
-                gradient_mass.section(subjects)]
+                gradient_mass.section(subjects), translations.section(subjects)]
     return [section for section in sections if section]
 
 
