@@ -1,6 +1,7 @@
 """Datasets as their publishers ship them: one reader per format, checksums, and downloads."""
 
 from ._load import absent, load
+from .boxes import Boxes, BoxImage, BoxSet, read_boxes
 from .cifar import read_cifar
 from .clock import Clock
 from .digits import read_digits
@@ -14,8 +15,8 @@ from .sources import Examples, LoaderSource, ResidentSource, Source
 from .tu import read_graphs, read_tu
 
 __all__ = [
-    "DATASETS", "VARIABLE", "ByTokens", "ClassBalanced", "Clock", "Dataset", "Examples", "GraphBatch", "Graphs",
+    "DATASETS", "VARIABLE", "BoxImage", "BoxSet", "Boxes", "ByTokens", "ClassBalanced", "Clock", "Dataset", "Examples", "GraphBatch", "Graphs",
     "LoaderSource", "LongTail", "ResidentGraphs", "ResidentSource", "Sampler", "Shuffled", "Source", "absent",
-    "data_dir", "dataset", "download", "generator", "load", "missing", "read_cifar", "read_digits", "read_graphs",
+    "data_dir", "dataset", "download", "generator", "load", "missing", "read_boxes", "read_cifar", "read_digits", "read_graphs",
     "read_idx", "read_tu",
 ]

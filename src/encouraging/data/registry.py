@@ -48,7 +48,7 @@ class Dataset:
     name: str
     reader: str
     classes: int
-    shape: tuple[int, ...]  # of an image; the sizes of graphs differ
+    shape: tuple[int, ...]  # of an image; the sizes of graphs and of images with boxes differ
     mean: tuple[float, ...]
     std: tuple[float, ...]
     train: tuple[File, ...] = ()
@@ -58,6 +58,7 @@ class Dataset:
     highest: int = 255
     names: tuple[str, ...] = ()  # of the classes
     long_tail: LongTail | None = None
+    by_hand: bool = False  # whether it cannot be downloaded file by file
 
     def files(self, split: str) -> tuple[File, ...]:
         return self.train if split == "train" else self.test
@@ -112,6 +113,13 @@ _ALL = [
     _tu("NCI1", {"A": "12b0937c698fea04560519334a9a75c7", "graph_indicator": "4ee85628b77f94d5c1a8da0d76580cf0",
                  "graph_labels": "1e76a12fd18c4a512fe736cbc4ca5b41",
                  "node_labels": "6cf940202ef08b229e15f56c1da41358"}),
+    # Images with boxes. Their lists say which images there are; these are checked when they are read.
+    Dataset("bccd", "voc", 3, (), (), (), train=(File("BCCD/ImageSets/Main/train.txt"),
+                                                 File("BCCD/ImageSets/Main/val.txt")),
+            test=(File("BCCD/ImageSets/Main/test.txt"),), urls=("https://github.com/Shenggan/BCCD_Dataset",),
+            names=("Platelets", "RBC", "WBC"), by_hand=True),
+    Dataset("coco", "coco", 80, (), (), (), train=(File("coco/annotations/instances_train2017.json"),),
+            test=(File("coco/annotations/instances_val2017.json"),), urls=("https://cocodataset.org",), by_hand=True),
 ]
 DATASETS = {dataset.name: dataset for dataset in _ALL}
 # The long tails of the literature have the files of the balanced sets.

@@ -161,13 +161,17 @@ def batch_divisor(head: CurveClassificationHead, seen: bool = False) -> Tensor:
     divides by its part of the average."""
     if head.divisor == "positives":
         return head.positives.clamp(min=1)
-    ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     if not seen:
         batch = head.positives.float()
-        if ranks > 1:
+        if ranks() > 1:
             dist.all_reduce(batch)
         head.moving_positives.lerp_(batch.clamp(min=1).to(head.moving_positives), 1 - MOMENTUM)
-    return head.moving_positives / ranks
+    return head.moving_positives / ranks()
+
+
+def ranks() -> int:
+    """The processes that train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def _labels(labels: Tensor, matched: Tensor) -> Tensor:
