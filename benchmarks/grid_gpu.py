@@ -51,7 +51,9 @@ class Printed:
         self.stopped += event.kind == "stopped"
         self.failed += event.kind == "failed"
         if event.kind == "done":
-            words = f"accuracy {event.detail['accuracy']:.2f}, best {event.detail['best_accuracy']:.2f}"
+            primary = event.job.recipe.needs().primary
+            path = primary.path if primary else "accuracy"
+            words = f"{path} {event.detail[path]:.2f}, best {event.detail[f'best_{path}']:.2f}"
             if self.lean and not any(arm.after == event.job.arm for arm in event.job.recipe.arms.values()):
                 for path in event.job.folder.glob("checkpoint-*"):
                     path.unlink()

@@ -15,8 +15,8 @@ from .sources import Examples, LoaderSource, ResidentSource, Source
 from .tu import read_graphs, read_tu
 
 __all__ = [
-    "DATASETS", "VARIABLE", "BoxImage", "BoxSet", "Boxes", "ByTokens", "ClassBalanced", "Clock", "Dataset", "Examples", "GraphBatch", "Graphs",
-    "LoaderSource", "LongTail", "ResidentGraphs", "ResidentSource", "Sampler", "Shuffled", "Source", "absent",
-    "data_dir", "dataset", "download", "generator", "load", "missing", "read_boxes", "read_cifar", "read_digits", "read_graphs",
-    "read_idx", "read_tu",
+    "DATASETS", "VARIABLE", "BoxImage", "BoxSet", "Boxes", "ByTokens", "ClassBalanced", "Clock", "Dataset", "Examples",
+    "GraphBatch", "Graphs", "LoaderSource", "LongTail", "ResidentGraphs", "ResidentSource", "Sampler", "Shuffled",
+    "Source", "absent", "data_dir", "dataset", "download", "generator", "load", "missing", "read_boxes", "read_cifar",
+    "read_digits", "read_graphs", "read_idx", "read_tu",
 ]

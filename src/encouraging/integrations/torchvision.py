@@ -75,7 +75,8 @@ class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc
         if self.alpha is not None:
             of_present, of_absent = self.alpha * of_present, (1 - self.alpha) * of_absent
         hits = present >= 0
-        return (weight * (of_absent * (self.num_classes - hits.float()) + of_present * hits)).sum()
+        constant: Tensor = (weight * (of_absent * (self.num_classes - hits.float()) + of_present * hits)).sum()
+        return constant
 
 
 class DividedRegressionHead(RetinaNetRegressionHead):  # type: ignore[misc]

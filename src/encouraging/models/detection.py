@@ -96,9 +96,9 @@ def build_detector(name: str, classes: int, options: Mapping[str, Any] | None = 
         name: One of :data:`DETECTORS`, or ``module:function``, which is called with ``classes``, ``min_size``,
             ``max_size`` and the options it takes, and returns a ``RetinaNet`` of torchvision.
         classes: Without the background.
-        options: ``backbone_weights``, a file with the state of the ResNet, with which torchvision freezes batch norm and
-            all but the last three stages (``trainable_layers``); ``weights``, a file with that of a whole detector,
-            whose last layer starts anew where it has another number of classes; and RetinaNet's own thresholds.
+        options: ``backbone_weights``, a file with the state of the ResNet, with which torchvision freezes batch norm
+            and all but the last three stages (``trainable_layers``); ``weights``, a file with that of a whole
+            detector, whose last layer starts anew where it has another number of classes; RetinaNet's thresholds.
         min_size: Of the shorter side of an image that is evaluated.
         max_size: Of its longer side.
         divisor: See :func:`encouraging.integrations.torchvision.with_curve`.
@@ -163,9 +163,9 @@ def _weights_file(key: str, given: object, folder: str | None) -> Path:
     places = [path, *([Path(folder) / path] if folder else [])]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
-        raise RecipeError(f"{key} = {str(given)!r}: there is no such file. Expected the state of a model of torchvision, "
-                          "as .pth or .safetensors; nothing is downloaded. Leave the key out to start from scratch.",
-                          "model_options")
+        raise RecipeError(f"{key} = {str(given)!r}: there is no such file. Expected the state of a model of "
+                          "torchvision, as .pth or .safetensors; nothing is downloaded. Leave the key out to start "
+                          "from scratch.", "model_options")
     return found
 
 
@@ -195,8 +195,8 @@ def _load(model: nn.Module, key: str, path: Path, kind: str, without: str) -> No
     try:
         found = model.load_state_dict(state, strict=False)
     except RuntimeError as error:  # another shape
-        raise RecipeError(f"{key}: {path} is not the state of torchvision's {kind}: {str(error).splitlines()[-1].strip()}",
-                          "model_options") from error
+        raise RecipeError(f"{key}: {path} is not the state of torchvision's {kind}: "
+                          f"{str(error).splitlines()[-1].strip()}", "model_options") from error
     for words, names in (("lacks", found.missing_keys), ("has the unknown", found.unexpected_keys)):
         # Frozen batch norm has no counters.
         wrong = [name for name in names if not name.endswith("num_batches_tracked")

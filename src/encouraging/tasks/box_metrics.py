@@ -61,7 +61,8 @@ class Evaluator:
         return evaluation
 
     def _truth(self) -> dict[str, Any]:
-        images, annotations = [], []
+        images: list[dict[str, Any]] = []
+        annotations: list[dict[str, Any]] = []
         for image in self.part.images:
             images.append({"id": image.number, "width": image.width, "height": image.height})
             for box, label, crowd, area in zip(image.boxes.tolist(), image.labels.tolist(), image.crowd.tolist(),

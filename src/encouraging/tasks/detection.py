@@ -119,7 +119,8 @@ class DetectionTask(BaseTask[BoxBatch]):
                 raise RecipeError("divisor = 'moving_positives' counts the positives of an update as they come: use "
                                   "accumulate = 1, or divisor = 'positives'.", "options")
         check_detector(spec.model, spec.model_options, spec.folder)
-        datasets, names = [], ()
+        datasets: list[tuple[str, tuple[str, ...]]] = []
+        names: Sequence[str] = ()
         if not is_reference(spec.data) and not spec.data.startswith("folder:"):
             try:
                 facts = dataset(spec.data)
@@ -192,10 +193,10 @@ class DetectionTask(BaseTask[BoxBatch]):
     def _evaluated(self, part: str, rank: int, world: int) -> LoaderSource[BoxBatch, BoxBatch]:
         key = (part, rank, world)
         if key not in self._sources:
-            images = self.parts_evaluated[part].images
-            self._sources[key] = LoaderSource(BoxExamples(images), Share(len(images), self.options.evaluate_batch, rank,
-                                                                         world),
-                                              0, workers=self.workers, move=self._move)
+            examples = BoxExamples(self.parts_evaluated[part].images)
+            share = Share(len(examples.images), self.options.evaluate_batch, rank, world)
+            workers = 0 if examples.cached else self.workers  # what is in memory is there at once
+            self._sources[key] = LoaderSource(examples, share, 0, workers=workers, move=self._move)
         return self._sources[key]
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:

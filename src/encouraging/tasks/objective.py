@@ -43,8 +43,9 @@ class Objective:
     @property
     def negative_curve(self) -> Curve | None:
         """The curve of absent classes on the sigmoid link, where it is another one than that of present classes."""
-        halts = self.halt_on == "logit" and isinstance(self.curve, curves.halted_focal)
-        return self.curve.on_logit() if halts else None
+        if self.halt_on == "logit" and isinstance(self.curve, curves.halted_focal):
+            return self.curve.on_logit()
+        return None
 
     def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Loss:
         """The loss of a batch, which may be a part of the update's.

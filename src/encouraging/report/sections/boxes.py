@@ -39,7 +39,9 @@ def _picture(number: int, name: str, kept: Sequence[tuple[Arm, Mapping[str, Any]
 
 
 def _photo(image: Mapping[str, Any], names: Sequence[str]) -> Photo:
-    true = [Box(*map(float, corners), names[int(label)], TRUE) for *corners, label in image["true"]]
-    predicted = [Box(*map(float, corners), f"{names[int(label)]}, score {show(float(score))}", PREDICTED)
-                 for *corners, label, score in image["predicted"]]
+    true = [Box(float(left), float(top), float(right), float(bottom), names[int(label)], TRUE)
+            for left, top, right, bottom, label in image["true"]]
+    predicted = [Box(float(left), float(top), float(right), float(bottom),
+                     f"{names[int(label)]}, score {show(float(score))}", PREDICTED)
+                 for left, top, right, bottom, label, score in image["predicted"]]
     return Photo(str(image["jpeg"]), int(image["width"]), int(image["height"]), [*true, *predicted])
