@@ -58,7 +58,8 @@ class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc
         counted = torch.stack(list(matched_idxs)) != self.BETWEEN_THRESHOLDS
         per_image = (present >= 0).sum(1)
         self.positives = per_image.sum()
-        weight = counted / self._divisors(per_image)[:, None]
+        precise = torch.promote_types(logits.dtype, torch.float32)
+        weight = counted.to(precise) / self._divisors(per_image)[:, None]
         loss = sigmoid_curve_loss(logits, present, self.curve, weight[..., None], "sum", alpha=self.alpha,
                                   negative_curve=self.negative_curve)
         return loss - self._constant(present, weight) if self.from_zero else loss
@@ -74,8 +75,8 @@ class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc
         of_present, of_absent = least_value(self.curve), least_value(self.negative_curve)
         if self.alpha is not None:
             of_present, of_absent = self.alpha * of_present, (1 - self.alpha) * of_absent
-        hits = present >= 0
-        constant: Tensor = (weight * (of_absent * (self.num_classes - hits.float()) + of_present * hits)).sum()
+        hits = (present >= 0).to(weight.dtype)
+        constant: Tensor = (weight * (of_absent * (self.num_classes - hits) + of_present * hits)).sum()
         return constant
 
 
