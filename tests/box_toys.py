@@ -28,7 +28,7 @@ task = "detection"
 data = "folder:{data}"
 model = "{here}:tiny_retinanet"
 options = {{ sizes = [48, 56], test_size = 48, max_size = 96, evaluate_batch = 2, pictures = 2 }}
-seeds = 3
+seeds = 2
 threads = 1
 train = {{ epochs = 3, batch_size = 3, optimizer = "adam", lr = 3e-3, monitor = "val_ap", conclude_on = "best" }}
 arms.focal = {{ curve = "focal", gamma = 1.0, alpha = 0.5, link = "sigmoid" }}
