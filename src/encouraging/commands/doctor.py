@@ -19,6 +19,7 @@ OPTIONAL = {
     "timm": 'networks: model = "timm/NAME"',
     "torchvision": 'networks: model = "torchvision/NAME"',
     "torch_geometric": 'networks for graphs: model = "torch_geometric/NAME"',
+    "pycocotools": 'average precision: task = "detection"',
     "pyautoattack": "attacks: AutoAttack",
     "ray": "encouraging run --ray",
     "tensorboard": "encouraging run --track tensorboard",

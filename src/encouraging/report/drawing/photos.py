@@ -50,15 +50,17 @@ def photo_panel(photo: Photo, title: str) -> Panel:
 
 
 def _svg(photo: Photo) -> Markup:
-    parts = [Markup('<svg class="fig photo" viewBox="0 0 {} {}" aria-hidden="true"><image width="{}" height="{}" '
-                    'href="data:image/jpeg;base64,{}"/>').format(photo.width, photo.height, photo.width, photo.height,
-                                                               photo.jpeg)]
+    parts = [Markup('<svg class="fig photo" viewBox="0 0 {} {}" style="overflow:hidden" aria-hidden="true">'
+                    '<image width="{}" height="{}" href="data:image/jpeg;base64,{}"/>').format(
+        photo.width, photo.height, photo.width, photo.height, photo.jpeg)]
     for box in photo.boxes:
-        sides = Markup('x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="none"').format(
-            box.left, box.top, box.right - box.left, box.bottom - box.top)
-        # A light line below keeps the coloured one visible on any photograph.
-        parts.append(Markup('<rect {} stroke="#fff" stroke-opacity=".6" stroke-width="3"/>').format(sides))
-        parts.append(Markup('<rect class="{}" {} style="stroke:var(--{})" stroke-width="1.5" stroke-dasharray="{}">'
+        # Lines keep their width however much the photograph is enlarged.
+        sides = Markup('x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="none" '
+                       'vector-effect="non-scaling-stroke"').format(box.left, box.top, box.right - box.left,
+                                                                    box.bottom - box.top)
+        if box.key is PREDICTED:  # a light line below keeps it visible on any photograph
+            parts.append(Markup('<rect {} stroke="#fff" stroke-opacity=".6" stroke-width="4"/>').format(sides))
+        parts.append(Markup('<rect class="{}" {} style="stroke:var(--{})" stroke-width="2" stroke-dasharray="{}">'
                             '<title>{}</title></rect>').format(
             "true" if box.key is TRUE else "predicted", sides, VARIABLES[box.key.colour], box.key.stroke or "none",
             escape(printable(f"{box.key.label}: {box.words}"))))

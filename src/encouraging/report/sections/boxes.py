@@ -22,8 +22,8 @@ def section(arms: Sequence[Arm]) -> Section | None:
     least = show(min(float(boxes["confident"]) for _, boxes in kept), 1)
     return Section("boxes", "Detections", [
         f"Test images with their true boxes (dashed) and the predicted ones with a score of at least {least}, by the "
-        "model of the first seed of each arm. Losses with another slope for easy examples also move the scores: the "
-        "same score does not mean the same precision in two arms."], pictures)
+        "model of the first seed of each arm. Point at a box for its class and score. A loss with another slope for "
+        "easy examples also moves the scores: the same score does not mean the same precision in two arms."], pictures)
 
 
 def _picture(number: int, name: str, kept: Sequence[tuple[Arm, Mapping[str, Any]]]) -> Picture:
@@ -44,4 +44,4 @@ def _photo(image: Mapping[str, Any], names: Sequence[str]) -> Photo:
     predicted = [Box(float(left), float(top), float(right), float(bottom),
                      f"{names[int(label)]}, score {show(float(score))}", PREDICTED)
                  for left, top, right, bottom, label, score in image["predicted"]]
-    return Photo(str(image["jpeg"]), int(image["width"]), int(image["height"]), [*true, *predicted])
+    return Photo(str(image["jpeg"]), int(image["width"]), int(image["height"]), [*predicted, *true])
