@@ -82,7 +82,7 @@ def test_flips_and_sizes_keep_boxes_and_pixels_together(seed, data, tmp_path_fac
     assert wide / high == pytest.approx(width / height, rel=0.03)
     (box,) = target["boxes"]
     assert target["labels"].tolist() == [1]
-    assert (0 <= box).all()
+    assert (box >= 0).all()
     assert box[2] <= wide
     assert box[3] <= high
     # Resizing blurs the edge by up to a pixel of the larger grid.

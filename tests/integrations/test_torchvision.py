@@ -151,7 +151,7 @@ def test_the_halted_losses_are_their_formulas_with_alpha_on_both_branches_and_ev
 
 
 @given(seed=SEEDS, gamma=st.sampled_from([1.0, 2.0]), halt=st.sampled_from([0.5, 0.3, 0.8]), present=st.booleans())
-def test_halted_focal_is_focal_below_halt_and_parallel_to_cross_entropy_above_for_both_sides(seed, gamma, halt, present):
+def test_halted_focal_is_focal_below_halt_and_parallel_to_cross_entropy_above_on_both_sides(seed, gamma, halt, present):
     z = 8 * torch.randn(200, generator=generator(seed), dtype=torch.float64)
     truth = torch.full_like(z, float(present))
     below = p_of_truth(z, truth) <= halt
@@ -200,7 +200,8 @@ def test_without_its_constant_a_certain_batch_has_no_loss_and_the_gradient_is_th
     loss = from_zero.compute_loss(targets, {"cls_logits": certain}, matched)
     if math.isfinite(curve.value(torch.tensor(math.inf)).item()):
         assert abs(loss.item()) < 1e-10
-        assert (plain.compute_loss(targets, {"cls_logits": certain}, matched).item() < -0.05) == (least_value(curve) < 0)
+        with_constant = plain.compute_loss(targets, {"cls_logits": certain}, matched).item()
+        assert (with_constant < -0.05) == (least_value(curve) < 0)
 
 
 def test_easy_negatives_would_make_the_loss_of_the_halted_form_very_negative():
@@ -248,6 +249,27 @@ def test_the_moving_average_moves_once_per_batch_is_saved_and_goes_away_again():
     assert twin.head.regression_head.classification[0] is twin.head.classification_head
     with_curve(model, curves.focal(1.0))
     assert list(model.state_dict()) == list(tiny_retinanet(CLASSES).state_dict())
+
+
+@pytest.mark.parametrize("halt", [0.5, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernel_has_the_curve_of_negatives_too(halt, dtype):
+    """Class indices, weights per anchor, and both curves at once, as the head asks for them."""
+    pytest.importorskip("triton")
+    from encouraging.ops.triton import sigmoid_loss
+
+    g = generator(5)
+    logits = (6 * torch.randn(3, 40, CLASSES, generator=g)).to(dtype)
+    logits.view(-1)[:3] = torch.tensor([0.0, 30.0, -30.0])
+    present = torch.randint(-1, CLASSES, (3, 40), generator=g)
+    weight = torch.rand(3, 40, 1, generator=g)
+    curve = curves.halted_focal(1.0, halt)
+    results = []
+    for loss in (sigmoid_loss, sigmoid_curve_loss):
+        z = logits.clone().requires_grad_()
+        value = loss(z, present, curve, weight=weight, alpha=0.25, negative_curve=curve.on_logit(), reduction="sum")
+        results.append((value.detach().float(), torch.autograd.grad(value, z)[0]))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5 if dtype == torch.float32 else 1e-2, atol=1e-6)
 
 
 def test_a_batch_without_a_single_box_has_a_loss():

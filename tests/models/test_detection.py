@@ -101,7 +101,8 @@ def test_other_files_are_refused_in_words(tmp_path, make, words):
 
 
 @pytest.mark.parametrize(("name", "options", "words"), [
-    ("retinanet_resnet50", {}, "Did you mean 'retinanet_resnet50_fpn'"), (SMALL, {"nms_tresh": 1}, "Did you mean 'nms_thresh'"),
+    ("retinanet_resnet50", {}, "Did you mean 'retinanet_resnet50_fpn'"),
+    (SMALL, {"nms_tresh": 1}, "Did you mean 'nms_thresh'"),
     (SMALL, {"trainable_layers": 3}, "all layers learn"),
     (SMALL, {"weights": __file__, "backbone_weights": __file__}, "give one"),
     (f"{__file__}:not_a_model", {}, "no 'not_a_model'"),
@@ -118,5 +119,5 @@ def linear(classes):
 def test_a_function_of_ones_own_returns_a_retinanet():
     with pytest.raises(RecipeError, match="returned a Linear: expected a RetinaNet"):
         build_detector(f"{__file__}:linear", 2)
-    with pytest.raises(RecipeError, match="classe: .* takes classes. Did you mean 'classes'"):
+    with pytest.raises(RecipeError, match=r"classe: .* takes classes. Did you mean 'classes'"):
         build_detector(f"{__file__}:linear", 2, {"classe": 1})

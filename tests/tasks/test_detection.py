@@ -104,7 +104,8 @@ def test_accumulated_batches_are_one_batch(recipe, tmp_path, divisor):
     words = ["train.optimizer=sgd", "train.lr=0.01", "train.epochs=2", f"options.divisor={divisor}",
              SAME_SIZE]
     whole = train(read_recipe(recipe, [*words, "train.batch_size=4"]), tmp_path / "whole", "focal")
-    parts = train(read_recipe(recipe, [*words, "train.batch_size=1", "train.accumulate=4"]), tmp_path / "parts", "focal")
+    words += ["train.batch_size=1", "train.accumulate=4"]
+    parts = train(read_recipe(recipe, words), tmp_path / "parts", "focal")
     assert_close_weights(parts, whole)
     for line, expected in zip(RunDir(parts).metrics(), RunDir(whole).metrics(), strict=True):
         assert line["loss"] == pytest.approx(expected["loss"], rel=1e-4)
@@ -191,7 +192,8 @@ def test_cocos_schedule_is_the_1x_one():
     ("options.divisor=image", "options.divisor"), ("options.size=48", "Did you mean 'sizes'"),
     ("options.sizes=[0]", "expected numbers of pixels"), ("arms.focal.divisor=positives", "options.divisor = 'images'"),
     ("arms.focal.link=softmax", "link = 'sigmoid'"), ("arms.focal.halt_on=logit", "it belongs to 'halted_focal'"),
-    ("model=retinanet", "no detector is called"), ("arms.focal.alpha=2", "alpha"),
+    ("model=retinanet", "no detector is called"), ("train.compile=true", "another shape every time"),
+    ("arms.focal.alpha=2", "alpha"),
 ])
 def test_a_recipe_that_cannot_be_is_refused_before_anything_is_read(recipe, override, words):
     with pytest.raises(RecipeError, match=re.escape(words)):

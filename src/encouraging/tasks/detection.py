@@ -115,6 +115,8 @@ class DetectionTask(BaseTask[BoxBatch]):
                 raise RecipeError("reweight_from_epoch and logit_norm belong to classification.", "arms")
             if stage.sampling.kind == "class_balanced":
                 raise RecipeError("sampling = 'class_balanced': an image has boxes of several classes.", "stages")
+            if stage.train.compile:
+                raise RecipeError("compile: batches of images have another shape every time. Leave it out.", "train")
             if options.divisor == "moving_positives" and stage.train.accumulate > 1:
                 raise RecipeError("divisor = 'moving_positives' counts the positives of an update as they come: use "
                                   "accumulate = 1, or divisor = 'positives'.", "options")
