@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import pickle
 import tempfile
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from encouraging.data import ResidentSource, Shuffled, generator
 from encouraging.engine import Loss, Metric, StagePlan, Train, distributed, execute
 from encouraging.engine.distributed import World
+from encouraging.engine.sync_norm import share_batch_norms
 from encouraging.tasks import BaseTask, Objective, ObjectiveConfig, StageSpec, TaskSpec
 from toy_tasks import CPU, Blobs, run_spec
 
@@ -142,6 +144,27 @@ def statistics(world: World, folder: Path) -> list[Any]:
     task = Normed()
     execute(run_spec(folder, task, (Train(epochs=1, lr=0.1, batch_size=16),), world=world))
     return [(piece["mean"].tolist(), piece["batches"]) for piece in task.pieces] if world.leads else []
+
+
+def normed(world: World, folder: Path, train: Train) -> None:
+    execute(run_spec(folder, Normed(), (train,), world=world))
+
+
+def shared_norm(world: World, cases: list[tuple[nn.Module, Tensor]]) -> list[dict[str, Tensor]]:
+    """What a batch norm that is shared makes of this rank's rows: output, gradients, statistics."""
+    found = []
+    for norm, whole in cases:
+        layer = share_batch_norms(nn.Sequential(copy.deepcopy(norm)), CPU)  # its memory is shared by the ranks
+        rows = whole[:3] if world.leads else whole[3:]
+        for _ in range(2):
+            x = rows.clone().requires_grad_()
+            out = layer(x)
+            (out * out.detach().sin()).sum().backward()
+        parts = {name: param.grad for name, param in layer.named_parameters()}
+        for gradient in parts.values():
+            dist.all_reduce(gradient)
+        found.append({"out": out.detach(), "input": x.grad, **parts, **dict(layer.named_buffers())})
+    return found
 
 
 def stages(world: World, folder: Path, plans: tuple[StagePlan, ...]) -> None:

@@ -28,6 +28,7 @@ from .probe import Probe
 from .schedule import learning_rate
 from .settings import StagePlan
 from .signals import Interrupted
+from .sync_norm import share_batch_norms
 from .task import Conclusion, Predictions, Task
 from .update import Update
 
@@ -83,6 +84,8 @@ class Trainer:
     def __init__(self, task: Task[Any], model: nn.Module, plan: StagePlan, at: Position, log: Log, hooks: Hooks,
                  world: World, device: torch.device, seed: int) -> None:
         train = plan.train
+        if train.sync_norm and world.size > 1:
+            model = share_batch_norms(model, device)
         self.task, self.model, self.plan, self.train, self.at, self.log = task, model, plan, train, at, log
         self.hooks, self.world, self.device, self.seed = hooks, world, device, seed
         self.source = task.source(at.stage)
@@ -123,7 +126,8 @@ class Trainer:
         self._set_mode()
         length = self.source.length(at.clock)
         steps = math.ceil(length / train.accumulate)
-        every = 1 if self.replay.reason is None else MEASURE_EVERY
+        update, every = (self.replay, 1) if self.replay.reason is None else (self.update, MEASURE_EVERY)
+        look_every = 1 if self.device.type == "cpu" else LOOK_EVERY
         batches = iter(self.source.batches(at.clock, at.batch, self.world.rank, self.world.size))
         rate = math.nan
         while group := list(islice(batches, train.accumulate)):
@@ -138,11 +142,11 @@ class Trainer:
             if at.step < train.trace:
                 self._traced(group, objective)
             else:
-                self.replay(group, objective, at.batch // train.accumulate % every == 0)
+                update(group, objective, at.batch // train.accumulate % every == 0)
             at.batch += len(group)
             at.step += 1
             at.stage_step += 1
-            if self.device.type == "cpu" or at.step % LOOK_EVERY == 0:
+            if at.step % look_every == 0 and self.meter.bad() is not None:
                 self._check_loss(length)
             if train.max_steps is not None and at.stage_step >= train.max_steps:
                 break
@@ -239,7 +243,8 @@ class Trainer:
         """What is measured at the end; rank 0 has it."""
         pieces = self.predictions(model, final=True)
         kept: list[Conclusion] = []
-        last = {**self.log.lines[-1], **({"best_epoch": self.log.best["epoch"]} if self.log.best else {})}
+        last = {**self.log.lines[-1], **({"best_epoch": self.log.best["epoch"]} if self.log.best else {}),
+                "lines": [line for line in self.log.lines if line["stage"] == self.at.stage]}
 
         def work() -> None:
             with nullcontext() if self.task.predicts_with_gradients else torch.no_grad():

@@ -104,8 +104,12 @@ def build_detector(name: str, classes: int, options: Mapping[str, Any] | None = 
         divisor: See :func:`encouraging.integrations.torchvision.with_curve`.
     """
     from ..curves import focal
-    from ..integrations.torchvision import with_curve
 
+    try:
+        from ..integrations.torchvision import with_curve
+    except ImportError as error:
+        raise RecipeError(f"{name} needs the package torchvision ({error}): pip install torchvision.",
+                          "model") from error
     given = dict(options or {})
     check_detector(name, given, folder)
     sides = {"min_size": min_size, "max_size": max_size}

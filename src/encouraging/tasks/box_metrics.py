@@ -89,8 +89,7 @@ def _coco(content: dict[str, Any]) -> Any:
     try:
         from pycocotools.coco import COCO
     except ImportError as error:
-        raise RunError("average precision is measured by pycocotools, which is not installed. Install "
-                       "encouraging-loss[detection].") from error
+        raise RunError(f"average precision is measured by pycocotools ({error}): pip install pycocotools.") from error
     with contextlib.redirect_stdout(io.StringIO()):
         coco = COCO()
         coco.dataset = content
