@@ -136,7 +136,7 @@ class TinyBackbone(nn.Module):
         return {"near": near, "far": self.far(near)}
 
 
-def tiny_retinanet(classes: int, min_size: int = 48, max_size: int = 96) -> Any:
+def tiny_retinanet(classes: int, min_size: int = 48, max_size: int = 96, detections_per_img: int = 20) -> Any:
     from torchvision.models.detection import RetinaNet
     from torchvision.models.detection.anchor_utils import AnchorGenerator
     from torchvision.models.detection.retinanet import RetinaNetHead
@@ -144,8 +144,8 @@ def tiny_retinanet(classes: int, min_size: int = 48, max_size: int = 96) -> Any:
     anchors = AnchorGenerator(((12,), (18,)), ((1.0,), (1.0,)))
     head = RetinaNetHead(16, 1, classes, norm_layer=partial(nn.GroupNorm, 4))
     return RetinaNet(TinyBackbone(), classes, min_size, max_size, anchor_generator=anchors, head=head,
-                     detections_per_img=20, topk_candidates=50, image_mean=[0.4] * 3, image_std=[0.25] * 3,
-                     size_divisible=8)
+                     detections_per_img=detections_per_img, topk_candidates=50, image_mean=[0.4] * 3,
+                     image_std=[0.25] * 3, size_divisible=8)
 
 
 def train_on(world: World, recipe: Path, folder: Path, arm: str, *overrides: str) -> dict[str, Any]:

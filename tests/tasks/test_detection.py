@@ -10,15 +10,12 @@ import pytest
 import torch
 
 from box_toys import RECIPE, train_on, write_recipe, write_voc
-from encouraging import curves
-from encouraging.data import Clock
 from encouraging.engine import RunDir
 from encouraging.engine.distributed import World
 from encouraging.engine.records import read_records
 from encouraging.errors import DivergenceError, RecipeError
 from encouraging.recipes import read_recipe
 from encouraging.tasks import build_task
-from encouraging.tasks.detection import Options
 from task_laws import assert_close_weights, assert_same_bits, call, page_words, train, train_with_kills
 from two_ranks import on_two_ranks
 
@@ -161,30 +158,6 @@ def test_a_damaged_picture_is_an_error_in_words(runs, tmp_path):
     content["diagnosis"]["boxes"]["images"][0]["jpeg"] = '"/><script>'
     path.write_text(json.dumps(content))
     assert "photograph that is not base64" in call("report", tmp_path / "records", "-o", tmp_path / "page.html", code=2)
-
-
-@pytest.mark.parametrize("name", ["coco-retinanet", "bccd-retinanet"])
-def test_the_recipes_have_the_losses_of_the_paper(name):
-    recipe = read_recipe(name)
-    objectives = {arm: recipe.stages_of(arm)[0].objective.at(Clock(1, 1, 0)) for arm in recipe.arms}
-    halted = curves.halted_focal(1.0, 0.5)
-    assert {arm: (objective.curve, objective.negative_curve, objective.alpha) for arm, objective in
-            objectives.items()} == {
-        "focal": (curves.focal(1.0), None, 0.5), "focal_usual": (curves.focal(2.0), None, 0.25),
-        "halted": (halted, None, 0.5), "halted_logit": (halted, halted.on_logit(), 0.5),
-        "ce": (curves.cross_entropy(), None, 0.5), "el": (curves.conservative(0.75), None, 0.5)}
-    paper = {"focal": 34.45, "halted_logit": 34.60}
-    assert recipe.claims[0].paper == (paper if name == "coco-retinanet" else {})
-    assert recipe.stands_in == (name == "bccd-retinanet")
-    assert "not comparable" in recipe.departs
-
-
-def test_cocos_schedule_is_the_1x_one():
-    recipe = read_recipe("coco-retinanet")
-    train = recipe.stages_of("focal")[0].train
-    assert (train.max_steps, train.batch_size, train.lr, train.milestone_steps) == (90_000, 8, 0.005, (60_000, 80_000))
-    assert (train.momentum, train.weight_decay, train.warmup_steps) == (0.9, 1e-4, 1000)
-    assert Options(**recipe.options).divisor == "moving_positives"
 
 
 @pytest.mark.parametrize(("override", "words"), [
