@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -66,8 +68,11 @@ def test_a_good_one_is_frozen_and_complete(tmp_path):
     ('data = "digits"', 'data = "digit"', ["data", "Did you mean 'digits'?"]),
     ('model = "digits_mlp"', 'model = "digits_mpl"', ["model", "Did you mean 'digits_mlp'?"]),
     ('beats = "ce"', 'beats = "xe"', ["names the arm 'xe'", "ce, el"]),
+    ('beats = "ce"', 'beats = "cee"', ["names the arm 'cee'", "Did you mean 'ce'?"]),
     ('beats = "ce"', 'beats = "ce"\nbeter = "lower"', ["claims.0.beter", "Did you mean 'better'?"]),
     ("seeds = 2", "seeds = [1, 1]", ["each only once"]),
+    ("seeds = 2", "seeds = 0", ["seeds: 0: expected how many seeds"]),
+    ("seeds = 2", "seeds = []", ["seeds: []: expected how many seeds"]),
     ("seeds = 2", "seeds = 2\noptions = { augmentt = 'none' }", ["options.augmentt", "Did you mean 'augment'?"]),
     ("seeds = 2", "seeds = ", ["mine.toml", "not valid TOML"]),
 ])
@@ -77,6 +82,7 @@ def test_what_is_wrong_is_named(tmp_path, old, new, words):
         read(tmp_path, GOOD.replace(old, new, 1))
     for word in words:
         assert word in str(error.value), str(error.value)
+    assert not re.search(r"[.?]\.($| )", str(error.value)), "a sentence ends once"
 
 
 def test_overrides_reach_anything(tmp_path):
@@ -95,7 +101,7 @@ def test_overrides_reach_anything(tmp_path):
 def test_an_unknown_recipe_is_answered_with_the_nearest():
     with pytest.raises(RecipeError, match="Did you mean 'digits'"):
         read_recipe("digit")
-    with pytest.raises(RecipeError, match="cannot be read"):
+    with pytest.raises(RecipeError, match="there is no such file"):
         read_recipe("nowhere.toml")
 
 

@@ -113,13 +113,17 @@ class Trainer:
         """Train to the end of the stage."""
         with float32_is("tf32" if self.train.precision == "tf32" else "ieee"):
             while not self.over():
-                self._epoch()
+                if not self._enough():  # else it was stopped in the last evaluation, which is all that is left
+                    self._epoch()
                 self._close_epoch()
         self.evaluated.eval()
 
     def over(self) -> bool:
-        enough = self.train.max_steps is not None and self.at.stage_step >= self.train.max_steps
-        return self.at.epoch > self.train.epochs or enough or self.stopped_early
+        closed = self.at.batch == 0  # an epoch is over when it was evaluated, and not with its last update
+        return self.at.epoch > self.train.epochs or (self._enough() and closed) or self.stopped_early
+
+    def _enough(self) -> bool:
+        return self.train.max_steps is not None and self.at.stage_step >= self.train.max_steps
 
     def _epoch(self) -> None:
         at, train, task = self.at, self.train, self.task
@@ -148,7 +152,7 @@ class Trainer:
             at.stage_step += 1
             if at.step % look_every == 0 and self.meter.bad() is not None:
                 self._check_loss(length)
-            if train.max_steps is not None and at.stage_step >= train.max_steps:
+            if self._enough():
                 break
             if self.world.size == 1 or at.step % AGREE_EVERY == 0:
                 self._pause()
@@ -203,9 +207,7 @@ class Trainer:
         line |= self._training_numbers(more)
         line |= {f"probe_{name}": value / log.epoch_probed["number"] for name, value in log.epoch_probed.items()
                  if name != "number"}
-        last = at.epoch >= self.train.epochs or (self.train.max_steps is not None
-                                                 and at.stage_step >= self.train.max_steps)
-        if at.epoch % self.train.evaluate_every == 0 or last:
+        if at.epoch % self.train.evaluate_every == 0 or at.epoch >= self.train.epochs or self._enough():
             line |= self._evaluate()
             self._note_best(line)
         if self.train.conclude_on == "average" and self.world.leads:
@@ -263,7 +265,7 @@ class Trainer:
             raise RunError(f"train.monitor = {monitor!r}: the task measures {', '.join(line)}."
                            + did_you_mean(monitor, line))
         sign = 1 if better == "higher" else -1
-        if best is None or sign * line[monitor] > sign * best[monitor]:
+        if best is None or math.isnan(best[monitor]) or sign * line[monitor] > sign * best[monitor]:
             self.log.best = dict(line)
             self.best_weights = {name: tensor.detach().clone() for name, tensor in self.evaluated.state_dict().items()}
         elif self.train.patience is not None:
