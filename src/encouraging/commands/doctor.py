@@ -21,6 +21,7 @@ OPTIONAL = {
     "torch_geometric": 'networks for graphs: model = "torch_geometric/NAME"',
     "tokenizers": 'translation: task = "translation"',
     "sacrebleu": 'translation: task = "translation"',
+    "pycocotools": 'average precision: task = "detection"',
     "pyautoattack": "attacks: AutoAttack",
     "ray": "encouraging run --ray",
     "tensorboard": "encouraging run --track tensorboard",

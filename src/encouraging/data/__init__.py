@@ -1,6 +1,7 @@
 """Datasets as their publishers ship them: one reader per format, checksums, and downloads."""
 
 from ._load import absent, load
+from .boxes import Boxes, BoxImage, BoxSet, read_boxes
 from .buckets import TokenBatches, best_lengths, padded
 from .cifar import read_cifar
 from .clock import Clock
@@ -17,9 +18,9 @@ from .sources import Examples, LoaderSource, ResidentSource, Source
 from .tu import read_graphs, read_tu
 
 __all__ = [
-    "DATASETS", "VARIABLE", "ByTokens", "ClassBalanced", "Clock", "Corpus", "Dataset", "Examples", "GraphBatch",
-    "Graphs", "LoaderSource", "LongTail", "Pairs", "Pieces", "ResidentGraphs", "ResidentSource", "Sampler",
-    "Shuffled", "Source", "TextOptions", "TokenBatches", "absent", "best_lengths", "data_dir", "dataset",
-    "download", "generator", "learn_pieces", "load", "missing", "padded", "pieces_from_json", "read_cifar",
-    "read_corpus", "read_digits", "read_graphs", "read_idx", "read_tu",
+    "DATASETS", "VARIABLE", "BoxImage", "BoxSet", "Boxes", "ByTokens", "ClassBalanced", "Clock", "Corpus", "Dataset",
+    "Examples", "GraphBatch", "Graphs", "LoaderSource", "LongTail", "Pairs", "Pieces", "ResidentGraphs",
+    "ResidentSource", "Sampler", "Shuffled", "Source", "TextOptions", "TokenBatches", "absent", "best_lengths",
+    "data_dir", "dataset", "download", "generator", "learn_pieces", "load", "missing", "padded", "pieces_from_json",
+    "read_boxes", "read_cifar", "read_corpus", "read_digits", "read_graphs", "read_idx", "read_tu",
 ]

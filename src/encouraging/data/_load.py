@@ -33,6 +33,9 @@ def load(name: str, split: str, root: str | Path | None = None,
     facts = dataset(name, imbalance)
     if facts.reader == "tu":
         raise DataError(f"{name} holds graphs, and images were expected. Graphs belong to task = \"graph\".")
+    if facts.reader in ("voc", "coco"):
+        raise DataError(f"{name} holds images with boxes, and images with labels were expected. Boxes belong to "
+                        "task = \"detection\".")
     if split not in ("train", "test"):
         raise DataError(f"split {split!r} of {name}: expected 'train' or 'test'.")
     if facts.reader == "digits":
@@ -67,8 +70,9 @@ def absent(name: str, splits: tuple[str, ...], folder: Path) -> str:
     listed = "\n".join(f"  {folder / path}" for path in missing(name, folder, splits))
     sources = [url + (facts.archive.name if facts.archive else "") for url in facts.urls]
     parts = " and the ".join(split for split in splits if missing(name, folder, (split,)))
+    fetch = "Put them" if facts.by_hand else "Fetch them with --download, or put them"
     return (f"the {parts} part of {name} is not in {folder}. These files are missing:\n{listed}\n"
-            f"Fetch them with --download, or put them there by hand (from {' or '.join(sources)}), "
+            f"{fetch} there by hand (from {' or '.join(sources)}), "
             f"or point --data or {VARIABLE} at a directory that has them.")
 
 

@@ -50,7 +50,7 @@ class Dataset:
     name: str
     reader: str
     classes: int
-    shape: tuple[int, ...]  # of an image; graphs and sentences differ in size
+    shape: tuple[int, ...]  # of an image; the sizes of graphs, sentences and images with boxes differ
     mean: tuple[float, ...]
     std: tuple[float, ...]
     train: tuple[File, ...] = ()
@@ -60,6 +60,7 @@ class Dataset:
     highest: int = 255
     names: tuple[str, ...] = ()  # of the classes
     long_tail: LongTail | None = None
+    by_hand: bool = False  # whether it cannot be downloaded file by file
 
     def files(self, split: str) -> tuple[File, ...]:
         return self.train if split == "train" else self.test
@@ -153,6 +154,13 @@ _ALL = [
            ["TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"]),
     _iwslt(17, "fr", "https://wit3.fbk.eu/archive/2017-01-trnted/texts/fr/en/", ["TED.tst2015"],
            ["TED.dev2010", *(f"TED.tst{year}" for year in range(2010, 2015))]),
+    # Images with boxes. Their lists say which images there are; these are checked when they are read.
+    Dataset("bccd", "voc", 3, (), (), (), train=(File("BCCD/ImageSets/Main/train.txt"),
+                                                 File("BCCD/ImageSets/Main/val.txt")),
+            test=(File("BCCD/ImageSets/Main/test.txt"),), urls=("https://github.com/Shenggan/BCCD_Dataset",),
+            names=("Platelets", "RBC", "WBC"), by_hand=True),
+    Dataset("coco", "coco", 80, (), (), (), train=(File("coco/annotations/instances_train2017.json"),),
+            test=(File("coco/annotations/instances_val2017.json"),), urls=("https://cocodataset.org",), by_hand=True),
 ]
 DATASETS = {dataset.name: dataset for dataset in _ALL}
 # The long tails of the literature have the files of the balanced sets.

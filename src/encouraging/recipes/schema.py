@@ -187,7 +187,7 @@ class Recipe(Frozen):
 
 LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": [], "bonus_divisor": None,
                               "balanced_softmax": False, "ldam_margin": None, "logit_scale": 1.0,
-                              "logit_norm": None}
+                              "logit_norm": None, "alpha": None, "halt_on": "likelihood"}
 
 
 def _objective(objective: ObjectiveConfig) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from .spec import Sampling, StageSpec, TaskSpec
 
 # Module and class, imported only when a recipe names them: some need libraries that are optional.
 TASKS = {"image": ("image", "ImageTask"), "graph": ("graph", "GraphTask"),
-         "translation": ("translation", "TranslationTask")}
+         "translation": ("translation", "TranslationTask"),
+         "detection": ("detection", "DetectionTask")}
 
 
 class TaskType(Protocol):
