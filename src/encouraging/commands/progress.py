@@ -69,7 +69,7 @@ class ProgressDisplay:
 
 
 def _epoch_words(line: dict[str, Any], primary: Metric | None) -> str:
-    parts = [f"loss {line['loss']:.4f}"]
+    parts = [f"loss {line['loss']:.4f}"] if "loss" in line else []
     if primary is not None and primary.path in line:
         parts.append(f"{primary.words} {line[primary.path]:.{primary.digits}f}")
     return "  ".join(parts)

@@ -6,16 +6,18 @@ from .clock import Clock
 from .digits import read_digits
 from .draw import generator
 from .fetch import download
+from .file_list import FileList, FileSplit, ImageFiles
 from .graphs import GraphBatch, Graphs, ResidentGraphs
 from .idx import read_idx
+from .large import is_large, read_image_files
 from .registry import DATASETS, VARIABLE, Dataset, LongTail, data_dir, dataset, missing
 from .samplers import ByTokens, ClassBalanced, Sampler, Shuffled
 from .sources import Examples, LoaderSource, ResidentSource, Source
 from .tu import read_graphs, read_tu
 
 __all__ = [
-    "DATASETS", "VARIABLE", "ByTokens", "ClassBalanced", "Clock", "Dataset", "Examples", "GraphBatch", "Graphs",
-    "LoaderSource", "LongTail", "ResidentGraphs", "ResidentSource", "Sampler", "Shuffled", "Source", "absent",
-    "data_dir", "dataset", "download", "generator", "load", "missing", "read_cifar", "read_digits", "read_graphs",
-    "read_idx", "read_tu",
+    "DATASETS", "VARIABLE", "ByTokens", "ClassBalanced", "Clock", "Dataset", "Examples", "FileList", "FileSplit",
+    "GraphBatch", "Graphs", "ImageFiles", "LoaderSource", "LongTail", "ResidentGraphs", "ResidentSource", "Sampler",
+    "Shuffled", "Source", "absent", "data_dir", "dataset", "download", "generator", "is_large", "load", "missing",
+    "read_cifar", "read_digits", "read_graphs", "read_idx", "read_image_files", "read_tu",
 ]

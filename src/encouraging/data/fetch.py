@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import DataError
+from ._load import absent
 from .registry import Dataset, data_dir, dataset, find, missing
 
 
 def download(name: str, root: str | Path | None = None) -> Path:
     """Fetch what is missing of a dataset and return the data directory."""
     facts, folder = dataset(name), data_dir(root)
+    if facts.by_hand:
+        raise DataError(absent(name, ("train", "test"), folder))
     if facts.archive is not None:
         if missing(name, folder):
             _unpack(facts, folder)

@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import DataError, did_you_mean
+from .imagenet import missing_imagenet
+from .inaturalist import missing_inaturalist
 
 VARIABLE = "ENCOURAGING_DATA"
+_LAYOUTS = {"imagenet": missing_imagenet, "inaturalist": missing_inaturalist}  # folders that may have several names
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Dataset:
     highest: int = 255
     names: tuple[str, ...] = ()  # of the classes
     long_tail: LongTail | None = None
+    images: tuple[int, int] = (0, 0)  # of the training and the test part, where they stay in files of their own
+    gigabytes: float = 0.0  # that those files take
+    by_hand: str = ""  # how to get what no program may fetch
 
     def files(self, split: str) -> tuple[File, ...]:
         return self.train if split == "train" else self.test
@@ -112,6 +118,16 @@ _ALL = [
     _tu("NCI1", {"A": "12b0937c698fea04560519334a9a75c7", "graph_indicator": "4ee85628b77f94d5c1a8da0d76580cf0",
                  "graph_labels": "1e76a12fd18c4a512fe736cbc4ca5b41",
                  "node_labels": "6cf940202ef08b229e15f56c1da41358"}),
+    Dataset("imagenet", "imagenet", 1000, (3, 224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225),
+            train=(File("imagenet/train"),), test=(File("imagenet/val"),), images=(1_281_167, 50_000), gigabytes=145,
+            by_hand="sign in at https://image-net.org, fetch the archives ILSVRC2012_img_train.tar, "
+                    "ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, and unpack the first two into "
+                    "imagenet/train/WORDNET_ID and imagenet/val"),
+    Dataset("inaturalist2018", "inaturalist", 8142, (3, 224, 224), (0.466, 0.471, 0.380), (0.195, 0.194, 0.192),
+            train=(File("inaturalist2018/train2018.json"),), test=(File("inaturalist2018/val2018.json"),),
+            images=(437_513, 24_426), gigabytes=120,
+            by_hand="fetch train_val2018.tar.gz, train2018.json.tar.gz and val2018.json.tar.gz, as listed at "
+                    "https://github.com/visipedia/inat_comp/tree/master/2018, and unpack them in inaturalist2018"),
 ]
 DATASETS = {dataset.name: dataset for dataset in _ALL}
 # The long tails of the literature have the files of the balanced sets.
@@ -162,5 +178,7 @@ def find(file: File, root: Path) -> Path | None:
 
 def missing(name: str, root: Path, splits: tuple[str, ...] = ("train", "test")) -> list[str]:
     """The files of these splits that are missing under ``root``."""
+    if (by_layout := _LAYOUTS.get(dataset(name).reader)) is not None:
+        return by_layout(root, splits)
     wanted = [file for split in splits for file in dataset(name).files(split)]
     return [file.path for file in wanted if find(file, root) is None]

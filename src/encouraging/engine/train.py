@@ -112,6 +112,8 @@ class Trainer:
             while not self.over():
                 self._epoch()
                 self._close_epoch()
+        if self.train.epochs == 0 and not self.log.lines:
+            self._only_evaluate()
         self.evaluated.eval()
 
     def over(self) -> bool:
@@ -149,6 +151,14 @@ class Trainer:
             if self.world.size == 1 or at.step % AGREE_EVERY == 0:
                 self._pause()
         self._check_loss(length)
+
+    def _only_evaluate(self) -> None:
+        """A stage without epochs: one line, about the weights that it starts with."""
+        line = {"stage": self.at.stage, "epoch": 0, "step": self.at.step, **self._evaluate()}
+        self._note_best(line)
+        self.log.lines.append(line)
+        self.hooks.on_epoch(line)
+        self._pause(force=True)
 
     def _take_probe(self, group: Sequence[Any], objective: Hashable, clock: Clock) -> None:
         norms = {**self.probe(group, {"own": objective, **self.task.probes(clock)}), "number": 1.0}

@@ -37,8 +37,8 @@ class Job:
         return self.folder_of(self.arm)
 
     def folder_of(self, arm: str) -> Path:
-        """Where the run of another arm with the same seed is."""
-        return Path(self.out) / self.recipe.name / arm / f"seed{self.seed}"
+        """Where the run of another arm with the same seed is; ``RECIPE/ARM`` is one of another recipe."""
+        return Path(self.out) / (arm if "/" in arm else f"{self.recipe.name}/{arm}") / f"seed{self.seed}"
 
     @property
     def name(self) -> str:
@@ -96,6 +96,7 @@ def _start(job: Job) -> Path | None:
         return None
     folder = job.folder_of(after)
     if not RunDir(folder).done:
+        other, _, arm = after.rpartition("/")
         raise RunError(f"{job.name} starts from the weights of {after}, and {folder} holds no finished run. Train "
-                       f"--arm {after} first.")
+                       f"{f'`encouraging run {other}` with ' if other else ''}--arm {arm} first.")
     return folder

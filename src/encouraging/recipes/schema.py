@@ -14,6 +14,7 @@ from ..tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, check_task
 from .claim import Claim
 
 NAME = r"^\w[\w.-]{0,99}$"  # a name becomes a folder's
+OTHER = r"\w[\w.-]{0,99}/\w[\w.-]{0,99}"  # an arm of another recipe
 
 
 class Stage(Frozen):
@@ -44,8 +45,8 @@ class Swept(Frozen):
 class Arm(ObjectiveConfig):
     """One side of a comparison: what it teaches, and where it differs from the recipe.
 
-    ``after`` names another arm: this one starts from its finished weights of the same seed. ``swept`` is written by
-    ``encouraging run --sweep``.
+    ``after`` names another arm, or ``RECIPE/ARM`` of another recipe: this one starts from its finished weights of the
+    same seed. ``swept`` is written by ``encouraging run --sweep``.
     """
 
     train: dict[str, Any] = Field(default_factory=dict)
@@ -109,15 +110,16 @@ class Recipe(Frozen):
         if self.looks and (list(self.looks) != sorted(set(self.looks)) or self.looks[0] < 3):
             raise ValueError(f"looks {list(self.looks)}: expected rising numbers of seeds, 3 or more")
         for name, arm in self.arms.items():
-            if arm.after is not None and arm.after not in self.arms:
-                raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}")
+            if arm.after is not None and arm.after not in self.arms and not re.fullmatch(OTHER, arm.after):
+                raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}, or "
+                                 "RECIPE/ARM of another recipe")
             self.rank(name)
         return self
 
     def rank(self, arm: str) -> int:
-        """How many arms must have finished before this one can start."""
+        """How many arms of this recipe must have finished before this one can start."""
         chain = [arm]
-        while (before := self.arms[chain[-1]].after) is not None:
+        while (before := self.arms[chain[-1]].after) is not None and before in self.arms:
             if before in chain:
                 raise ValueError(f"the arms {', '.join(chain)} start after each other: none could be the first")
             chain.append(before)
