@@ -68,7 +68,8 @@ def write_devkit(folder: Path, truth: list[int], archive: bool = False) -> None:
             path.unlink()
 
 
-def write_inaturalist(root: Path, *, counts: tuple[int, ...] = (9, 6, 3, 2), test: int = 8, broken: bool = True) -> Path:
+def write_inaturalist(root: Path, *, counts: tuple[int, ...] = (9, 6, 3, 2), test: int = 8,
+                      broken: bool = True) -> Path:
     """A long tail of ``counts`` training images per class, the last of which is broken, and ``test`` others."""
     folder = root / "inaturalist2018"
     labels = [label for label, count in enumerate(counts) for _ in range(count)]

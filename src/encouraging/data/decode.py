@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-class BrokenImage(DataError):
+class BrokenImageError(DataError):
     """A file whose content is no image, or only a part of one. A disk that cannot be read is another error."""
 
 
@@ -21,7 +21,7 @@ def decode(path: str) -> Image:
     ImageNet's is. Grey, CMYK, palettes and 16 bits are converted; transparency is left out.
 
     Raises:
-        BrokenImage: the file is empty, truncated or not an image.
+        BrokenImageError: the file is empty, truncated or not an image.
         DataError: the file is not there or cannot be read from the disk.
     """
     from PIL import Image, UnidentifiedImageError
@@ -32,14 +32,14 @@ def decode(path: str) -> Image:
             warnings.simplefilter("ignore")
             with Image.open(path) as picture:
                 if picture.mode in ("I", "F"):
-                    raise BrokenImage(f"{path}: 32 bits per pixel, mode {picture.mode}; expected 8 or 16")
+                    raise BrokenImageError(f"{path}: 32 bits per pixel, mode {picture.mode}; expected 8 or 16")
                 plain = eight_bits(picture) if picture.mode.startswith("I;16") else picture
                 return plain.convert("RGB")
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow raises all
-        if isinstance(error, BrokenImage):
+        if isinstance(error, BrokenImageError):
             raise
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{path}: cannot be read from the disk ({error.strerror or error}). Was it moved, or is "
                             "the disk gone? Run the same command again to continue.") from error
         reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise BrokenImage(f"{path}: {reason}") from error
+        raise BrokenImageError(f"{path}: {reason}") from error

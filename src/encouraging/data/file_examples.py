@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .decode import BrokenImage, decode
+from .decode import BrokenImageError, decode
 from .file_list import FileSplit
 from .picture_transforms import Transform, erased_box, pixels
 
@@ -46,7 +46,7 @@ class FileExamples:
         box = erased_box(self.size, self.erase, draw) if self.erase else torch.zeros(4, dtype=torch.long)
         try:
             picture = decode(self.split.path(index))
-        except BrokenImage as error:
+        except BrokenImageError as error:
             return Picture(None, label, box, str(error))
         return Picture(pixels(self.transform(picture)), label, box)
 

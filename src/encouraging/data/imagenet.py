@@ -90,15 +90,16 @@ def _flat(part: Path, classes: Sequence[str], folder: Path, root: Path) -> FileS
 
 def _validation_ids(folder: Path, root: Path) -> list[str]:
     """The WordNet id of every validation image, in the order of their numbers."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
     truth, meta = (_devkit_file(name, folder, root) for name in (_TRUTH, _META))
     try:
         numbers = [int(line) for line in truth.split()]
-        from scipy.io import loadmat
-
         synsets: Any = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
         known = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
         return [known[number] for number in numbers]
-    except (ValueError, KeyError, TypeError, IndexError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, IndexError, NotImplementedError, zlib.error, MatReadError) as error:
         raise DataError(f"{DEVKIT}: {_TRUTH} or {_META} is not what ImageNet's devkit has ({type(error).__name__}: "
                         f"{error}). Unpack it anew.") from error
 

@@ -43,8 +43,8 @@ def training_transform(size: int, interpolation: str = "bilinear", rand_augment:
 def evaluation_transform(resize: int, size: int, interpolation: str = "bilinear") -> Transform:
     """The shorter side resized, and the middle cut out."""
     v2 = _v2()
-    return v2.Compose([v2.Resize(resize, interpolation=_mode(interpolation), antialias=True),  # type: ignore
-                       v2.CenterCrop(size)])
+    steps = [v2.Resize(resize, interpolation=_mode(interpolation), antialias=True), v2.CenterCrop(size)]
+    return v2.Compose(steps)  # type: ignore[no-any-return]
 
 
 def erased_box(size: int, probability: float, draw: torch.Generator) -> Tensor:
@@ -86,7 +86,8 @@ def _rand_augment(words: str, size: int, interpolation: str, mean: Sequence[floa
     try:
         from timm.data.auto_augment import rand_augment_transform
     except ImportError as error:
-        raise DataError(f"rand_augment = {words!r} needs the package timm: install encouraging-loss[vision].") from error
+        raise DataError(f"rand_augment = {words!r} needs the package timm: install encouraging-loss[vision]."
+                        ) from error
     # The largest shift and the colour of what comes in are those of timm's own training script.
     settings: dict[str, Any] = {"translate_const": int(size * 0.45),
                                 "img_mean": tuple(min(255, round(255 * value)) for value in mean)}

@@ -23,6 +23,7 @@ from .graph import Replay
 from .meter import OWN, DeviceMeter, HostMeter, Meter
 from .numbers import plain_numbers
 from .optim import build_optimizer, pack, set_rate, unpack
+from .pace import Pace
 from .precision import float32_is
 from .probe import Probe
 from .schedule import learning_rate
@@ -69,12 +70,13 @@ class Log:
 @dataclass
 class Hooks:
     """What the loop calls: ``saver`` with tensors and state, ``on_epoch`` with a line, ``stop`` for a reason to end,
-    ``keep`` with the weights of an epoch that may go into an average."""
+    ``keep`` with the weights of an epoch that may go into an average, ``on_progress`` with how far an epoch is."""
 
     saver: Callable[[int, dict[str, Tensor], dict[str, Any]], None]
     on_epoch: Callable[[dict[str, Any]], None]
     stop: Callable[[], str | None]
     keep: Callable[[int, Mapping[str, Tensor], int], None] = lambda epoch, weights, number: None
+    on_progress: Callable[[dict[str, Any]], None] | None = None
 
 
 class Trainer:
@@ -97,6 +99,7 @@ class Trainer:
         recordable = train.cuda_graph and device.type == "cuda" and world.size == 1 and train.precision != "fp16"
         self.update, self.replay = update, Replay(update, recordable)
         self.probe = Probe(task, model, update.autocast, world, device)
+        self.pace = Pace(train, hooks.on_progress) if hooks.on_progress is not None else None
         self.best_weights: dict[str, Tensor] = {}
         self.started = self.saved = time.monotonic()
         self.stopped_early = False
@@ -123,6 +126,8 @@ class Trainer:
     def _epoch(self) -> None:
         at, train, task = self.at, self.train, self.task
         self._set_mode()
+        if self.pace is not None:
+            self.pace.start_epoch()
         length = self.source.length(at.clock)
         steps = math.ceil(length / train.accumulate)
         every = 1 if self.replay.reason is None else MEASURE_EVERY
@@ -144,6 +149,8 @@ class Trainer:
             at.batch += len(group)
             at.step += 1
             at.stage_step += 1
+            if self.pace is not None:
+                self.pace(at.stage, at.epoch, at.batch, length, at.stage_step)
             if self.device.type == "cpu" or at.step % LOOK_EVERY == 0:
                 self._check_loss(length)
             if train.max_steps is not None and at.stage_step >= train.max_steps:
@@ -242,8 +249,12 @@ class Trainer:
 
     def _evaluate(self) -> dict[str, float]:
         """Rank 0 evaluates what all ranks predicted, so that the numbers are those of one process."""
+        start = time.monotonic()
         pieces = self.predictions(self.evaluated, final=False)
-        return self.world.by_leader(lambda: plain_numbers(self.task.evaluate(pieces), "evaluate"), self.device)
+        numbers = self.world.by_leader(lambda: plain_numbers(self.task.evaluate(pieces), "evaluate"), self.device)
+        if self.pace is not None:
+            self.pace.evaluation = time.monotonic() - start
+        return numbers
 
     def conclude(self, model: nn.Module) -> Conclusion | None:
         """What is measured at the end; rank 0 has it."""

@@ -114,6 +114,9 @@ class Recipe(Frozen):
                 raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}, or "
                                  "RECIPE/ARM of another recipe")
             self.rank(name)
+            if arm.after is None and not arm.train.get("epochs", self.train.epochs):
+                raise ValueError("train.epochs = 0: expected a number greater than 0; only an arm that starts after "
+                                 "another one can be evaluated without training")
         return self
 
     def rank(self, arm: str) -> int:

@@ -33,8 +33,8 @@ class BrokenFiles:
                 if len(self.faults) <= SHOWN:
                     print(f"skipped a broken image: {fault}", file=sys.stderr, flush=True)
         if len(self.faults) > max(FEW, FRACTION * self.count):
-            raise DataError(f"{len(self.faults)} of {self.count} files are broken so far, more than {FRACTION:.0%}: the "
-                            f"copy of the data is probably damaged. The first: {next(iter(self.faults))}.")
+            raise DataError(f"{len(self.faults)} of {self.count} files are broken so far, more than {FRACTION:.0%}: "
+                            f"the copy of the data is probably damaged. The first: {next(iter(self.faults))}.")
 
     def text(self) -> bytes:
         """One line per file."""

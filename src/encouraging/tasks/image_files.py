@@ -92,8 +92,8 @@ class ImageFilesTask(ImageTask):
         options, split = self.options, self.sets["train"]
         transform = training_transform(options.side, options.interpolation, options.rand_augment, self.data.mean)
         examples = FileExamples(split, transform, options.side, options.erase)
-        here = self.spec.stages[stage - 1]
-        return FileSource(self._loader(examples, self._sampler(stage, split.labels), here.train.batch_size), self._moved)
+        batch = self.spec.stages[stage - 1].train.batch_size
+        return FileSource(self._loader(examples, self._sampler(stage, split.labels), batch), self._moved)
 
     def _loader(self, examples: FileExamples, sampler: Any, batch: int) -> LoaderSource[Picture, Loaded]:
         workers = self.workers

@@ -47,8 +47,8 @@ class FileOptions(Options):
     @classmethod
     def _words(cls, given: str | None) -> str | None:
         if given is not None and not _RAND_AUGMENT.fullmatch(given):
-            raise ValueError(f"{given!r}: expected timm's words, such as 'rand-m9-mstd0.5': magnitude 9, whose standard "
-                             "deviation is 0.5")
+            raise ValueError(f"{given!r}: expected timm's words, such as 'rand-m9-mstd0.5': magnitude 9 with a "
+                             "standard deviation of 0.5")
         return given
 
     @model_validator(mode="after")
