@@ -108,7 +108,7 @@ def _archives(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("breaks", "words"), [
-    (_no_devkit, ["val has images and no folders per class", "ILSVRC2012_validation_ground_truth.txt", "Put ImageNet's"]),
+    (_no_devkit, ["val has images and no folders per class", "ILSVRC2012_validation_ground_truth.txt", "Put ImageNet"]),
     (_empty_class, [CLASSES[1], "no images; expected files ending in", "Unpack"]),
     (_other_class, [f"of the class {CLASSES[1]!r}, which the training part has not"]),
     (_odd_name, ["cat.JPEG: expected names ILSVRC2012_val_00000001.JPEG to 00000008"]),

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from encouraging.engine import Interrupted, RunDir, StagePlan, Train, execute
-from encouraging.engine import writer
+from encouraging.engine import Interrupted, RunDir, StagePlan, Train, execute, writer
 from encouraging.engine.checkpoint import load_checkpoint, read_checkpoint
 from encouraging.errors import CheckpointError, DivergenceError, RunError
 from toy_tasks import RICH_STAGES, Blobs, assert_same_run, run_slowly, run_spec

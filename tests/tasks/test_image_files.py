@@ -1,4 +1,4 @@
-"""Images in files: every one once on any number of ranks, the same bits with any number of workers, broken ones named."""
+"""Images in files: each once on any number of ranks, the same bits with any number of workers, broken ones named."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ def batches(task: ImageFilesTask, start: int = 0, rank: int = 0, world: int = 1)
 FULL = {"rand_augment": "rand-m9-mstd0.5", "interpolation": "random", "erase": 0.5}
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has cores
 def test_batches_have_the_same_bits_with_any_number_of_workers_and_from_any_batch_on(root):
     whole = batches(task_of(root, FULL))
     for workers, start in ((3, 0), (1, 2)):
