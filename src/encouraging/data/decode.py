@@ -33,8 +33,10 @@ def decode(path: str) -> Image:
             with Image.open(path) as picture:
                 if picture.mode in ("I", "F"):
                     raise BrokenImageError(f"{path}: 32 bits per pixel, mode {picture.mode}; expected 8 or 16")
-                plain = eight_bits(picture) if picture.mode.startswith("I;16") else picture
-                return plain.convert("RGB")
+                if picture.mode == "RGB":
+                    picture.load()
+                    return picture  # convert would copy it
+                return (eight_bits(picture) if picture.mode.startswith("I;16") else picture).convert("RGB")
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow raises all
         if isinstance(error, BrokenImageError):
             raise
