@@ -30,7 +30,7 @@ from torch.nn import functional as F
 
 from encouraging.data import Clock, generator
 from encouraging.data.decode import decode
-from encouraging.data.draw import seeded
+from encouraging.data.draw import seed_all
 from encouraging.data.picture_transforms import pixels, training_transform
 from encouraging.engine import StagePlan, Train
 from encouraging.engine.distributed import World
@@ -156,17 +156,13 @@ def profile(folder: Path, size: int) -> dict[str, float]:
     pictures = [decode(path) for path in paths]
     cut = [transform(picture) for picture in pictures]
 
-    def seeds(index: int) -> None:
-        with seeded(generator(0, 1, 1, 0, index)):
-            pass
-
     reader = task.source(1).loader.reader  # type: ignore[attr-defined]
     steps: dict[str, Callable[[int], object]] = {
         "read the file": lambda index: Path(paths[index]).read_bytes(),
         "read and decode": lambda index: decode(paths[index]),
         "crop, resize, flip": lambda index: transform(pictures[index]),
         "to bytes": lambda index: pixels(cut[index]),
-        "random states": seeds,
+        "random states": lambda index: seed_all(generator(0, 1, 1, 0, index)),
         "all": lambda index: reader[1, 1, 0, [index]],
     }
     costs = {}

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from .clock import Clock
-from .draw import generator, seeded
+from .draw import generator, seed_all, states_kept
 from .samplers import Sampler
 
 Example = TypeVar("Example")
@@ -137,12 +137,13 @@ class _Reader(Dataset[Any], Generic[Example, Batch]):
     def __getitem__(self, request: Request) -> Batch:
         stage, epoch, number, indices = request
         made = []
-        for index in indices:
-            draw = generator(self.seed, stage, epoch, 0, index)
-            with seeded(draw):
+        with states_kept():
+            for index in indices:
+                draw = generator(self.seed, stage, epoch, 0, index)
+                seed_all(draw)
                 made.append(self.examples.example(index, draw))
-        draw = generator(self.seed, stage, epoch, 1, number)
-        with seeded(draw):
+            draw = generator(self.seed, stage, epoch, 1, number)
+            seed_all(draw)
             return self.examples.collate(made, draw)
 
 
