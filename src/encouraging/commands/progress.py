@@ -105,11 +105,11 @@ def progress_words(detail: dict[str, Any], examples: str) -> str:
 def duration(seconds: float) -> str:
     """A time in two units.
 
-    >>> duration(59), duration(3600), duration(200_000)
-    ('59 s', '1 h 0 min', '2 d 7 h')
+    >>> duration(0.31), duration(59), duration(3600), duration(200_000)
+    ('0.3 s', '59 s', '1 h 0 min', '2 d 7 h')
     """
     if seconds < 60:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.{1 if seconds < 10 else 0}f} s"
     minutes = round(seconds / 60)
     for unit, inner, size in (("d", "h", 1440), ("h", "min", 60)):
         if minutes >= size:
