@@ -4,6 +4,7 @@ killed ten times; on two ranks."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tomllib
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from encouraging.recipes.grid import Job, train_job
 from encouraging.recipes.trained import load_trained
 from encouraging.report.drawing import panels
 from encouraging.report.page import build_report
+from encouraging.tasks.image_files_options import file_option_words
 from page_text import PageText
 from task_laws import assert_close_weights, assert_same_bits, call, run_on_two_ranks, train_with_kills
 from task_laws import train as train_here
@@ -121,6 +123,17 @@ def test_an_arm_after_one_of_another_recipe_says_what_to_train_first(data, tmp_p
     with pytest.raises(RunError, match=r"imagenet-resnet50/ce/seed0 holds no finished run. Train `encouraging run "
                                        r"imagenet-resnet50` with --arm ce first"):
         train(short("imagenet-ood"), "ce", tmp_path, data)
+
+
+def test_the_page_shows_every_option_and_a_recipe_that_can_be_read():
+    page = (Path(__file__).parents[2] / "docs" / "imagenet.md").read_text()
+    words = set(re.findall(r"\w+", page))
+    assert [key for key in file_option_words(()) if key not in words and key != "augment"] == []
+    blocks = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    for block in blocks:
+        check_recipe({**tomllib.loads(block), "seeds": 1, "arms": {"ce": {}}}, "shown", "shown.toml")
+    assert blocks
+    assert all(f"`{name}`" in page for name in FILES)
 
 
 NET = '''
