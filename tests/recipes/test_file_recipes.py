@@ -205,6 +205,12 @@ def test_two_ranks_train_and_evaluate_as_one_process(data, tmp_path):
     assert f"{CLASSES[-1]}_4.JPEG" in (two / "files" / "broken.txt").read_text()
 
 
+def test_a_run_that_was_refused_for_a_broken_file_continues_without_it(data, tmp_path):
+    run = ["run", write_recipe(tmp_path / "recipe", data), "--out", tmp_path / "out", "--device", "cpu", "--arm", "ce"]
+    assert "options.broken=skip" in " ".join(call(*run, "--set", "options.broken=refuse", code=1).split())
+    assert "ce seed 0: accuracy" in call(*run, "--set", "options.broken=skip")
+
+
 def test_a_user_trains_from_the_command_line_attacks_and_scores_other_images(data, tmp_path):
     path = write_recipe(tmp_path / "recipe", data)
     said = call("run", path, "--out", tmp_path / "out", "--device", "cpu", "--set", "train.epochs=1", "--set",

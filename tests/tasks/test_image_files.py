@@ -121,6 +121,17 @@ def test_a_broken_file_is_refused_where_the_recipe_says_so(root):
             batches(task_of(root, {"broken": "refuse"}, workers=workers))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_file_that_is_gone_ends_the_run_in_one_sentence(tmp_path, workers):
+    folder = write_imagenet(tmp_path)
+    task = task_of(tmp_path, workers=workers)
+    (folder / "train" / CLASSES[0] / f"{CLASSES[0]}_2.JPEG").unlink()
+    with pytest.raises(DataError) as caught:
+        batches(task)
+    assert str(caught.value).startswith(str(folder / "train" / CLASSES[0]))
+    assert "cannot be read from the disk (No such file or directory)" in str(caught.value)
+
+
 def test_many_broken_files_are_a_damaged_copy(tmp_path):
     folder = write_imagenet(tmp_path)
     for path in sorted((folder / "train").rglob("*.JPEG"))[:12]:

@@ -8,28 +8,34 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..errors import DataError
 from .decode import BrokenImageError, decode
 from .file_list import FileSplit
 from .picture_transforms import Transform, erased_box, pixels
 
 
 class Picture(NamedTuple):
-    """One example: its pixels, or None and what is wrong with the file."""
+    """One example: its pixels, or None and what is wrong: with the file (``fault``), or with the disk (``lost``)."""
 
     pixels: Tensor | None
     label: int
     box: Tensor
     fault: str = ""
+    lost: str = ""
 
 
 class Loaded(NamedTuple):
-    """A batch as it leaves a worker: bytes (N, H, W, 3), labels, boxes to erase (N, 4), and how many were broken."""
+    """A batch as it leaves a worker: bytes (N, H, W, 3), labels, boxes to erase (N, 4), and how many were broken.
+
+    Errors travel as words: what a worker raises arrives with the traceback of another process.
+    """
 
     images: Tensor
     labels: Tensor
     boxes: Tensor
     skipped: Tensor
     faults: list[str]
+    lost: list[str]
 
 
 class FileExamples:
@@ -47,19 +53,22 @@ class FileExamples:
         try:
             picture = decode(self.split.path(index))
         except BrokenImageError as error:
-            return Picture(None, label, box, str(error))
+            return Picture(None, label, box, fault=str(error))
+        except DataError as error:
+            return Picture(None, label, box, lost=str(error))
         return Picture(pixels(self.transform(picture)), label, box)
 
     def collate(self, examples: list[Picture], draw: torch.Generator) -> Loaded:
         kept = [example for example in examples if example.pixels is not None]
-        faults = [example.fault for example in examples if example.pixels is None]
+        faults = [example.fault for example in examples if example.fault]
         images = torch.empty(len(kept), self.size, self.size, 3, dtype=torch.uint8)
         boxes = torch.empty(len(kept), 4, dtype=torch.long)
         for number, example in enumerate(kept):
             assert example.pixels is not None
             images[number], boxes[number] = example.pixels, example.box
         labels = torch.tensor([example.label for example in kept], dtype=torch.long)
-        return Loaded(images, labels, boxes, torch.tensor(len(faults)), faults)
+        lost = [example.lost for example in examples if example.lost]
+        return Loaded(images, labels, boxes, torch.tensor(len(faults)), faults, lost)
 
 
 class Pieces:

@@ -151,11 +151,12 @@ class Recipe(Frozen):
 
         Keys that came later than the first records stand in it only where they are used: see :meth:`_later`.
         """
-        stages, primary = self.stages_of(arm), self.needs(arm).primary
+        stages, needs = self.stages_of(arm), self.needs(arm)
+        primary, options = needs.primary, {**self.options, **self.arms[arm].options}
         config: dict[str, Any] = {
             "recipe": self.name, "arm": arm, "seed": seed,
             "task": self.task, "data": self.data, "model": self.model,
-            "options": {**self.options, **self.arms[arm].options},
+            "options": {key: value for key, value in options.items() if key not in needs.incidental},
             "objectives": [_objective(stage.objective) for stage in stages],
             "train": [stage.train.config() for stage in stages],
         }

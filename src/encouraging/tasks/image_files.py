@@ -79,7 +79,8 @@ class ImageFilesTask(ImageTask):
                 raise RecipeError(f"{name} is small enough for the device: expected imagenet, inaturalist2018 or "
                                   "folder:PATH, or task = \"image\".", "data")
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
-        return Needs(datasets, ("vision",), file_metrics(options))
+        # Whoever trains to the end has met no broken file, or has left the same ones out.
+        return Needs(datasets, ("vision",), file_metrics(options), incidental=("broken",))
 
     def groups(self, model: nn.Module) -> Sequence[ParameterGroup]:
         if self.options.decay == "all":
@@ -113,6 +114,8 @@ class ImageFilesTask(ImageTask):
     def _moved(self, loaded: Loaded) -> Batch:
         """A batch on the device: images (N, C, H, W) whose channels lie together, labels, boxes, and the number of
         files that were left out. All are tensors, so that a CUDA graph can hold them."""
+        if loaded.lost:
+            raise DataError(loaded.lost[0])
         self.broken.note(loaded.faults)
         images, *rest = (tensor.to(self.device, non_blocking=True) for tensor in loaded[:4])
         return images.permute(0, 3, 1, 2), *rest
@@ -200,8 +203,8 @@ class _Decoded:
         draw = generator(0)
         chosen = range(len(self.examples.split))[part]
         loaded = self.examples.collate([self.examples.example(index, draw) for index in chosen], draw)
-        if loaded.faults:
-            raise DataError(f"{loaded.faults[0]}. Repair it, or remove it from the data.")
+        if loaded.lost or loaded.faults:
+            raise DataError(f"{(loaded.lost + loaded.faults)[0]}. Repair it, or remove it from the data.")
         return loaded.images.permute(0, 3, 1, 2)
 
 
