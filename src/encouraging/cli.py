@@ -153,10 +153,10 @@ def attack(
         bool, typer.Option("--autoattack", help="Also AutoAttack in both norms; needs the extra attacks.")
     ] = False,
     eps: Annotated[
-        str | None, typer.Option(help="Largest changes of a pixel, from 0 to 1: 0,0.1,8/255. Default: the paper's.")
+        str | None, typer.Option(help="Largest changes of a pixel: 0,0.1. Default: the paper's on MNIST, else 8/255.")
     ] = None,
     eps_l2: Annotated[
-        str | None, typer.Option(help="Euclidean lengths for the L2 attacks: 0,1,3. Default: the paper's.")
+        str | None, typer.Option(help="Euclidean lengths for the L2 attacks: 0,1,3. Default: as for --eps.")
     ] = None,
     examples: Annotated[int | None, typer.Option(help="Only the first test images; default: all.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,

@@ -290,7 +290,7 @@ def test_torchvision_has_models_with_options(recipe, tmp_path):
 
 
 def test_timm_has_models_with_options_for_any_number_of_channels(recipe, tmp_path):
-    pytest.importorskip("timm", reason="timm is not installed: pip install encouraging-loss[vision]")
+    pytest.importorskip("timm", reason="timm is not installed: pip install timm")
     path = recipe(model="timm/resnet10t", more="model_options = { drop_rate = 0.3, head_scale = 1e-9 }")
     spec = read_recipe(path).task_spec("ce")
     model = build_task("image", spec).build()

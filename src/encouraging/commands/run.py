@@ -18,10 +18,12 @@ from ..engine.records import Record
 from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
+from ..judge.metric_book import MetricBook
 from ..recipes import Recipe, read_recipe, read_runs
 from ..recipes.grid import Job, cores, jobs_of, train_job
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..report.numbers import plural
+from .claim_notes import unknown_metrics
 from .progress import ProgressDisplay
 from .run_table import print_table
 from .until_decided import check_until_decided, make_plan, train_to_looks
@@ -76,6 +78,8 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         def agree(question: Callable[[], bool]) -> bool:
             return world.by_leader(question, chosen)
 
+        for line in unknown_metrics(recipe, MetricBook(recipe.needs().metrics)):
+            console.print(line, markup=False, highlight=False, style="yellow")
         display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
     finally:
         leave()

@@ -56,6 +56,7 @@ class Train(Frozen):
     evaluate_every: int = Field(default=1, gt=0)
     diverge_above: float = Field(default=1e4, gt=0)
     freeze_norm: bool = True
+    sync_norm: bool = False
 
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     channels_last: bool = True
@@ -72,7 +73,7 @@ class Train(Frozen):
     # How a run is carried out, not what it computes: a run may be resumed with another value.
     INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"checkpoint_seconds", "cuda_graph", "workers"})
     # A run's config names these only where they differ from the default: they came later than the first records.
-    LATER: ClassVar[frozenset[str]] = frozenset({"conclude_on", "average_last", "probe_every", "trace"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"conclude_on", "average_last", "probe_every", "trace", "sync_norm"})
 
     def config(self) -> dict[str, Any]:
         """All that a run's numbers may depend on, as JSON holds it."""

@@ -173,7 +173,7 @@ def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], ad
     try:
         import ray
     except ImportError as error:
-        raise RunError("--ray: the ray package is not installed. Install encouraging-loss[sweep].") from error
+        raise RunError("--ray: the ray package is not installed: pip install ray.") from error
     started = not ray.is_initialized()
     if started:
         ray.init(address=None if address == "local" else address, include_dashboard=False, log_to_driver=False)

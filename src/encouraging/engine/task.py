@@ -145,5 +145,5 @@ class Task(Protocol[Batch]):
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         """What is measured once, from the pieces of a final :meth:`predict` and the line of the last epoch, to which
-        ``best_epoch`` is added."""
+        ``best_epoch`` and ``lines``, those of all epochs of the stage, are added."""
         ...

@@ -29,6 +29,7 @@ from .probe import Probe
 from .schedule import learning_rate
 from .settings import StagePlan
 from .signals import Interrupted
+from .sync_norm import share_batch_norms
 from .task import Conclusion, Predictions, Task
 from .update import Update
 
@@ -85,6 +86,8 @@ class Trainer:
     def __init__(self, task: Task[Any], model: nn.Module, plan: StagePlan, at: Position, log: Log, hooks: Hooks,
                  world: World, device: torch.device, seed: int) -> None:
         train = plan.train
+        if train.sync_norm and world.size > 1:
+            model = share_batch_norms(model, device)
         self.task, self.model, self.plan, self.train, self.at, self.log = task, model, plan, train, at, log
         self.hooks, self.world, self.device, self.seed = hooks, world, device, seed
         self.source = task.source(at.stage)
@@ -113,15 +116,19 @@ class Trainer:
         """Train to the end of the stage."""
         with float32_is("tf32" if self.train.precision == "tf32" else "ieee"):
             while not self.over():
-                self._epoch()
+                if not self._enough():  # else it was stopped in the last evaluation, which is all that is left
+                    self._epoch()
                 self._close_epoch()
         if self.train.epochs == 0 and not self.log.lines:
             self._only_evaluate()
         self.evaluated.eval()
 
     def over(self) -> bool:
-        enough = self.train.max_steps is not None and self.at.stage_step >= self.train.max_steps
-        return self.at.epoch > self.train.epochs or enough or self.stopped_early
+        closed = self.at.batch == 0  # an epoch is over when it was evaluated, and not with its last update
+        return self.at.epoch > self.train.epochs or (self._enough() and closed) or self.stopped_early
+
+    def _enough(self) -> bool:
+        return self.train.max_steps is not None and self.at.stage_step >= self.train.max_steps
 
     def _epoch(self) -> None:
         at, train, task = self.at, self.train, self.task
@@ -130,7 +137,8 @@ class Trainer:
             self.pace.start_epoch()
         length = self.source.length(at.clock)
         steps = math.ceil(length / train.accumulate)
-        every = 1 if self.replay.reason is None else MEASURE_EVERY
+        update, every = (self.replay, 1) if self.replay.reason is None else (self.update, MEASURE_EVERY)
+        look_every = 1 if self.device.type == "cpu" else LOOK_EVERY
         batches = iter(self.source.batches(at.clock, at.batch, self.world.rank, self.world.size))
         rate = math.nan
         while group := list(islice(batches, train.accumulate)):
@@ -145,15 +153,15 @@ class Trainer:
             if at.step < train.trace:
                 self._traced(group, objective)
             else:
-                self.replay(group, objective, at.batch // train.accumulate % every == 0)
+                update(group, objective, at.batch // train.accumulate % every == 0)
             at.batch += len(group)
             at.step += 1
             at.stage_step += 1
             if self.pace is not None:
                 self.pace(at.stage, at.epoch, at.batch, length, at.stage_step)
-            if self.device.type == "cpu" or at.step % LOOK_EVERY == 0:
+            if at.step % look_every == 0 and self.meter.bad() is not None:
                 self._check_loss(length)
-            if train.max_steps is not None and at.stage_step >= train.max_steps:
+            if self._enough():
                 break
             if self.world.size == 1 or at.step % AGREE_EVERY == 0:
                 self._pause()
@@ -216,9 +224,7 @@ class Trainer:
         line |= self._training_numbers(more)
         line |= {f"probe_{name}": value / log.epoch_probed["number"] for name, value in log.epoch_probed.items()
                  if name != "number"}
-        last = at.epoch >= self.train.epochs or (self.train.max_steps is not None
-                                                 and at.stage_step >= self.train.max_steps)
-        if at.epoch % self.train.evaluate_every == 0 or last:
+        if at.epoch % self.train.evaluate_every == 0 or at.epoch >= self.train.epochs or self._enough():
             line |= self._evaluate()
             self._note_best(line)
         if self.train.conclude_on == "average" and self.world.leads:
@@ -260,7 +266,8 @@ class Trainer:
         """What is measured at the end; rank 0 has it."""
         pieces = self.predictions(model, final=True)
         kept: list[Conclusion] = []
-        last = {**self.log.lines[-1], **({"best_epoch": self.log.best["epoch"]} if self.log.best else {})}
+        last = {**self.log.lines[-1], **({"best_epoch": self.log.best["epoch"]} if self.log.best else {}),
+                "lines": [line for line in self.log.lines if line["stage"] == self.at.stage]}
 
         def work() -> None:
             with nullcontext() if self.task.predicts_with_gradients else torch.no_grad():
@@ -279,7 +286,7 @@ class Trainer:
             raise RunError(f"train.monitor = {monitor!r}: the task measures {', '.join(line)}."
                            + did_you_mean(monitor, line))
         sign = 1 if better == "higher" else -1
-        if best is None or sign * line[monitor] > sign * best[monitor]:
+        if best is None or math.isnan(best[monitor]) or sign * line[monitor] > sign * best[monitor]:
             self.log.best = dict(line)
             self.best_weights = {name: tensor.detach().clone() for name, tensor in self.evaluated.state_dict().items()}
         elif self.train.patience is not None:

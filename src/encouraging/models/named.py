@@ -139,7 +139,7 @@ def _timm(name: str, classes: int, channels: int, options: Mapping[str, Any]) ->
     try:
         import timm
     except ImportError as error:
-        raise RecipeError(f"timm/{name} needs the package timm: install encouraging-loss[vision].", "model") from error
+        raise RecipeError(f"timm/{name} needs the package timm: pip install timm.", "model") from error
     if not timm.is_model(name):
         known = timm.list_models()
         near = [word for word in known if name in word][:3]
@@ -154,7 +154,7 @@ def _torchvision(name: str, classes: int, channels: int, options: Mapping[str, A
     try:
         from torchvision import models
     except ImportError as error:
-        raise RecipeError(f"torchvision/{name} needs the package torchvision: install encouraging-loss[vision].",
+        raise RecipeError(f"torchvision/{name} needs the package torchvision: pip install torchvision.",
                           "model") from error
     if name not in models.list_models():
         raise RecipeError(f"torchvision has no model {name!r}." + did_you_mean(name, models.list_models()), "model")

@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from ..engine import Needs
 from ..engine.settings import Frozen, Train
+from ..errors import did_you_mean
 from ..tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, check_task
 from .claim import Claim
 
@@ -72,7 +73,7 @@ class Recipe(Frozen):
     model: str = ""
     model_options: dict[str, Any] = Field(default_factory=dict)
     options: dict[str, Any] = Field(default_factory=dict)
-    seeds: tuple[int, ...] = Field(min_length=1)
+    seeds: tuple[int, ...]
     train: Train
     stages: tuple[Stage, ...] = ()
     arms: dict[str, Arm] = Field(min_length=1)
@@ -87,7 +88,10 @@ class Recipe(Frozen):
     @classmethod
     def _count_seeds(cls, given: object) -> object:
         """A number n means the seeds 0 to n - 1."""
-        return tuple(range(given)) if isinstance(given, int) and not isinstance(given, bool) else given
+        seeds = tuple(range(given)) if isinstance(given, int) and not isinstance(given, bool) else given
+        if seeds in ((), []):
+            raise ValueError(f"{given}: expected how many seeds to train, 1 or more, or a list of them, as in [0, 2]")
+        return seeds
 
     @field_validator("arms")
     @classmethod
@@ -106,13 +110,13 @@ class Recipe(Frozen):
             for name in (*claim.arms, *(claim.paper if claim.beats is not None else ())):
                 if name not in self.arms:
                     raise ValueError(f"a claim on {claim.metric} names the arm {name!r}; there are "
-                                     f"{', '.join(self.arms)}")
+                                     f"{', '.join(self.arms)}.{did_you_mean(name, self.arms)}")
         if self.looks and (list(self.looks) != sorted(set(self.looks)) or self.looks[0] < 3):
             raise ValueError(f"looks {list(self.looks)}: expected rising numbers of seeds, 3 or more")
         for name, arm in self.arms.items():
             if arm.after is not None and arm.after not in self.arms and not re.fullmatch(OTHER, arm.after):
                 raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}, or "
-                                 "RECIPE/ARM of another recipe")
+                                 f"RECIPE/ARM of another recipe.{did_you_mean(arm.after, self.arms)}")
             self.rank(name)
             if arm.after is None and not arm.train.get("epochs", self.train.epochs):
                 raise ValueError("train.epochs = 0: expected a number greater than 0; only an arm that starts after "

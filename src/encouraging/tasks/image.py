@@ -32,7 +32,7 @@ from .base import BaseTask
 from .class_shift import ClassShift
 from .image_augment import PIECE, Mixed, MixedSource, ResizedCrop
 from .image_check import check_tail, check_together, classes_by_name
-from .image_options import Options, metrics_of, option_words
+from .image_options import Options, chosen, metrics_of, option_words
 from .image_tail import Shots, Tail, class_energies
 from .joined import joined
 from .objective import Objective
@@ -293,6 +293,8 @@ class ImageTask(BaseTask[Batch]):
         numbers["train_accuracy"] = accuracy(taught)
         numbers["train_ce"] = nll(taught)
         numbers["excess_risk"] = excess_risk(taught, reader.readings)
+        if self.options.validation:
+            numbers["chosen"] = chosen(last["lines"])
         if "batch_accuracy" in last:  # as the paper measures it: augmented batches, in training mode
             numbers["batch_excess_risk"] = last["batch_accuracy"] - accuracy(reader.readings)
         return Conclusion(numbers, kept, diagnosis)

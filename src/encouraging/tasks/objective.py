@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from typing import Any, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from torch import Tensor
 
 from .. import curves
@@ -163,8 +164,6 @@ class ObjectiveConfig(BaseModel):
     logit_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     logit_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # LogitNorm's temperature
 
-    _cache: dict[tuple[bool, ...], Objective] = PrivateAttr(default_factory=dict)
-
     @field_validator("divisor", mode="before")
     @classmethod
     def _known_divisor(cls, given: object) -> object:
@@ -235,13 +234,19 @@ class ObjectiveConfig(BaseModel):
 
     def at(self, clock: Clock) -> Objective:
         """What is taught now: cross-entropy until the bonus begins, then the curve with the changes reached so far."""
-        reached = tuple(change.reached(clock) for change in self.changes)
+        reached = tuple(change.reached(clock) for change in self.changes) if self.changes else ()
         started = clock.epoch >= self.bonus_from_epoch
         weighted = self.reweight_from_epoch is not None and clock.epoch >= self.reweight_from_epoch
         key = (started, weighted, *reached)
-        if key not in self._cache:
-            self._cache[key] = self._objective(started, weighted, reached)
-        return self._cache[key]
+        phases = self._phases
+        if key not in phases:
+            phases[key] = self._objective(started, weighted, reached)
+        return phases[key]
+
+    @cached_property
+    def _phases(self) -> dict[tuple[bool, ...], Objective]:
+        """What :meth:`at` has built; a private attribute of pydantic's would be slow to read in every update."""
+        return {}
 
     def _objective(self, started: bool, weighted: bool, reached: tuple[bool, ...]) -> Objective:
         if self.loss == "mse":

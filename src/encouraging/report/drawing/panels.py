@@ -77,6 +77,15 @@ class Picture:
         for panel in self.panels:
             yield panel.title, inline(panel)
 
+    def svg(self) -> bytes:
+        """The picture alone, on white: the same bytes for the same numbers."""
+        import matplotlib
+
+        buffer = io.BytesIO()
+        with page_style(), quiet(), matplotlib.rc_context({"svg.hashsalt": self.name}):
+            _sheet(self).savefig(buffer, format="svg", metadata={"Title": self.alt, "Date": None})
+        return buffer.getvalue()
+
     def save(self, folder: Path) -> list[Path]:
         """Write the picture alone, as .svg and as .png on white."""
         paths = [folder / f"{self.name}.{kind}" for kind in ("svg", "png")]
