@@ -120,6 +120,10 @@ def run(
     ray: Annotated[str | None, typer.Option(help="Train on a Ray cluster: its address, or local.")] = None,
     track: Annotated[str | None, typer.Option(help="Also log the numbers to: tensorboard.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data from its publisher.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Train nothing: say what would run, on what, for how long (from a minute "
+                                             "that is measured) and what it takes on the disk.")
+    ] = False,
     until_decided: Annotated[
         bool,
         typer.Option("--until-decided", help="Train 4, 8, 16, at most 32 seeds, until every claim is decided or shows "
@@ -132,7 +136,7 @@ def run(
     with _errors_in_one_line():
         code = run_recipe(recipe, arms=arm or (), seeds=seeds, device=device, out=out, data=data,
                           overrides=set_ or (), sweeps=sweep or (), jobs=jobs, threads=threads, ray=ray, track=track,
-                          fetch=download, until_decided=until_decided)
+                          fetch=download, until_decided=until_decided, dry_run=dry_run)
     raise typer.Exit(code)
 
 

@@ -105,7 +105,7 @@ def test_the_options_of_the_model_reach_it(recipe):
     ({"more": "model_options = { widht = 3 }"}, ["model_options: widht", "Did you mean 'width'?"]),
     ({"more": "options = { ood = ['mnits'] }"}, ["options.ood: ", "Did you mean 'mnist'?"]),
     ({"more": "arms.l = { margin = 2 }"}, ["model: margin = 2 needs a network of this package"]),
-    ({"model": "timm/resnet18", "more": "model_options = { cosine = true }"}, ["model_options: cosine needs"]),
+    ({"model": "timm/resnet18", "more": "model_options = { cosine = 3 }"}, ["model_options: cosine = 3: expected"]),
 ])
 def test_a_wrong_name_is_answered_with_file_key_and_nearest_word(recipe, change, words):
     path = recipe(**change)

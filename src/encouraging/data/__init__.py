@@ -8,8 +8,10 @@ from .clock import Clock
 from .digits import read_digits
 from .draw import generator
 from .fetch import download
+from .file_list import FileList, FileSplit, ImageFiles
 from .graphs import GraphBatch, Graphs, ResidentGraphs
 from .idx import read_idx
+from .large import is_large, read_image_files
 from .parallel import Corpus, Pairs, TextOptions, read_corpus
 from .pieces import Pieces, learn_pieces, pieces_from_json
 from .registry import DATASETS, VARIABLE, Dataset, LongTail, data_dir, dataset, missing
@@ -19,8 +21,9 @@ from .tu import read_graphs, read_tu
 
 __all__ = [
     "DATASETS", "VARIABLE", "BoxImage", "BoxSet", "Boxes", "ByTokens", "ClassBalanced", "Clock", "Corpus", "Dataset",
-    "Examples", "GraphBatch", "Graphs", "LoaderSource", "LongTail", "Pairs", "Pieces", "ResidentGraphs",
-    "ResidentSource", "Sampler", "Shuffled", "Source", "TextOptions", "TokenBatches", "absent", "best_lengths",
-    "data_dir", "dataset", "download", "generator", "learn_pieces", "load", "missing", "padded", "pieces_from_json",
-    "read_boxes", "read_cifar", "read_corpus", "read_digits", "read_graphs", "read_idx", "read_tu",
+    "Examples", "FileList", "FileSplit", "GraphBatch", "Graphs", "ImageFiles", "LoaderSource", "LongTail", "Pairs",
+    "Pieces", "ResidentGraphs", "ResidentSource", "Sampler", "Shuffled", "Source", "TextOptions", "TokenBatches",
+    "absent", "best_lengths", "data_dir", "dataset", "download", "generator", "is_large", "learn_pieces", "load",
+    "missing", "padded", "pieces_from_json", "read_boxes", "read_cifar", "read_corpus", "read_digits", "read_graphs",
+    "read_idx", "read_image_files", "read_tu",
 ]

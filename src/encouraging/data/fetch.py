@@ -20,7 +20,7 @@ def download(name: str, root: str | Path | None = None) -> Path:
     facts, folder = dataset(name), data_dir(root)
     if facts.by_hand:
         if missing(name, folder):
-            raise DataError(f"{name} cannot be fetched by this package. {absent(name, ('train', 'test'), folder)}")
+            raise DataError(absent(name, ("train", "test"), folder))
         return folder
     if facts.archive is not None:
         if missing(name, folder):

@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import DataError, did_you_mean
+from .imagenet import missing_imagenet
+from .inaturalist import missing_inaturalist
 
 VARIABLE = "ENCOURAGING_DATA"
+_LAYOUTS = {"imagenet": missing_imagenet, "inaturalist": missing_inaturalist}  # folders that may have several names
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ class Dataset:
     highest: int = 255
     names: tuple[str, ...] = ()  # of the classes
     long_tail: LongTail | None = None
-    by_hand: bool = False  # whether it cannot be downloaded file by file
+    images: tuple[int, int] = (0, 0)  # of the training and the test part, where they stay in files of their own
+    gigabytes: float = 0.0  # that those files take
+    by_hand: str = ""  # how to get what no program may fetch
 
     def files(self, split: str) -> tuple[File, ...]:
         return self.train if split == "train" else self.test
@@ -158,9 +163,22 @@ _ALL = [
     Dataset("bccd", "voc", 3, (), (), (), train=(File("BCCD/ImageSets/Main/train.txt"),
                                                  File("BCCD/ImageSets/Main/val.txt")),
             test=(File("BCCD/ImageSets/Main/test.txt"),), urls=("https://github.com/Shenggan/BCCD_Dataset",),
-            names=("Platelets", "RBC", "WBC"), by_hand=True),
+            names=("Platelets", "RBC", "WBC"), gigabytes=0.01,
+            by_hand="clone https://github.com/Shenggan/BCCD_Dataset, and take its folder BCCD"),
     Dataset("coco", "coco", 80, (), (), (), train=(File("coco/annotations/instances_train2017.json"),),
-            test=(File("coco/annotations/instances_val2017.json"),), urls=("https://cocodataset.org",), by_hand=True),
+            test=(File("coco/annotations/instances_val2017.json"),), urls=("https://cocodataset.org",),
+            gigabytes=20, by_hand="fetch train2017.zip, val2017.zip and annotations_trainval2017.zip, as listed at "
+                                  "https://cocodataset.org, and unpack them in coco"),
+    Dataset("imagenet", "imagenet", 1000, (3, 224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225),
+            train=(File("imagenet/train"),), test=(File("imagenet/val"),), images=(1_281_167, 50_000), gigabytes=145,
+            by_hand="sign in at https://image-net.org, fetch the archives ILSVRC2012_img_train.tar, "
+                    "ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, and unpack the first two into "
+                    "imagenet/train/WORDNET_ID and imagenet/val"),
+    Dataset("inaturalist2018", "inaturalist", 8142, (3, 224, 224), (0.466, 0.471, 0.380), (0.195, 0.194, 0.192),
+            train=(File("inaturalist2018/train2018.json"),), test=(File("inaturalist2018/val2018.json"),),
+            images=(437_513, 24_426), gigabytes=120,
+            by_hand="fetch train_val2018.tar.gz, train2018.json.tar.gz and val2018.json.tar.gz, as listed at "
+                    "https://github.com/visipedia/inat_comp/tree/master/2018, and unpack them in inaturalist2018"),
 ]
 DATASETS = {dataset.name: dataset for dataset in _ALL}
 # The long tails of the literature have the files of the balanced sets.
@@ -211,5 +229,7 @@ def find(file: File, root: Path) -> Path | None:
 
 def missing(name: str, root: Path, splits: tuple[str, ...] = ("train", "test")) -> list[str]:
     """The files of these splits that are missing under ``root``."""
+    if (by_layout := _LAYOUTS.get(dataset(name).reader)) is not None:
+        return by_layout(root, splits)
     wanted = [file for split in splits for file in dataset(name).files(split)]
     return [file.path for file in wanted if find(file, root) is None]

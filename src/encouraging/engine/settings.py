@@ -25,7 +25,7 @@ class Train(Frozen):
     'multistep'
     """
 
-    epochs: int = Field(default=1_000_000, gt=0)
+    epochs: int = Field(default=1_000_000, ge=0)  # 0: the weights it starts with are only evaluated
     max_steps: int | None = Field(default=None, gt=0)
     batch_size: int = Field(default=128, gt=0)
     accumulate: int = Field(default=1, gt=0)
