@@ -142,14 +142,16 @@ def test_the_recipes_of_attacks_have_the_authors_settings():
 
 
 def test_claims_under_attack_name_attacks_and_epsilons_that_are_measured():
-    from encouraging.commands.attack_plan import DEFAULT_EPSILONS, KNOWN
+    from encouraging.commands.attack_plan import KNOWN, default_epsilons
 
-    for name in ("mnist-attack", "mnist-autoattack", "mnist-adversarial-training", "mnist-large-margin-attack"):
-        for claim in read_recipe(name).claims:
+    for name in ("mnist-attack", "mnist-autoattack", "mnist-adversarial-training", "mnist-large-margin-attack",
+                 "cifar10-attack"):
+        recipe = read_recipe(name)
+        for claim in recipe.claims:
             if claim.metric.startswith("attacks."):
                 _, attack, eps = claim.metric.split(".", 2)
                 one = KNOWN[attack.replace("_scale_free", "_margin")]
-                assert eps in {f"{value:g}" for value in DEFAULT_EPSILONS[one.attack.norm]}
+                assert eps in {f"{value:g}" for value in default_epsilons(recipe.data)[one.attack.norm]}
 
 
 def test_detection_starts_the_output_layer_as_the_authors_do():

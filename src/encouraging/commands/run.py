@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from ..data import absent, data_dir, download, missing
@@ -14,7 +15,7 @@ from ..engine import RunDir, sweep
 from ..engine.distributed import World, join, leave
 from ..engine.environment import choose_device
 from ..engine.records import Record
-from ..errors import DataError, RecipeError
+from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
 from ..judge.metric_book import MetricBook
@@ -32,9 +33,9 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
                out: str | Path = "runs", data: str | None = None, overrides: Sequence[str] = (),
                jobs: int | None = None, threads: int | None = None, ray: str | None = None,
                track: str | None = None, fetch: bool = False, sweeps: Sequence[str] = (), until_decided: bool = False,
-               console: Console | None = None) -> int:
+               dry_run: bool = False, console: Console | None = None) -> int:
     """Train every arm and seed that is not finished yet; with ``sweeps``, copies of an arm with other values; with
-    ``until_decided``, seeds until every claim is decided.
+    ``until_decided``, seeds until every claim is decided; with ``dry_run``, nothing: say what would be done.
 
     Returns:
         The exit code: 0 when all runs are finished, 1 when some failed, 130 when they were stopped.
@@ -51,6 +52,9 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     chosen = choose_device(device)
     jobs = jobs or _default_jobs(recipe, chosen.type, threads)
     threads = threads or recipe.threads or _default_threads(jobs, ray)
+    if dry_run:
+        _dry_run(recipe, arms, Path(out), data, chosen, threads, console)
+        return 0
     if fetch:
         _fetch(recipe, data, console)
     if ray in (None, "local"):
@@ -80,6 +84,16 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     finally:
         leave()
     return _conclude(recipe, shown, display, console, folder) if world.leads else int(bool(display.failed))
+
+
+def _dry_run(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, device: torch.device, threads: int,
+             console: Console) -> None:
+    from .dry_run import print_plan
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise RunError("--dry-run under torchrun: it measures one process. Run it without torchrun; several GPUs are "
+                       "faster by almost their number.")
+    print_plan(recipe, arms, out, _absolute(data), device, threads, console)
 
 
 def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str | None, device: str,

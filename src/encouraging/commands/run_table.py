@@ -78,7 +78,7 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: Plan | None =
 def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     for head in ("claim", "difference", "interval", "permutation p", "n", "verdict"):
-        table.add_column(head, justify="left" if head in ("claim", "verdict") else "right")
+        table.add_column(head, justify="left" if head in ("claim", "verdict") else "right", overflow="fold")
     for row in rows:
         comparison, digits = row.comparison, row.metric.digits
         n = f"{comparison.n}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")

@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ..errors import RunError
+
 ORDINARY = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -24,7 +26,7 @@ class SharedBatchNorm(_BatchNorm):
             raise ValueError(f"expected an input of at least 2 dimensions, got {tuple(input.shape)}.")
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.training and self.running_mean is not None:
+        if not self.training:  # without running statistics each process takes its own: their numbers of calls differ
             return super().forward(input)
         self._check_input_dim(input)
         over = [0, *range(2, input.dim())]
@@ -44,7 +46,7 @@ class SharedBatchNorm(_BatchNorm):
     @torch.no_grad()
     def _track(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
         """Running statistics as torch keeps them, the variance without bias."""
-        if not self.training or self.running_mean is None or self.running_var is None:
+        if self.running_mean is None or self.running_var is None:
             return
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
@@ -77,14 +79,27 @@ def _added(own: Tensor) -> Tensor:
 
 def share_batch_norms(model: nn.Module, device: torch.device) -> nn.Module:
     """The model with every batch norm replaced by one that all processes share; parameters, buffers and their names
-    stay."""
+    stay.
+
+    Raises:
+        RunError: A layer computes something of its own beside batch norm, which its replacement would not.
+    """
+    for name, layer in model.named_modules():
+        if isinstance(layer, ORDINARY) and type(layer).forward is not _BatchNorm.forward:
+            raise RunError(f"train.sync_norm: the layer {name or 'itself'} of the model is a {type(layer).__name__}, a "
+                           "batch norm with a forward of its own, which cannot be shared by processes. Set "
+                           "train.sync_norm = false, or use a model with torch's own batch norm.")
     if device.type == "cuda":
         shared: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         return shared
+    return _replaced(model)
+
+
+def _replaced(model: nn.Module) -> nn.Module:
     if isinstance(model, ORDINARY):
         return _shared(model)
     for name, child in model.named_children():
-        setattr(model, name, share_batch_norms(child, device))
+        setattr(model, name, _replaced(child))
     return model
 
 

@@ -15,6 +15,7 @@ from ..tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, check_task
 from .claim import Claim
 
 NAME = r"^\w[\w.-]{0,99}$"  # a name becomes a folder's
+OTHER = r"\w[\w.-]{0,99}/\w[\w.-]{0,99}"  # an arm of another recipe
 
 
 class Stage(Frozen):
@@ -45,8 +46,8 @@ class Swept(Frozen):
 class Arm(ObjectiveConfig):
     """One side of a comparison: what it teaches, and where it differs from the recipe.
 
-    ``after`` names another arm: this one starts from its finished weights of the same seed. ``swept`` is written by
-    ``encouraging run --sweep``.
+    ``after`` names another arm, or ``RECIPE/ARM`` of another recipe: this one starts from its finished weights of the
+    same seed. ``swept`` is written by ``encouraging run --sweep``.
     """
 
     train: dict[str, Any] = Field(default_factory=dict)
@@ -113,16 +114,19 @@ class Recipe(Frozen):
         if self.looks and (list(self.looks) != sorted(set(self.looks)) or self.looks[0] < 3):
             raise ValueError(f"looks {list(self.looks)}: expected rising numbers of seeds, 3 or more")
         for name, arm in self.arms.items():
-            if arm.after is not None and arm.after not in self.arms:
-                raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}."
-                                 + did_you_mean(arm.after, self.arms))
+            if arm.after is not None and arm.after not in self.arms and not re.fullmatch(OTHER, arm.after):
+                raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}, or "
+                                 f"RECIPE/ARM of another recipe.{did_you_mean(arm.after, self.arms)}")
             self.rank(name)
+            if arm.after is None and not arm.train.get("epochs", self.train.epochs):
+                raise ValueError("train.epochs = 0: expected a number greater than 0; only an arm that starts after "
+                                 "another one can be evaluated without training")
         return self
 
     def rank(self, arm: str) -> int:
-        """How many arms must have finished before this one can start."""
+        """How many arms of this recipe must have finished before this one can start."""
         chain = [arm]
-        while (before := self.arms[chain[-1]].after) is not None:
+        while (before := self.arms[chain[-1]].after) is not None and before in self.arms:
             if before in chain:
                 raise ValueError(f"the arms {', '.join(chain)} start after each other: none could be the first")
             chain.append(before)
@@ -151,11 +155,12 @@ class Recipe(Frozen):
 
         Keys that came later than the first records stand in it only where they are used: see :meth:`_later`.
         """
-        stages, primary = self.stages_of(arm), self.needs(arm).primary
+        stages, needs = self.stages_of(arm), self.needs(arm)
+        primary, options = needs.primary, {**self.options, **self.arms[arm].options}
         config: dict[str, Any] = {
             "recipe": self.name, "arm": arm, "seed": seed,
             "task": self.task, "data": self.data, "model": self.model,
-            "options": {**self.options, **self.arms[arm].options},
+            "options": {key: value for key, value in options.items() if key not in needs.incidental},
             "objectives": [_objective(stage.objective) for stage in stages],
             "train": [stage.train.config() for stage in stages],
         }
@@ -187,7 +192,7 @@ class Recipe(Frozen):
 
 LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": [], "bonus_divisor": None,
                               "balanced_softmax": False, "ldam_margin": None, "logit_scale": 1.0,
-                              "logit_norm": None}
+                              "logit_norm": None, "alpha": None, "halt_on": "likelihood"}
 
 
 def _objective(objective: ObjectiveConfig) -> dict[str, Any]:
