@@ -202,7 +202,7 @@ def test_a_damaged_coco_file_is_refused_in_words(tmp_path, change, words):
 
 
 def test_datasets_with_boxes_are_asked_for_in_words(tmp_path):
-    with pytest.raises(DataError, match=r"BCCD/ImageSets/Main/train.txt\n(.|\n)*cannot be downloaded from here: clone https"):
+    with pytest.raises(DataError, match=r"Main/train.txt\n(.|\n)*cannot be downloaded from here: clone https"):
         read_boxes("bccd", tmp_path)
     with pytest.raises(DataError, match="cannot be downloaded from here"):
         download("bccd", tmp_path)
