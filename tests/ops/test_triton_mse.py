@@ -59,6 +59,22 @@ def test_labels_and_probabilities_at_any_confidence(bonus: bool, tiling: Tiling)
         assert row_error(gradient, slope).max() <= 128 * ULP
 
 
+@TILINGS
+@pytest.mark.parametrize("bonus", [False, True])
+def test_equal_upstream_gradients_cost_no_digits(bonus: bool, tiling: Tiling) -> None:
+    """A mistake with p = 1e-6 beside two classes that share the rest: its gradient is 4e-6 of terms near 1."""
+    z = torch.zeros(8, CLASSES).uniform_(-40, -30, generator=torch.Generator().manual_seed(2))
+    z[:, 0], z[:, 1], z[:, 2] = torch.linspace(0, 7, 8), torch.linspace(-1, 6, 8) + 0.3, torch.linspace(-14, -7, 8)
+    target = torch.full((8,), 2)
+    upstream = torch.full((8, CLASSES), 0.7)
+    with use_tiling(tiling):
+        _, gradient = ours(z, target, upstream, bonus=bonus, reduction="none")
+    _, slope = truth(z, target, upstream, bonus=bonus, reduction="none")
+    assert row_error(gradient[:, 2:], slope[:, 2:]).max() <= 16 * ULP
+    if bonus:  # without it the two others have a gradient of their own, which is not small
+        assert row_error(gradient, slope).max() <= 16 * ULP
+
+
 def test_means_divisors_types_and_layouts() -> None:
     z, y = draw(9, seed=2)
     for divisor in (None, 5.0, torch.tensor(4.0)):
