@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from gpu_checks import CURVES, EL, TYPES, ULP, Checks, draw, expect, main, mine, row_error, spacing
 
 from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
+from encouraging.commands.bench_cases import TOLERANCE, matrix, random_cases
 from encouraging.commands.bench_cases import check as case_error
-from encouraging.commands.bench_cases import matrix, random_cases
 from encouraging.curves import Curve
 from encouraging.ops import reference
 
@@ -206,8 +206,7 @@ def every_case_of_the_matrix_is_its_formula() -> str:
     worst, tried = 0.0, 0
     cases = {case.small() for case in [*matrix(), *random_cases(40, seed=time.time_ns() // 10**12)]}
     for case in mine(sorted(cases)):
-        bound = {"float32": 2e-4, "bfloat16": 2.0**-6, "float16": 2.0**-8}[case.dtype]
-        error = case_error(case, "cuda")
+        bound, error = TOLERANCE[case.dtype], case_error(case, "cuda")
         expect(error <= bound, f"{case}: {error:.1e}")
         worst, tried = max(worst, error / bound), tried + 1
     return f"{tried} cases: at most {worst:.2f} of what is allowed"

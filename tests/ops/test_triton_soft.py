@@ -9,7 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-triton = pytest.importorskip("triton")
+pytest.importorskip("triton")
+
+import triton
+from triton import language as tl
 
 from encouraging import curve_loss, curves, linear_curve_loss
 from encouraging.curves import Curve
@@ -329,8 +332,8 @@ def test_a_divisor_is_in_the_gradient_from_the_start(soft: bool) -> None:
 @triton.jit
 def _gradient_of_the_largest(out, p, pull, u, u_largest):
     over = pull / (1.0 - p)
-    loss, factor, base, ratio = row_terms(p, 0.0, pull, over, p, (1.0 - p) / p, u_largest, 0.0, 0.0)
-    triton.language.store(out, at_largest(u, u_largest, base, ratio, pull))
+    _loss, _factor, base, ratio = row_terms(p, 0.0, pull, over, p, (1.0 - p) / p, u_largest, 0.0, 0.0)
+    tl.store(out, at_largest(u, u_largest, base, ratio, pull))
 
 
 def test_the_rounding_of_a_mass_is_not_multiplied_by_the_certainty() -> None:

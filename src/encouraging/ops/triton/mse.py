@@ -37,8 +37,8 @@ def _under_upstream(g, above, first, BONUS: tl.constexpr):
 
 @triton.jit
 def _slope(g, p, q, is_top, of_top, of_rest, rivals):
-    """The gradient ``p (g - sum of g p)``, with 1 - p of the largest class from its rivals. Only where several share the
-    largest logit is there a difference of ``of_top`` and a part of it: see ``soft_rows.row_terms``."""
+    """The gradient ``p (g - sum of g p)``, with 1 - p of the largest class from its rivals. ``of_top`` differs from one
+    class's part of it only where several share the largest logit: see ``soft_rows.row_terms``."""
     others = tl.where(rivals >= 1.0, of_top - g * p, 0.0)
     return p * (tl.where(is_top, g * q - others, g - of_top) - of_rest)
 
