@@ -99,9 +99,10 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
             loss = reference.hard_loss(rows.logits, labels, curve, ignore_index=ignore_index, **arguments)
         loss = loss if divisor is None else loss / divisor
         loss = loss * factor if match_norm else loss
-    if reduction == "none":
+    if reduction == "none" and loss.shape != rows.shape:
         loss = loss.reshape(rows.shape)
-    return loss.to(result_dtype(input, labels))
+    dtype = result_dtype(input, labels)
+    return loss if loss.dtype == dtype else loss.to(dtype)
 
 
 def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None,

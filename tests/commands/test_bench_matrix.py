@@ -228,7 +228,7 @@ def test_a_contender_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_case_is_compiled_from_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     functions: list[Any] = []
-    monkeypatch.setattr(torch, "compile", lambda function, **_: functions.append(function.func) or function)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: functions.append(function) or function)
     case = Case("smoothed", 4, 9, "float32")
     formula = losses(case, "cpu")[1]
     first, second = bench_matrix._compiled(formula), bench_matrix._compiled(formula)

@@ -58,10 +58,13 @@ def prepare(case: Case) -> None:
 def _compiled(formula: Any) -> Loss:
     """The formula compiled. It gets a code object of its own, by which the compiler remembers: with one in common, it
     would look through all cases in every call, and give up after eight."""
-    function = formula.func
-    own = FunctionType(function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__)
-    own.__kwdefaults__ = function.__kwdefaults__
-    return torch.compile(partial(own, *formula.args, **formula.keywords), dynamic=False)
+    function, arguments = formula.func, formula.keywords
+
+    def loss(logits: Tensor, target: Tensor) -> Tensor:
+        return function(logits, target, **arguments)  # type: ignore[no-any-return]
+
+    own = FunctionType(loss.__code__.replace(), loss.__globals__, loss.__name__, None, loss.__closure__)
+    return torch.compile(own, dynamic=False)
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
@@ -71,14 +74,16 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     logits, target = inputs(case, "cuda")
     steps = {name: partial(_step, loss, logits, target) for name, loss in contenders.items()}
     small = logits.nbytes < SMALL_BYTES
-    times = {name: taken[0] for name, taken in medians(steps, "cuda", seconds).items()} if not small else (
-        {name: _wall(step, seconds) for name, step in steps.items()})
+    both = {} if small else medians(steps, "cuda", seconds)
+    times = {name: _wall(step, seconds) for name, step in steps.items()} if small else (
+        {name: device for name, (device, _) in both.items()})
     rivals = [taken for name, taken in times.items() if name != "ours"]
     floor = (2 * logits.nbytes + target.nbytes) * copy_time_per_byte("cuda")
     del logits, target, steps
     torch.cuda.empty_cache()
     return {**case._asdict(), "case": str(case), "measured": "wall" if small else "device", "milliseconds": times,
-            "failed": failed, "floor_milliseconds": floor,
+            "host_milliseconds": {name: host for name, (_, host) in both.items()}, "failed": failed,
+            "floor_milliseconds": floor,
             "ratio": times["ours"] / min(rivals) if rivals and "ours" in times else math.inf}
 
 

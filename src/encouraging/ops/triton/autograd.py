@@ -35,19 +35,20 @@ from .upstream import times_upstream
 def rows_loss(rows: Rows, curve: Curve, *, match_norm: bool = False, **arguments: Any) -> Any:
     """:func:`hard_loss` of rows, read as they lie where the kernels are good at that, or :func:`soft_loss`; with
     ``match_norm`` times ``reference.match_norm_factor``."""
-    soft_arguments = {name: arguments[name] for name in ("weight", "label_smoothing", "reduction", "divisor")
-                      if name in arguments}
     if match_norm and (rows.soft or arguments.get("label_smoothing") or torch.compiler.is_compiling()):
         factor = match_norm_factor(rows, curve, **arguments)
         return rows_loss(rows, curve, **arguments) * factor
     if rows.soft:
-        return soft_loss(rows.logits, rows.target, curve, **soft_arguments)
-    planes = rows.planes if rows.classes <= MOST_PLANES else None
+        return soft_loss(rows.logits, rows.target, curve, **_without(arguments, "ignore_index", "inplace", "stats"))
+    planes = rows.planes if rows.input.ndim > 2 and rows.classes <= MOST_PLANES else None
     logits, target = (rows.logits, rows.target) if planes is None else planes
     if not is_in_catalogue(curve):
-        return own_curve_loss(logits, target, curve, match_norm=match_norm, **soft_arguments,
-                              ignore_index=arguments.get("ignore_index", -100))
+        return own_curve_loss(logits, target, curve, match_norm=match_norm, **_without(arguments, "inplace", "stats"))
     return hard_loss(logits, target, curve, match_norm=match_norm, **arguments)
+
+
+def _without(arguments: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name not in names}
 
 
 def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
@@ -67,19 +68,19 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
         loss = _reduce(rows, target, weight, ignore_index, reduction, divisor)
         by_products = by_products_of(logits, target, ignore_index) if stats is not False else None
     else:
-        problem = Problem(logits, target.reshape(-1).contiguous(), _plain(weight), constants(curve), ignore_index,
-                          float(label_smoothing))
+        labels = target if target.ndim == 1 and target.is_contiguous() else target.reshape(-1).contiguous()
+        problem = Problem(logits, labels, _plain(weight), constants(curve), ignore_index, float(label_smoothing))
         by_products = empty_by_products(problem) if stats is not False else None
         if match_norm:
-            loss = _matched(problem, curve, weight, reduction, by_products, divisor)
+            loss = _matched(problem, curve, reduction, by_products, divisor)
         else:
-            loss = _eager(problem, curve, weight, reduction, inplace, by_products, divisor)
+            loss = _eager(problem, curve, reduction, inplace, by_products, divisor)
     if reduction == "none" and logits.ndim == 3:
         loss = loss.reshape(target.shape)
     return loss if by_products is None else (loss, count_past(by_products, curve, stats, target.shape))
 
 
-def _eager(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str, inplace: bool,
+def _eager(problem: Problem, curve: Curve, reduction: str, inplace: bool,
            by_products: ByProducts | None, divisor: Divisor) -> Tensor:
     logits = problem.logits
     if not (logits.requires_grad and torch.is_grad_enabled()):
@@ -88,9 +89,12 @@ def _eager(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str
         return total(losses(problem, sums=True, stats=by_products), _denominator(problem, reduction, divisor))
     if inplace:
         _check_inplace(logits)
-    if reduction == "none" or logits.dtype == torch.float16:
+    if reduction == "none":
         rows: Tensor = _Later.apply(logits, problem, curve, by_products)
-        return _reduce(rows, problem.target, weight, problem.ignore_index, reduction, divisor)
+        return rows
+    if logits.dtype == torch.float16:
+        later: Tensor = _LaterReduced.apply(logits, problem, curve, reduction, by_products, divisor, None)
+        return later
     loss: Tensor = _Ahead.apply(logits, problem, curve, reduction, inplace, by_products, divisor)
     if inplace:
         _Overwritten.apply(logits)
@@ -108,13 +112,15 @@ def _denominator(problem: Problem, reduction: str, divisor: Divisor) -> Tensor |
     return torch.full((1,), float(divisor), device=problem.logits.device)
 
 
-def _matched(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str,
-             by_products: ByProducts | None, divisor: Divisor) -> Tensor:
+def _matched(problem: Problem, curve: Curve, reduction: str, by_products: ByProducts | None,
+             divisor: Divisor) -> Tensor:
     """The factor is known when all rows have been read: the gradient is made later, with a second read."""
     lengths = empty_lengths(problem)
-    rows: Tensor = _Later.apply(problem.logits, problem, curve, by_products, lengths)
-    loss = _reduce(rows, problem.target, weight, problem.ignore_index, reduction, divisor)
-    return loss * norm_ratio(lengths)
+    if reduction == "none":
+        rows: Tensor = _Later.apply(problem.logits, problem, curve, by_products, lengths)
+        return rows * norm_ratio(lengths)
+    loss: Tensor = _LaterReduced.apply(problem.logits, problem, curve, reduction, by_products, divisor, lengths)
+    return loss
 
 
 def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
@@ -228,6 +234,39 @@ class _Later(torch.autograd.Function):
                 above = upstream[:, None] if logits.ndim == 2 else upstream.unflatten(0, (-1, 1, logits.shape[2]))
                 result = (result.float() * above).to(result.dtype)
         return result, None, None, None, None
+
+
+class _LaterReduced(torch.autograd.Function):
+    """The mean or the sum; with ``lengths``, times the factor that they give."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, reduction: str,
+                by_products: ByProducts | None, divisor: Divisor, lengths: Tensor | None) -> Tensor:
+        state = empty_state(problem)
+        parts = _denominator(problem, reduction, divisor)
+        loss = total(losses(problem, sums=True, state=state, stats=by_products, lengths=lengths), parts)
+        factor = None if lengths is None else norm_ratio(lengths)
+        ctx.save_for_backward(logits, problem.target, problem.weight, state, parts, factor)
+        ctx.arguments = curve, problem.ignore_index, problem.smoothing
+        return loss if factor is None else loss * factor
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target, weight, state, parts, factor = ctx.saved_tensors
+        above = upstream if parts is None else upstream / parts.sum()
+        above = above if factor is None else above * factor
+        curve, ignore_index, smoothing = ctx.arguments
+        if torch.is_grad_enabled():
+            result = _differentiable(logits, target, weight, above, curve, ignore_index, smoothing, "sum")
+        else:
+            result = torch.empty_like(logits)
+            batched = is_batched(upstream)
+            each = torch.ones_like(state[0]) if batched else above.expand(state.shape[1])
+            gradient_later(Problem(logits, target, weight, constants(curve), ignore_index, smoothing), state, each,
+                           result)
+            if batched:  # what is 0 stays 0 under an infinite factor: rows that teach nothing
+                result = torch.where(result == 0, result, (result.float() * above).to(result.dtype))
+        return result, None, None, None, None, None, None
 
 
 class _Overwritten(torch.autograd.Function):

@@ -45,6 +45,11 @@ def tiling_for(classes: int, smooth: bool = False, planes: bool = False) -> Tili
     return _override or _tiling(classes, smooth, planes)
 
 
+def tiling_override() -> Tiling | None:
+    """What :func:`use_tiling` asks for."""
+    return _override
+
+
 @lru_cache(maxsize=1024)
 def _tiling(classes: int, smooth: bool, planes: bool) -> Tiling:
     block = max(2, 1 << (classes - 1).bit_length())
