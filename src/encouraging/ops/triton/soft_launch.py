@@ -62,11 +62,13 @@ def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0,
         if tiling.streamed:
             ends, phase = ends_for(tiling, logits, target, grad, by_target)
             # The ends take registers, with which fewer programs would fit.
-            registers = 64 if ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2 else None
+            few = ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2
+            registers = 64 if few else tiling.registers or None
             launch(soft_streamed_kernel, programs, tensors, (*strides, phase, *factors), **constants, ENDS=ends,
                    maxnreg=registers, VECTOR=ends or 16 // logits.dtype.itemsize,
                    SIXTEEN_BIT=logits.dtype.itemsize == 2)
         else:
             launch(soft_kernel, programs, tensors, (*strides, *factors), **constants, ROWS=tiling.rows,
+                   maxnreg=tiling.registers or None,
                    PIECE=piece_of(tiling, logits, unit, class_stride))
     return out
