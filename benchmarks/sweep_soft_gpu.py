@@ -78,7 +78,7 @@ def sweep(case: Case, failed: dict[tuple[Case, Tiling], str]) -> list[dict[str, 
     work = problem(case)
     grad = torch.empty_like(work.logits)
     floor = 1.5 * milliseconds(lambda: grad.copy_(work.logits))
-    chosen = soft_tiling_for(case.classes, constants(CURVES[case.curve]).tail == LIKE_CROSS_ENTROPY.value)
+    chosen = soft_tiling_for(case.classes, constants(CURVES[case.curve]).tail == LIKE_CROSS_ENTROPY.value, lean=True)
     print(f"\n{case.rows} x {case.classes} {case.dtype} {case.curve}: floor {floor:.4f} ms")
     found = []
     for tiling in dict.fromkeys([chosen, *candidates(case.classes)]):

@@ -255,7 +255,7 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     if dispatch.takes_elementwise(input, target, weight, pos_weight, curves=(curve, negative_curve)):
         loss: Tensor = dispatch.kernels().sigmoid_loss(
             input, target, curve, negative_curve=negative_curve, weight=weight, pos_weight=pos_weight, alpha=alpha,
-            reduction=reduction, divisor=divisor)
+            reduction=reduction, divisor=divisor, dtype=result_dtype(input))
     else:
         losses = sigmoid_losses(input, target, curve, negative_curve, weight, pos_weight, alpha)
         loss = reduce(losses, reduction, divisor)
@@ -287,7 +287,7 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
     check_divisor(divisor, reduction)
     rows = as_rows(input, target)
     if dispatch.takes_elementwise(input, target, curves=()):
-        arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor}
+        arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor, "dtype": result_dtype(input)}
         loss: Tensor = dispatch.kernels().mse_loss(rows.logits, rows.target, bonus=bonus, link=link, **arguments)
     else:
         logits = rows.logits.to(reference.compute_dtype(input.dtype))

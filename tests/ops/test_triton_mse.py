@@ -168,3 +168,19 @@ def test_the_loss_takes_the_kernels_where_they_apply(link: str, monkeypatch: pyt
             patch.setattr(dispatch, "takes_elementwise", lambda *a, **k: True)
             found = mirror_mse_loss(images, labels, link=link, reduction=reduction)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@TILINGS
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_sum_of_the_losses_has_the_gradient_of_the_sum(dtype: torch.dtype, tiling: Tiling) -> None:
+    z, y = draw(6, seed=7, dtype=dtype)
+    each, whole = z.clone().requires_grad_(), z.clone().requires_grad_()
+    with use_tiling(tiling):
+        rows = mse_loss(each, y, bonus=True, reduction="none", dtype=dtype)
+        assert rows.dtype == dtype
+        (rows.float().sum() * 0.5).backward()
+        loss = mse_loss(whole, y, bonus=True, reduction="sum")
+        several, = torch.autograd.grad(loss, whole, torch.tensor([1.0, 0.5]), retain_graph=True, is_grads_batched=True)
+        loss.backward(torch.tensor(0.5))
+    torch.testing.assert_close(each.grad, whole.grad, rtol=torch.finfo(dtype).eps, atol=6e-8)
+    torch.testing.assert_close(several[1], whole.grad, rtol=2 * torch.finfo(dtype).eps, atol=6e-8)

@@ -19,6 +19,7 @@ from encouraging.curves import Curve
 from encouraging.ops import reference
 from encouraging.ops.triton import Tiling, loss_and_gradient_, soft_loss, soft_operators, use_tiling
 from encouraging.ops.triton.soft_rows import at_largest, row_terms
+from encouraging.ops.triton.tiling import soft_tiling_for
 from kernel_cases import CLASSES, CURVES, MARKS, SIXTEEN, STREAMED, TAILS, ULP, draw, row_error
 
 pytestmark = MARKS
@@ -349,3 +350,18 @@ def test_the_rounding_of_a_mass_is_not_multiplied_by_the_certainty() -> None:
             found.append(out.item())
         assert found[0] == pytest.approx(-0.7)
         assert found[0] == pytest.approx(found[1], rel=4 * ULP)
+
+
+def test_rows_that_just_fit_are_capped_only_where_they_need_few_registers() -> None:
+    for classes in (4097, 8142, 8192):
+        assert soft_tiling_for(classes, cross_entropy=False, lean=True) == Tiling(1, 8192, 8, registers=128)
+        assert soft_tiling_for(classes, cross_entropy=False).streamed
+    z, q = draw_soft(3, 4100, seed=9)
+    for arguments in ({}, {"weight": torch.rand(4100) + 0.5}):
+        loss, gradient, _ = ours(z, q, curves.conservative(0.75), reduction="sum", **arguments)
+        leaf = z.clone().requires_grad_()  # without a gradient on the targets: the row stays on chip
+        soft_loss(leaf, q, curves.conservative(0.75), reduction="sum", **arguments).backward()
+        expected, slope, _ = truth(z, q, curves.conservative(0.75), reduction="sum", **arguments)
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+        for found in (gradient, leaf.grad):
+            assert row_error(found, slope).max() <= 64 * ULP

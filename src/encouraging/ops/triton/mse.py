@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from .blocks import offsets
-from .maths import INF, LOG2E, LOWEST, row_start, shifted
+from .maths import EACH, INF, LOG2E, LOWEST, ONE, row_start, shifted
 from .tile import load_tile, store_tile
 
 
@@ -79,7 +79,7 @@ def mse_kernel(
     else:
         tl.store(loss + tl.program_id(0), tl.sum(tl.sum(tl.where(m, value, 0.0), axis=1), axis=0))
     if GRAD:
-        if UPSTREAM:
+        if UPSTREAM == EACH:
             above = load_tile(upstream, own, m_r, n_classes, 1, 0.0, PIECE, BLOCK)
             g = _under_upstream(g, above, tl.load(upstream + own, mask=m_r, other=0.0).to(tl.float32)[:, None], BONUS)
         part = tl.where(m, g * p, 0.0)
@@ -88,6 +88,8 @@ def mse_kernel(
         slope = _slope(g, p, q, is_top, of_top, of_rest, rivals[:, None])
         if DIVIDED:
             scale /= tl.load(divisor).to(tl.float32)
+        if UPSTREAM == ONE:
+            scale *= tl.load(upstream).to(tl.float32)
         store_tile(grad, own, m_r, n_classes, 1, slope * scale, BLOCK)
 
 
@@ -114,6 +116,8 @@ def mse_streamed_kernel(
     n_blocks = tl.cdiv(n_classes, BLOCK)
     if DIVIDED:
         scale /= tl.load(divisor).to(tl.float32)
+    if UPSTREAM == ONE:
+        scale *= tl.load(upstream).to(tl.float32)
     total = 0.0
     for i in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         i_row = tl.cast(i, tl.int64)
@@ -143,7 +147,7 @@ def mse_streamed_kernel(
         b_loss = tl.zeros([BLOCK // VECTOR], tl.float32)
         b_of_top, b_of_rest = b_loss, b_loss
         above_first = 0.0
-        if UPSTREAM:
+        if UPSTREAM == EACH:
             above_first = tl.load(upstream + own).to(tl.float32)
         for i_block in tl.range(0, n_blocks, num_stages=1):
             o_c = (n_blocks - 1 - i_block) * BLOCK + o_b
@@ -154,10 +158,10 @@ def mse_streamed_kernel(
             p = tl.exp2(shifted(z, top, SIXTEEN_BIT)) * over
             value, g = _terms(t, p, tl.where(is_top, rivals * over, 1.0 - p), BONUS)
             if VALUES:
-                tl.store(loss + own + o_c, value * known, mask=m_c)
+                tl.store(loss + own + o_c, (value * known).to(loss.dtype.element_ty), mask=m_c)
             else:
                 b_loss += tl.sum(tl.where(m_c, value, 0.0), axis=1)
-            if UPSTREAM:
+            if UPSTREAM == EACH:
                 above = tl.load(upstream + own + o_c, mask=m_c, other=0.0).to(tl.float32)
                 g = _under_upstream(g, above, above_first, BONUS)
             part = tl.where(m_c, g * p, 0.0)
@@ -175,7 +179,7 @@ def mse_streamed_kernel(
                 p = tl.exp2(shifted(z, top, SIXTEEN_BIT)) * over
                 q = tl.where(is_top, rivals * over, 1.0 - p)
                 value, g = _terms(t, p, q, BONUS)
-                if UPSTREAM:
+                if UPSTREAM == EACH:
                     above = tl.load(upstream + own + o_c, mask=m_c, other=0.0).to(tl.float32)
                     g = _under_upstream(g, above, above_first, BONUS)
                 slope = _slope(g, p, q, is_top, of_top, of_rest, rivals)
