@@ -158,11 +158,12 @@ def match_norm_factor(rows: Rows, curve: Curve, *, weight: Tensor | None = None,
 
 def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
                        ignore_index: int = -100, label_smoothing: float = 0.0, denominator: Tensor | None = None,
-                       upstream: Tensor | None = None) -> Tensor:
+                       upstream: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
     """Overwrite ``logits`` by the gradient of ``sum(rows * upstream) / denominator`` and return the rows' losses.
 
     For code that makes logits only to use them up, without autograd; ``target`` holds labels or probabilities.
-    ``upstream`` has one number per row.
+    ``upstream`` has one number per row. ``lengths`` (2, N), for labels without smoothing, receives what
+    :func:`norm_ratio` takes.
     """
     _check_no_overlap(logits)
     if target.is_floating_point():
@@ -171,7 +172,7 @@ def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
                       label_smoothing)
     partial_weights = None if denominator is None else denominator.reshape(1).float()
     upstream = None if upstream is None else upstream.contiguous()
-    return losses(problem, grad=logits, partial_weights=partial_weights, upstream=upstream)
+    return losses(problem, grad=logits, partial_weights=partial_weights, upstream=upstream, lengths=lengths)
 
 
 def _plain(weight: Tensor | None) -> Tensor | None:
