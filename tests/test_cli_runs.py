@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,38 @@ def test_list_and_doctor_say_what_there_is(tmp_path: Path):
     advice = call("doctor", "--data", str(tmp_path))
     for word in ("torch", "threads", "C++ compiler", "tensorboard", "datasets in", "Triton", "--download"):
         assert word in advice, word
+
+
+@pytest.mark.hardening(6)
+def test_the_claims_of_my_own_recipe_outlive_its_file(tmp_path: Path):
+    """The run keeps arms, claims and words, and so does its record: report and results judge what `run` judged."""
+    recipe = tmp_path / "my-claim.toml"
+    recipe.write_text("""
+about = "Is steeper better here?"
+task = "image"
+data = "digits"
+model = "digits_mlp"
+seeds = 2
+train = { epochs = 1, batch_size = 256, lr = 0.1 }
+[arms.plain]
+curve = "cross_entropy"
+[arms.steep]
+curve = "encouraging"
+log_end = 1.0
+[[claims]]
+metric = "accuracy"
+arm = "steep"
+beats = "plain"
+""")
+    call("run", str(recipe), "--out", str(tmp_path / "runs"), "--device", "cpu", "--jobs", "1")
+    recipe.unlink()
+    for words in (["report", str(tmp_path / "runs"), "-o", str(tmp_path / "page.html")],
+                  ["collect", str(tmp_path / "runs"), "-o", str(tmp_path / "records")],
+                  ["report", str(tmp_path / "records"), "-o", str(tmp_path / "of-records.html")],
+                  ["results", str(tmp_path / "records"), "-o", str(tmp_path / "results.md")]):
+        call(*words)
+    for page in ("page.html", "of-records.html"):
+        text = " ".join(re.sub(r"<[^>]*>", " ", (tmp_path / page).read_text()).split())
+        assert "Is steeper better here?" in text
+        assert re.search(r"steep beats plain.{0,400}?(undecided|holds|fails)", text), page
+    assert re.search(r"steep beats plain.*\*\*(undecided|holds|fails)\*\*", (tmp_path / "results.md").read_text())

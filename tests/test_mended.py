@@ -41,6 +41,7 @@ inf = math.inf
 # 8: infinite logits beside float targets, and a gradient that vanishes
 
 
+@pytest.mark.hardening(8)
 @pytest.mark.parametrize("curve", ALL_CURVES, ids=repr)
 def test_8_float_targets_of_0_and_1_are_integers_also_at_infinite_logits(curve):
     z = torch.tensor([-inf, -3.0, 0.0, 5.0, inf] * 2, dtype=torch.float64, requires_grad=True)
@@ -52,6 +53,7 @@ def test_8_float_targets_of_0_and_1_are_integers_also_at_infinite_logits(curve):
         torch.testing.assert_close(*(torch.autograd.grad(loss.sum(), z)[0] for loss in (ours, theirs)))
 
 
+@pytest.mark.hardening(8)
 def test_8_a_target_that_needs_a_gradient_still_gets_it():
     z, presence = torch.tensor([1.0, -2.0]), torch.tensor([0.0, 1.0], requires_grad=True)
     curve = curves.conservative()
@@ -69,6 +71,7 @@ def optimum(curve: curves.Curve, mass: Tensor) -> Tensor:
     return torch.stack([low, torch.zeros_like(low)])
 
 
+@pytest.mark.hardening(8)
 @pytest.mark.parametrize("curve", [curves.conservative(0.75), curves.power(2.0, 1.0), curves.poly(2.0)], ids=repr)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("kind", ["soft", "smoothed"])
@@ -85,6 +88,7 @@ def test_8_where_the_curves_gradient_vanishes_nothing_is_scaled(curve, dtype, ki
     assert torch.equal(plain, matched)
 
 
+@pytest.mark.hardening(8)
 def test_8_a_small_gradient_that_is_exact_is_scaled_as_before():
     """A label's gradient is no difference: however small, its direction is known."""
     for gap in (10.0, 18.0):
@@ -121,6 +125,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.hardening(11)
 @pytest.mark.parametrize(("kind", "changes", "curve", "text"), CHANGES)
 def test_11_a_changed_parameter_or_curve_changes_loss_and_repr(kind, changes, curve, text):
     loss, (logits, target) = kind(), batch()
@@ -133,6 +138,7 @@ def test_11_a_changed_parameter_or_curve_changes_loss_and_repr(kind, changes, cu
         assert all(getattr(same, name) == value for name, value in changes.items() if name != "curve")
 
 
+@pytest.mark.hardening(11)
 def test_11_eps_is_remembered_while_log_end_is_below_1():
     loss = EncouragingLoss(log_end=0.5, eps=1e-3)
     for log_end in (0.75, 1.0, 0.5, 1.0):
@@ -141,6 +147,7 @@ def test_11_eps_is_remembered_while_log_end_is_below_1():
     assert loss.curve == curves.normal(1e-3)
 
 
+@pytest.mark.hardening(11)
 def test_11_a_wrong_value_is_refused_and_changes_nothing():
     loss = EncouragingLoss(log_end=0.5)
     with pytest.raises(CurveError, match=r"log_end=1\.5"):
@@ -156,6 +163,7 @@ def test_11_a_wrong_value_is_refused_and_changes_nothing():
     assert not hasattr(loss, "log_end")
 
 
+@pytest.mark.hardening(11)
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize("make", [EncouragingLoss, lambda: LinearCurveLoss(4, 4, curves.conservative())],
                          ids=["loss", "fused layer"])
@@ -199,6 +207,7 @@ MODULES: dict[str, typing.Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.hardening(12)
 @pytest.mark.parametrize("name", MODULES)
 def test_12_the_annotations_of_a_wrapped_module_can_be_evaluated(name):
     wrapped = Wrapper(MODULES[name])
@@ -228,6 +237,7 @@ def export(model: nn.Module) -> str:
     return "written"
 
 
+@pytest.mark.hardening(12)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning",  # of the legacy export itself
                             "ignore::torch.jit.TracerWarning")  # shapes are checked while they are traced
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -237,6 +247,7 @@ def test_12_legacy_onnx_export_gets_as_far_as_with_torchs_cross_entropy(smoothin
         assert export(Model(CurveLoss(curve, label_smoothing=smoothing))) == theirs
 
 
+@pytest.mark.hardening(12)
 @pytest.mark.filterwarnings("ignore:`torch.jit.(trace|save|load)", "ignore::torch.jit.TracerWarning")
 def test_12_a_trace_is_saved_loaded_and_right_for_other_numbers():
     cases = itertools.product([curves.conservative(), curves.normal(0), curves.focal()], [0.0, 0.1])
@@ -279,6 +290,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.hardening(14)
 @pytest.mark.parametrize("what", SHAPES)
 def test_14_a_target_of_a_language_model_that_does_not_fit_is_told_how_to(what):
     call, words = SHAPES[what]
@@ -286,6 +298,7 @@ def test_14_a_target_of_a_language_model_that_does_not_fit_is_told_how_to(what):
         call()
 
 
+@pytest.mark.hardening(14)
 def test_14_the_advice_works():
     flat = curve_loss(LOGITS.flatten(0, 1), TOKENS[:, 1:].flatten(), curves.normal())
     moved = curve_loss(LOGITS.movedim(-1, 1), TOKENS[:, 1:], curves.normal())

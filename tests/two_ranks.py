@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import pickle
+import signal
 import tempfile
 import time
 import traceback
@@ -18,9 +20,10 @@ import torch._dynamo  # the first optimiser of a process imports it
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from encouraging.data import ResidentSource, Shuffled, generator
-from encouraging.engine import Loss, Metric, StagePlan, Train, distributed, execute
+from encouraging.data import Clock, ResidentSource, Shuffled, generator
+from encouraging.engine import Interrupted, Loss, Metric, StagePlan, Train, distributed, execute
 from encouraging.engine.distributed import World
+from encouraging.engine.sync_norm import share_batch_norms
 from encouraging.tasks import BaseTask, Objective, ObjectiveConfig, StageSpec, TaskSpec
 from toy_tasks import CPU, Blobs, run_spec
 
@@ -142,6 +145,60 @@ def statistics(world: World, folder: Path) -> list[Any]:
     task = Normed()
     execute(run_spec(folder, task, (Train(epochs=1, lr=0.1, batch_size=16),), world=world))
     return [(piece["mean"].tolist(), piece["batches"]) for piece in task.pieces] if world.leads else []
+
+
+def normed(world: World, folder: Path, train: Train) -> None:
+    execute(run_spec(folder, Normed(), (train,), world=world))
+
+
+def normed_until(world: World, folder: Path, plans: tuple[StagePlan, ...], stop: tuple[int, int, int] | None) -> str:
+    """Train until a signal comes with a batch: of this stage, epoch and number."""
+    class Stops(Normed):
+        def batches(self, clock: Clock, start: int, *ranks: int) -> Iterator[Any]:
+            for number, batch in enumerate(super().batches(clock, start, *ranks), start):
+                if (clock.stage, clock.epoch, number) == stop:
+                    signal.raise_signal(signal.SIGTERM)
+                yield batch
+
+    try:
+        execute(run_spec(folder, Stops(), plans, world=world))
+    except Interrupted:
+        return "stopped"
+    return "done"
+
+
+class Statless(Normed):
+    """A batch norm without running statistics, and three more pieces on one rank than on the other."""
+
+    def build(self) -> nn.Module:
+        norm = nn.BatchNorm1d(16, track_running_stats=False)
+        return nn.Sequential(nn.Sequential(nn.Linear(8, 16), norm), nn.Linear(16, 3))
+
+    def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[dict[str, Any]]:
+        for _ in range(3 if rank else 0):
+            model(self.x)
+        yield from Blobs.predict(self, model, final, rank, world)
+
+
+def statless(world: World, folder: Path, train: Train) -> dict[str, Any]:
+    return execute(run_spec(folder, Statless(), (train,), world=world))
+
+
+def shared_norm(world: World, cases: list[tuple[nn.Module, Tensor]]) -> list[dict[str, Tensor]]:
+    """What a batch norm that is shared makes of this rank's rows: output, gradients, statistics."""
+    found = []
+    for norm, whole in cases:
+        layer = share_batch_norms(nn.Sequential(copy.deepcopy(norm)), CPU)  # its memory is shared by the ranks
+        rows = whole[:3] if world.leads else whole[3:]
+        for _ in range(2):
+            x = rows.clone().requires_grad_()
+            out = layer(x)
+            (out * out.detach().sin()).sum().backward()
+        parts = {name: param.grad for name, param in layer.named_parameters()}
+        for gradient in parts.values():
+            dist.all_reduce(gradient)
+        found.append({"out": out.detach(), "input": x.grad, **parts, **dict(layer.named_buffers())})
+    return found
 
 
 def stages(world: World, folder: Path, plans: tuple[StagePlan, ...]) -> None:

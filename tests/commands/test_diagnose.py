@@ -170,8 +170,8 @@ def test_logits_and_labels_alone_are_enough(tmp_path: Path, page: list[Any], mon
     (["mine.safetensors", "-o", "no/such/page.html"], "there is no folder no/such"),
     (["mine.safetensors", "--json", "no/such/file.json"], "there is no folder no/such"),
     (["mine.safetensors", "--names", "none.txt"], "expected a text file"),
-    (["broken.npz"], "broken.npz: logits: logits: row 2 has NaN"),
-    (["strange.npz"], "strange.npz: ood_logits: logits: row 1 has NaN"),
+    (["broken.npz"], "broken.npz: logits: row 2 has NaN"),
+    (["strange.npz"], "strange.npz: ood_logits: row 1 has NaN"),
     (["labels.npz"], "labels.npz: labels: row 1 has 9, expected 0 to 1"),
 ])
 def test_what_is_wrong_gets_exit_code_2_and_one_line(tmp_path: Path, mine: Path, monkeypatch: pytest.MonkeyPatch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from encouraging import curves, sigmoid_curve_loss
@@ -11,11 +12,14 @@ from encouraging.engine import RunDir, StagePlan, Train, execute, load_weights
 from encouraging.engine.distributed import World
 from toy_tasks import PARTS, Blobs, run_spec
 from two_ranks import (
+    Normed,
     Uneven,
     die_as_leader,
     fail_as_leader,
     gradients,
+    normed,
     on_two_ranks,
+    shared_norm,
     stages,
     statistics,
     wait_for_leader,
@@ -104,6 +108,54 @@ def test_every_rank_evaluates_with_the_batch_norm_statistics_of_rank_0(tmp_path)
     assert first[0] == weights["0.1.running_mean"].tolist()
 
 
+NORMS = {
+    "1d": (lambda: nn.BatchNorm1d(4), (5, 4)),
+    "1d of sequences": (lambda: nn.BatchNorm1d(4, momentum=None), (5, 4, 3)),
+    "2d": (lambda: nn.BatchNorm2d(4, momentum=0.3, eps=0.1), (5, 4, 3, 2)),
+    "3d without weights": (lambda: nn.BatchNorm3d(4, affine=False), (5, 4, 3, 2, 2)),
+    "without statistics": (lambda: nn.BatchNorm2d(4, track_running_stats=False), (5, 4, 3, 3)),
+    "float64": (lambda: nn.BatchNorm1d(4).double(), (5, 4)),
+}
+
+
+def test_a_shared_batch_norm_is_that_of_the_whole_batch():
+    """Three rows on one rank and two on the other: output, every gradient and the running statistics."""
+    draw = torch.Generator().manual_seed(3)
+    cases = []
+    for build, shape in NORMS.values():
+        norm = build()
+        dtype = torch.float64 if any(p.dtype == torch.float64 for p in norm.parameters()) else torch.float32
+        cases.append((norm, torch.randn(shape, generator=draw, dtype=dtype) * 2 + 1))
+    found = on_two_ranks(shared_norm, cases)
+    for number, (name, (build, _)) in enumerate(NORMS.items()):
+        layer, whole = nn.Sequential(build()), cases[number][1]
+        for _ in range(2):
+            x = whole.clone().requires_grad_()
+            out = layer(x)
+            (out * out.detach().sin()).sum().backward()
+        first, second = (part[number] for part in found)
+        for key, theirs in {"out": out.detach(), "input": x.grad}.items():
+            torch.testing.assert_close(torch.cat([first[key], second[key]]), theirs, rtol=1e-4, atol=1e-5,
+                                       msg=f"{name}: {key}")
+        for key, theirs in {**{k: p.grad for k, p in layer.named_parameters()}, **dict(layer.named_buffers())}.items():
+            for part in (first, second):
+                torch.testing.assert_close(part[key], theirs, rtol=1e-4, atol=1e-5, msg=f"{name}: {key}")
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_with_batch_norm_two_ranks_equal_one_where_it_is_synchronised(tmp_path, accumulate):
+    train = Train(epochs=3, lr=0.1, batch_size=16, accumulate=accumulate, sync_norm=True)
+    execute(run_spec(tmp_path / "one", Normed(), (train,)))
+    on_two_ranks(normed, tmp_path / "two", train)
+    on_two_ranks(normed, tmp_path / "apart", train.model_copy(update={"sync_norm": False}))
+    one, two, apart = (load_weights(tmp_path / kind) for kind in ("one", "two", "apart"))
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-5, msg=name)
+    assert not torch.allclose(apart["0.1.running_mean"], one["0.1.running_mean"], rtol=1e-3, atol=1e-5)
+    for line, expected in zip(*(RunDir(tmp_path / kind).metrics() for kind in ("two", "one")), strict=True):
+        assert line == pytest.approx(expected, rel=1e-4)
+
+
 def test_a_part_starts_anew_on_two_ranks_as_on_one(tmp_path):
     """Also the average of the weights, which each rank keeps for itself, and which is what it evaluates."""
     plans = (StagePlan(Train(epochs=1, lr=0.1, batch_size=16)),
@@ -124,10 +176,12 @@ def test_rank_0_may_evaluate_for_longer_than_a_collective_waits():
     assert all(seconds >= 2.9 for _, seconds in answers)
 
 
+@pytest.mark.hardening(5)
 def test_when_rank_0_fails_the_other_one_says_so_and_ends():
     assert on_two_ranks(fail_as_leader) == ["no reason", "rank 0 has failed; its own message says why."]
 
 
+@pytest.mark.hardening(5)
 def test_when_rank_0_is_silent_the_other_one_gives_up():
     _, said = on_two_ranks(die_as_leader, 0.5)
     assert "rank 0 has shown no sign of life" in said

@@ -105,7 +105,7 @@ def test_the_options_of_the_model_reach_it(recipe):
     ({"more": "model_options = { widht = 3 }"}, ["model_options: widht", "Did you mean 'width'?"]),
     ({"more": "options = { ood = ['mnits'] }"}, ["options.ood: ", "Did you mean 'mnist'?"]),
     ({"more": "arms.l = { margin = 2 }"}, ["model: margin = 2 needs a network of this package"]),
-    ({"model": "timm/resnet18", "more": "model_options = { cosine = true }"}, ["model_options: cosine needs"]),
+    ({"model": "timm/resnet18", "more": "model_options = { cosine = 3 }"}, ["model_options: cosine = 3: expected"]),
 ])
 def test_a_wrong_name_is_answered_with_file_key_and_nearest_word(recipe, change, words):
     path = recipe(**change)
@@ -290,7 +290,7 @@ def test_torchvision_has_models_with_options(recipe, tmp_path):
 
 
 def test_timm_has_models_with_options_for_any_number_of_channels(recipe, tmp_path):
-    pytest.importorskip("timm", reason="timm is not installed: pip install encouraging-loss[vision]")
+    pytest.importorskip("timm", reason="timm is not installed: pip install timm")
     path = recipe(model="timm/resnet10t", more="model_options = { drop_rate = 0.3, head_scale = 1e-9 }")
     spec = read_recipe(path).task_spec("ce")
     model = build_task("image", spec).build()

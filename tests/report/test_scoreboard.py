@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from typer.testing import CliRunner
 from encouraging import cli
 from encouraging.engine.records import Record
 from encouraging.judge.claims import claim_rows, finals_of
+from encouraging.judge.looks import plan_of
 from encouraging.judge.metric_book import book_of
 from encouraging.recipes import names, read_recipe, read_runs
 from encouraging.report.board import WIDTH, natural, scoreboard_of
 from encouraging.report.markdown_board import FORMS, board_of_records, updated
+from encouraging.report.markdown_figure import drawn
 from encouraging.report.page import build_report
 from encouraging.report.scoreboard import score_rows, unmeasured_rows
 from encouraging.report.verdicts import VERDICTS, counted, verdict_of
@@ -64,7 +67,8 @@ def test_the_numbers_are_the_judge_s(board, records):
     for row in board.rows:
         if row.measured:
             mine = [record for record in records if record.recipe == row.recipe]
-            judged = claim_rows(read_recipe(row.recipe), finals_of(row.recipe, mine), book_of(mine))
+            recipe = read_recipe(row.recipe)
+            judged = claim_rows(recipe, finals_of(row.recipe, mine), book_of(mine), plan_of(recipe, mine))
             same = next(other for other in judged if other.claim == row.row.claim)
             assert same.comparison == row.row.comparison
             assert row.verdict.word == same.verdict
@@ -158,6 +162,34 @@ def test_the_pages_have_the_board_of_the_committed_records(board, page):
     assert updated(text, board, page) == text
 
 
+def test_the_figures_of_the_pages_are_drawn_from_the_committed_records(records):
+    """Text between markers, and the words and numbers in the picture."""
+    text = (REPOSITORY / "docs" / "choosing.md").read_text()
+    written, pictures = drawn(text, records, "docs/choosing.md")
+    assert written == text
+    assert list(pictures) == ["images/mnist-initialisation.svg"]
+    for path, svg in pictures.items():
+        kept = (REPOSITORY / "docs" / path).read_bytes()
+        assert _words(kept) == _words(svg)
+        assert "Best accuracy" in _words(svg)
+
+
+def _words(svg):
+    return ["".join(node.itertext()) for node in ET.fromstring(svg).iter() if node.tag.endswith("}text")]
+
+
+@pytest.mark.parametrize(("marker", "words"), [
+    ("mnist-initialisatoin over model_options.head_scale: best_accuracy", "Did you mean 'mnist-initialisation'?"),
+    ("mnist-initialisation over train.lr: best_accuracy", "differ in train.lr alone"),
+    ("mnist-initialisation over model_options.head_scale: best_acuracy", "Did you mean 'best_accuracy'?"),
+    ("mnist-initialisation over model_options.head_scale:", "expected metrics after the colon"),
+    ("mnist-initialisation", "expected <!-- figure: RECIPE over KEY"),
+])
+def test_a_figure_that_cannot_be_drawn_is_answered(records, marker, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        drawn(f"<!-- figure: {marker} -->\n<!-- end of figure -->", records, "page.md")
+
+
 def test_the_short_form_says_where_it_helped_and_where_not_with_n(board):
     lines = FORMS["short"](board)
     for row in board.rows:
@@ -194,6 +226,12 @@ def test_the_command_writes_all_pages(tmp_path):
     assert "old" not in text
     assert "better with a bonus" in text
     assert (tmp_path / "r.md").read_text().index("## Scoreboard") < (tmp_path / "r.md").read_text().index("## mnist")
+    marker = "<!-- figure: mnist-initialisation over model_options.head_scale: accuracy -->"
+    page.write_text(f"{marker}\n<!-- end of figure -->")
+    done = CliRunner().invoke(cli.app, ["results", str(RECORDS), "-o", str(tmp_path / "r.md"), "--update", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "| 0.25 |" in page.read_text()
+    assert "Accuracy" in _words((tmp_path / "images" / "mnist-initialisation.svg").read_bytes())
     missing = CliRunner().invoke(cli.app, ["results", str(RECORDS), "-o", str(tmp_path / "r.md"), "--update", "no.md"])
     assert missing.exit_code == 2
     assert "expected a Markdown page" in missing.output

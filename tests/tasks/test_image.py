@@ -7,9 +7,12 @@ import torch
 from torch.nn import functional as F
 
 from encouraging.data import Clock, load
-from encouraging.engine import Train
+from encouraging.engine import RunDir, Train
 from encouraging.errors import CurveError
+from encouraging.recipes import read_recipe
+from encouraging.recipes.grid import jobs_of, train_job
 from encouraging.tasks import ObjectiveConfig, StageSpec, TaskSpec, build_task
+from encouraging.tasks.image_options import Options, metrics_of
 
 CPU = torch.device("cpu")
 
@@ -77,6 +80,22 @@ def test_every_kind_of_arm_has_a_finite_loss_and_gradient(settings):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
+def test_the_epoch_chosen_on_validation_data_stands_beside_the_best_test_epoch(tmp_path):
+    """The run's own lines say which epoch that is; the table names both."""
+    recipe = read_recipe("digits", ["options={validation=300}", "train.epochs=6", "train.milestones=[]",
+                                    "train.schedule=constant", "seeds=1"])
+    job = jobs_of(recipe, str(tmp_path), arms=["ce"], device="cpu")[0]
+    train_job(job, lambda line: None)
+    run = RunDir(job.folder)
+    lines, final = run.metrics(), run.final()
+    best = max(line["val_accuracy"] for line in lines)
+    first = next(line for line in lines if line["val_accuracy"] == best)
+    assert final["chosen"] == {"accuracy": first["accuracy"], "epoch": first["epoch"]}
+    assert final["best_accuracy"] >= final["chosen"]["accuracy"]
+    shown = [metric.path for metric in metrics_of(Options(validation=300)) if metric.shown]
+    assert shown[:4] == ["accuracy", "val_accuracy", "chosen.accuracy", "best_accuracy"]
+
+
 def test_what_is_measured_is_the_whole_test_set():
     it = task(validation=200)
     model = it.build().eval()
@@ -87,7 +106,8 @@ def test_what_is_measured_is_the_whole_test_set():
     assert numbers["test_loss"] == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
     assert "val_accuracy" in numbers
     assert len(it.train[0]) == 1000
-    found = it.conclude(predictions(it, model, final=True), {"batch_accuracy": 90.0})
+    last = {"batch_accuracy": 90.0, "lines": [{"epoch": 1, **numbers}]}
+    found = it.conclude(predictions(it, model, final=True), last)
     more, kept = found.numbers, found.tensors
     torch.testing.assert_close(kept["logits"], logits)
     assert more["excess_risk"] == pytest.approx(more["train_accuracy"] - numbers["accuracy"])

@@ -14,14 +14,20 @@ def write_results(records: Path, out: Path, update: Sequence[Path] = ()) -> list
     """Write the Markdown page of the recipes that have records below a folder, and anew what other pages have of it
     between their markers; the paths of what was written."""
     check_output(out, [records])
-    pages = {out: results_page(records)}
+    pages = {out: results_page(records).encode()}
     for path in update:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ArgumentError(f"--update {path}: expected a Markdown page with markers ({error}).") from error
         check_output(path, [records])
-        pages[path] = updated_page(text, records, str(path))
-    for path, text in pages.items():
-        write_output(path, text.encode())
+        page, pictures = updated_page(text, records, str(path))
+        pages[path] = page.encode()
+        for name, svg in pictures.items():
+            picture = path.parent / name
+            picture.parent.mkdir(exist_ok=True)
+            check_output(picture, [records])
+            pages[picture] = svg
+    for path, content in pages.items():
+        write_output(path, content)
     return list(pages)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import RunError
 from .settings import Train
 from .task import ParameterGroup
 
@@ -19,6 +20,8 @@ def build_optimizer(train: Train, groups: Sequence[ParameterGroup], device: torc
         params = [param for param in group.params if param.requires_grad]
         decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}
         wanted += [{"params": params, "lr_scale": group.lr_scale, **decay}] if params else []
+    if not wanted:
+        raise RunError("nothing in the model learns: a stage freezes all of its parts. Freeze fewer.")
     cuda = device.type == "cuda"
     lr: Any = torch.tensor(train.lr, device=device) if cuda else train.lr
     if train.optimizer == "sgd":

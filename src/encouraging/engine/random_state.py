@@ -33,9 +33,10 @@ def random_json() -> dict[str, Any]:
 
 
 def restore_torch(tensors: dict[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(tensors["rng.cpu"])
+    """Put torch's states back. From copies: torch crashes on a row of a larger tensor, which a rank's state is."""
+    torch.set_rng_state(tensors["rng.cpu"].clone())
     if device.type == "cuda" and "rng.cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["rng.cuda"], device)
+        torch.cuda.set_rng_state(tensors["rng.cuda"].clone(), device)
 
 
 def restore(tensors: dict[str, Tensor], numbers: dict[str, Any], device: torch.device) -> None:

@@ -7,6 +7,7 @@ momentum and schedule (a late bonus, deferred re-weighting) is a change of the o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -29,6 +30,10 @@ def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, 
 
     ``start`` holds the weights with which the first stage begins, instead of fresh ones.
     """
+    for number, (plan, after) in enumerate(pairwise(stages), 2):
+        if plan.train.sync_norm and not after.train.sync_norm:
+            raise RunError(f"stage {number} has train.sync_norm = false after a stage with true: batch norms that "
+                           "processes share stay shared. Set it in all stages from the first on that has it.")
     at = Position(**found.state["position"]) if found else Position()
     log = Log(**found.state["log"]) if found else Log()
     log.resumed += found is not None
@@ -89,7 +94,8 @@ def summary(log: Log, trainer: Trainer) -> dict[str, Any]:
     """The last epoch's numbers, and those of the best epoch with ``best_`` before them."""
     last, best = log.lines[-1], log.best
     assert best is not None
-    return {**measured(last), "train_loss": last["loss"], "grad_norm": last["grad_norm"],
+    trained = {"train_loss": last["loss"], "grad_norm": last["grad_norm"]} if "loss" in last else {}
+    return {**measured(last), **trained,
             **{f"best_{name}": value for name, value in measured(best).items()},
             "best_epoch": best["epoch"], "epochs": last["epoch"], "steps": last["step"], **_looks(log)}
 

@@ -23,11 +23,13 @@ from .graph import Replay
 from .meter import OWN, DeviceMeter, HostMeter, Meter
 from .numbers import plain_numbers
 from .optim import build_optimizer, pack, set_rate, unpack
+from .pace import Pace
 from .precision import float32_is
 from .probe import Probe
 from .schedule import learning_rate
 from .settings import StagePlan
 from .signals import Interrupted
+from .sync_norm import share_batch_norms
 from .task import Conclusion, Predictions, Task
 from .update import Update
 
@@ -69,12 +71,13 @@ class Log:
 @dataclass
 class Hooks:
     """What the loop calls: ``saver`` with tensors and state, ``on_epoch`` with a line, ``stop`` for a reason to end,
-    ``keep`` with the weights of an epoch that may go into an average."""
+    ``keep`` with the weights of an epoch that may go into an average, ``on_progress`` with how far an epoch is."""
 
     saver: Callable[[int, dict[str, Tensor], dict[str, Any]], None]
     on_epoch: Callable[[dict[str, Any]], None]
     stop: Callable[[], str | None]
     keep: Callable[[int, Mapping[str, Tensor], int], None] = lambda epoch, weights, number: None
+    on_progress: Callable[[dict[str, Any]], None] | None = None
 
 
 class Trainer:
@@ -83,6 +86,8 @@ class Trainer:
     def __init__(self, task: Task[Any], model: nn.Module, plan: StagePlan, at: Position, log: Log, hooks: Hooks,
                  world: World, device: torch.device, seed: int) -> None:
         train = plan.train
+        if train.sync_norm and world.size > 1:
+            model = share_batch_norms(model, device)
         self.task, self.model, self.plan, self.train, self.at, self.log = task, model, plan, train, at, log
         self.hooks, self.world, self.device, self.seed = hooks, world, device, seed
         self.source = task.source(at.stage)
@@ -97,6 +102,7 @@ class Trainer:
         recordable = train.cuda_graph and device.type == "cuda" and world.size == 1 and train.precision != "fp16"
         self.update, self.replay = update, Replay(update, recordable)
         self.probe = Probe(task, model, update.autocast, world, device)
+        self.pace = Pace(train, hooks.on_progress) if hooks.on_progress is not None else None
         self.best_weights: dict[str, Tensor] = {}
         self.started = self.saved = time.monotonic()
         self.stopped_early = False
@@ -110,20 +116,29 @@ class Trainer:
         """Train to the end of the stage."""
         with float32_is("tf32" if self.train.precision == "tf32" else "ieee"):
             while not self.over():
-                self._epoch()
+                if not self._enough():  # else it was stopped in the last evaluation, which is all that is left
+                    self._epoch()
                 self._close_epoch()
+        if self.train.epochs == 0 and not self.log.lines:
+            self._only_evaluate()
         self.evaluated.eval()
 
     def over(self) -> bool:
-        enough = self.train.max_steps is not None and self.at.stage_step >= self.train.max_steps
-        return self.at.epoch > self.train.epochs or enough or self.stopped_early
+        closed = self.at.batch == 0  # an epoch is over when it was evaluated, and not with its last update
+        return self.at.epoch > self.train.epochs or (self._enough() and closed) or self.stopped_early
+
+    def _enough(self) -> bool:
+        return self.train.max_steps is not None and self.at.stage_step >= self.train.max_steps
 
     def _epoch(self) -> None:
         at, train, task = self.at, self.train, self.task
         self._set_mode()
+        if self.pace is not None:
+            self.pace.start_epoch()
         length = self.source.length(at.clock)
         steps = math.ceil(length / train.accumulate)
-        every = 1 if self.replay.reason is None else MEASURE_EVERY
+        update, every = (self.replay, 1) if self.replay.reason is None else (self.update, MEASURE_EVERY)
+        look_every = 1 if self.device.type == "cpu" else LOOK_EVERY
         batches = iter(self.source.batches(at.clock, at.batch, self.world.rank, self.world.size))
         rate = math.nan
         while group := list(islice(batches, train.accumulate)):
@@ -138,17 +153,27 @@ class Trainer:
             if at.step < train.trace:
                 self._traced(group, objective)
             else:
-                self.replay(group, objective, at.batch // train.accumulate % every == 0)
+                update(group, objective, at.batch // train.accumulate % every == 0)
             at.batch += len(group)
             at.step += 1
             at.stage_step += 1
-            if self.device.type == "cpu" or at.step % LOOK_EVERY == 0:
+            if self.pace is not None:
+                self.pace(at.stage, at.epoch, at.batch, length, at.stage_step)
+            if at.step % look_every == 0 and self.meter.bad() is not None:
                 self._check_loss(length)
-            if train.max_steps is not None and at.stage_step >= train.max_steps:
+            if self._enough():
                 break
             if self.world.size == 1 or at.step % AGREE_EVERY == 0:
                 self._pause()
         self._check_loss(length)
+
+    def _only_evaluate(self) -> None:
+        """A stage without epochs: one line, about the weights that it starts with."""
+        line = {"stage": self.at.stage, "epoch": 0, "step": self.at.step, **self._evaluate()}
+        self._note_best(line)
+        self.log.lines.append(line)
+        self.hooks.on_epoch(line)
+        self._pause(force=True)
 
     def _take_probe(self, group: Sequence[Any], objective: Hashable, clock: Clock) -> None:
         norms = {**self.probe(group, {"own": objective, **self.task.probes(clock)}), "number": 1.0}
@@ -199,9 +224,7 @@ class Trainer:
         line |= self._training_numbers(more)
         line |= {f"probe_{name}": value / log.epoch_probed["number"] for name, value in log.epoch_probed.items()
                  if name != "number"}
-        last = at.epoch >= self.train.epochs or (self.train.max_steps is not None
-                                                 and at.stage_step >= self.train.max_steps)
-        if at.epoch % self.train.evaluate_every == 0 or last:
+        if at.epoch % self.train.evaluate_every == 0 or at.epoch >= self.train.epochs or self._enough():
             line |= self._evaluate()
             self._note_best(line)
         if self.train.conclude_on == "average" and self.world.leads:
@@ -232,14 +255,19 @@ class Trainer:
 
     def _evaluate(self) -> dict[str, float]:
         """Rank 0 evaluates what all ranks predicted, so that the numbers are those of one process."""
+        start = time.monotonic()
         pieces = self.predictions(self.evaluated, final=False)
-        return self.world.by_leader(lambda: plain_numbers(self.task.evaluate(pieces), "evaluate"), self.device)
+        numbers = self.world.by_leader(lambda: plain_numbers(self.task.evaluate(pieces), "evaluate"), self.device)
+        if self.pace is not None:
+            self.pace.evaluation = time.monotonic() - start
+        return numbers
 
     def conclude(self, model: nn.Module) -> Conclusion | None:
         """What is measured at the end; rank 0 has it."""
         pieces = self.predictions(model, final=True)
         kept: list[Conclusion] = []
-        last = {**self.log.lines[-1], **({"best_epoch": self.log.best["epoch"]} if self.log.best else {})}
+        last = {**self.log.lines[-1], **({"best_epoch": self.log.best["epoch"]} if self.log.best else {}),
+                "lines": [line for line in self.log.lines if line["stage"] == self.at.stage]}
 
         def work() -> None:
             with nullcontext() if self.task.predicts_with_gradients else torch.no_grad():
@@ -258,7 +286,7 @@ class Trainer:
             raise RunError(f"train.monitor = {monitor!r}: the task measures {', '.join(line)}."
                            + did_you_mean(monitor, line))
         sign = 1 if better == "higher" else -1
-        if best is None or sign * line[monitor] > sign * best[monitor]:
+        if best is None or math.isnan(best[monitor]) or sign * line[monitor] > sign * best[monitor]:
             self.log.best = dict(line)
             self.best_weights = {name: tensor.detach().clone() for name, tensor in self.evaluated.state_dict().items()}
         elif self.train.patience is not None:

@@ -29,23 +29,33 @@ class Update:
         self.meter, self.average, self.world, self.device = meter, average, world, device
         self.params = [param for group in optimizer.param_groups for param in group["params"]]
         self.scaler = torch.amp.GradScaler(device.type, enabled=train.precision == "fp16")
+        self.scaled = self.scaler.is_enabled()
+        self.alone = world.size == 1
 
     def __call__(self, group: Sequence[Any], objective: Hashable, measure: bool) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self._whole(group, objective) if len(group) == 1 and self.world.size == 1 \
-            else self._parts(group, objective)
-        norm = self._norm(measure)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        loss = self._whole(group[0], objective) if self.alone and len(group) == 1 else self._parts(group, objective)
+        norm = self._norm() if measure or self.train.clip_norm is not None else None
+        if self.scaled:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
         if self.average is not None:
             self.average.update()
-        self.meter.add(loss.mean, loss.count, norm, loss.sums)
+        self.meter.add(loss.mean, loss.size(), norm, loss.sums)
 
-    def _whole(self, group: Sequence[Any], objective: Hashable) -> Loss:
-        with self.autocast():
-            loss = self.task.loss(self.model, group[0], objective)
-        self.scaler.scale(loss.mean).backward()  # type: ignore[no-untyped-call]
-        return Loss(loss.mean.detach(), loss.size(), loss.sums)
+    def _whole(self, batch: Any, objective: Hashable) -> Loss:
+        if self.train.precision in _LOW:
+            with self.autocast():
+                loss = self.task.loss(self.model, batch, objective)
+        else:
+            loss = self.task.loss(self.model, batch, objective)
+        self._backward(loss.mean)
+        return loss
+
+    def _backward(self, loss: Tensor) -> None:
+        (self.scaler.scale(loss) if self.scaled else loss).backward()  # type: ignore[no-untyped-call]
 
     def _parts(self, group: Sequence[Any], objective: Hashable) -> Loss:
         """The mean over everything in the update, however unequal the parts: sums first, one division at the end."""
@@ -56,7 +66,7 @@ class Update:
             with self._no_sync(number < len(group) - 1), self.autocast():
                 loss = self.task.loss(self.model, batch, objective)
                 part = loss.sum()
-                self.scaler.scale(part).backward()  # type: ignore[no-untyped-call]
+                self._backward(part)
             total += part.detach()
             size += loss.count
             least = max(least, loss.least)
@@ -68,9 +78,7 @@ class Update:
         mine = whole / self.world.size if least else size  # a rank without positives has a loss to report all the same
         return Loss(total / mine.clamp(min=NOTHING), mine, together)
 
-    def _norm(self, measure: bool) -> Tensor | None:
-        if self.train.clip_norm is None and not measure:
-            return None
+    def _norm(self) -> Tensor:
         self.scaler.unscale_(self.optimizer)
         gradients = [param.grad for param in self.params if param.grad is not None]
         norm = get_total_norm(gradients)

@@ -97,11 +97,12 @@ def load_trained(folder: str | Path, device: torch.device, data: str | None = No
     if not isinstance(task, ImageTask):
         raise RunError(f"{folder}: its task is {recipe.task!r}; expected one of image classification.")
     model = task.build()
-    model.load_state_dict(_weights(folder, model))
+    model.load_state_dict(load_run_weights(folder, model))
     return TrainedImages(folder, recipe, arm, seed, task, model.eval())
 
 
-def _weights(folder: Path, model: nn.Module) -> dict[str, torch.Tensor]:
+def load_run_weights(folder: Path, model: nn.Module) -> dict[str, torch.Tensor]:
+    """The weights that a run has kept, refused where they are not those of this model."""
     path = folder / "weights.safetensors"
     try:
         weights = safetensors.torch.load(path.read_bytes())

@@ -92,7 +92,7 @@ def updated(text: str, board: Scoreboard, source: str) -> str:
                               + did_you_mean(name, FORMS))
         return match[1] + "\n" + "\n".join(FORMS[name](board)) + "\n\n" + match[4]
     written, count = _BLOCK.subn(fill, text)
-    if count != len(_OPENING.findall(text)) or not count:
+    if count != len(_OPENING.findall(text)) or not (count or "<!-- figure:" in text):
         raise ArgumentError(f"{source}: expected <!-- scoreboard: short --> on a line of its own and, below it, "
                             "<!-- end of scoreboard -->; what is between them is written anew.")
     return written

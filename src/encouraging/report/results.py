@@ -14,6 +14,7 @@ from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
 from ..recipes import Recipe, kept_recipes, names, read_recipe, read_runs
 from .markdown_board import board_of_records, cells, plain_text, table, updated, whole_board
+from .markdown_figure import drawn
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
 from .sections.claim_words import SKEWED, needed_words
 from .sections.splits import split_lines
@@ -48,12 +49,14 @@ def results_page(folder: str | Path) -> str:
                       *(_section(recipe, records, shipped=False) for recipe in own)])
 
 
-def updated_page(text: str, folder: str | Path, source: str) -> str:
-    """A Markdown page whose parts between markers are written anew from the records below a folder."""
-    board = board_of_records(read_runs(folder, failed=True))
+def updated_page(text: str, folder: str | Path, source: str) -> tuple[str, dict[str, bytes]]:
+    """A Markdown page whose parts between markers are written anew from the records below a folder; and the pictures
+    of its figures, by their paths beside the page."""
+    records = read_runs(folder, failed=True)
+    board = board_of_records(records)
     if board is None:
         raise RunError(f"{folder}: expected records of recipes with claims.")
-    return updated(text, board, source)
+    return drawn(updated(text, board, source), records, source)
 
 
 def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str:
@@ -130,7 +133,8 @@ def _cost(records: list[Record]) -> str:
         versions = sorted({f"torch {record.timing['torch']}" for record in records})
     except KeyError as error:
         raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
-    return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {_from_to(epochs)} epochs of "
+    return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {_from_to(epochs)} "
+            f"{'epoch' if epochs == [1] else 'epochs'} of "
             f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. {_shared(records)}")
 
 

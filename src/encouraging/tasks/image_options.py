@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from pydantic import Field, model_validator
@@ -75,13 +76,28 @@ def metrics_of(options: Options) -> list[Metric]:
     if options.adversarial is not None:
         metrics += attacked_metrics()
     if options.validation:
-        metrics.insert(1, Metric("val_accuracy", "validation accuracy", **PERCENT))
+        metrics[1:2] = [Metric("val_accuracy", "validation accuracy", **PERCENT),
+                        Metric("chosen.accuracy", "accuracy at the best validation epoch", **PERCENT,
+                               about="The best validation epoch is chosen without a look at the test data, the best "
+                                     "test epoch with one: the difference is what that look gains."), metrics[1],
+                        Metric("chosen.epoch", "best validation epoch", digits=1, better="lower", **hidden)]
     for name in options.ood_sets:
         alone = len(options.ood_sets) == 1 and not options.ood_groups
         path, words = ("ood", "out-of-distribution data") if alone else (f"ood.{name}", name)
         metrics += [Metric(f"{path}.min_energy.auroc", f"AUROC, {words}", **PERCENT),
                     Metric(f"{path}.min_energy.fpr95", f"FPR95, {words}", **PERCENT, better="lower")]
     return metrics
+
+
+def chosen(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Test accuracy and number of the epoch with the highest accuracy on validation data, of equals the first.
+
+    >>> chosen([{"epoch": 1, "val_accuracy": 90.0, "accuracy": 91.0},
+    ...         {"epoch": 2, "val_accuracy": 90.0, "accuracy": 93.0}])
+    {'accuracy': 91.0, 'epoch': 1}
+    """
+    best = max((line for line in lines if "val_accuracy" in line), key=lambda line: float(line["val_accuracy"]))
+    return {"accuracy": best["accuracy"], "epoch": best["epoch"]}
 
 
 def option_words(parents: tuple[Any, ...]) -> list[str]:

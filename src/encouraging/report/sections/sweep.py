@@ -73,8 +73,9 @@ def sections(group: Group) -> list[Section]:
 def _section(number: int, sweep: Sweep, book: MetricBook) -> Section:
     metrics = book.shown(lambda path: any(arm.values(path) for arm in sweep.arms))
     names = listed([_name(key) for key in sweep.keys])
-    pictures = present((_map if len(sweep.keys) > 1 else _lines)(number, sweep, metrics))
-    return Section(f"sweep-{number}", f"Sweep of {names}", [_best(sweep, book.primary), _NOTE], pictures,
+    name = f"sweep-{number}"
+    pictures = present((_map if len(sweep.keys) > 1 else lines_over)(name, sweep, metrics))
+    return Section(name, f"Sweep of {names}", [_best(sweep, book.primary), _NOTE], pictures,
                    [_table(sweep, metrics)])
 
 
@@ -86,7 +87,8 @@ def _best(sweep: Sweep, primary: Metric) -> str:
         if points:
             sign = 1 if primary.better == "higher" else -1
             values, arm = max(points, key=lambda point: sign * point[1].mean(primary.path).value)
-            where = listed([f"{_name(key)} = {_word(value)}" for key, value in zip(sweep.keys, values, strict=True)])
+            pairs = zip(sweep.keys, values, strict=True)
+            where = listed([f"{_name(key)} = {value_word(value)}" for key, value in pairs])
             words.append(f"{base} at {where} ({_reached(arm, primary)})")
     text = f"The best mean {primary.words} in this sweep: {listed(words)}." if words else ""
     others = [f"{arm.name} {_reached(arm, primary)}" for arm in sweep.references if arm.values(primary.path)]
@@ -103,7 +105,7 @@ def _table(sweep: Sweep, metrics: Sequence[Metric]) -> Table:
         means = [arm.mean(m.path) for m in metrics]
         return [Cell(name, values), Cell(str(len(arm.finals))),
                 *(Cell(plus_minus(mean.value, mean.std, m.digits)) for mean, m in zip(means, metrics, strict=True))]
-    rows = [row(arm, base, ", ".join(f"{_name(key)} = {_word(value)}"
+    rows = [row(arm, base, ", ".join(f"{_name(key)} = {value_word(value)}"
                                      for key, value in zip(sweep.keys, values, strict=True)))
             for base in sweep.bases for values, arm in sweep.points(base)]
     return Table("Mean over the seeds ± standard deviation.",
@@ -111,7 +113,7 @@ def _table(sweep: Sweep, metrics: Sequence[Metric]) -> Table:
                  [*rows, *(row(arm, arm.name) for arm in sweep.references)])
 
 
-def _lines(number: int, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None:
+def lines_over(name: str, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None:
     """One panel per metric: mean and deviation over the value; arms without other values are lines across."""
     key, values = _name(sweep.keys[0]), sweep.values(0)
     panels = [Panel(_over_values(sweep, m, values), _title(m), key, m.unit, height=236, left=46) for m in metrics]
@@ -120,14 +122,14 @@ def _lines(number: int, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | No
     first = metrics[0]
     words = []
     for base in sweep.bases:
-        reached = [f"{_word(point[0])}: {show(arm.mean(first.path).value, first.digits)}"
+        reached = [f"{value_word(point[0])}: {show(arm.mean(first.path).value, first.digits)}"
                    for point, arm in sweep.points(base) if arm.values(first.path)]
         words.append(f"{base} has {', '.join(reached)}")
     words += [f"{arm.name} has {show(arm.mean(first.path).value, first.digits)}" for arm in sweep.references
               if arm.values(first.path)]
     drawn = [arm for base in sweep.bases for _, arm in sweep.points(base)[:1]]
     keys = [Key(base, arm.colour, "-") for base, arm in zip(sweep.bases, drawn, strict=True)]
-    return Picture(f"sweep-{number}", f"{_title(first)} over {key}: {'; '.join(words)}.",
+    return Picture(name, f"{_title(first)} over {key}: {'; '.join(words)}.",
                    "Mean over the seeds by the value; the band is one standard deviation to either side."
                    + (" Dashed lines: arms without this key, with the same band." if sweep.references else ""),
                    panels, [*keys, *(Key(arm.name, arm.colour, "--") for arm in sweep.references)])
@@ -157,7 +159,7 @@ def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Ax
             axes.set_xscale("log")
             axes.minorticks_off()
         places = [at[_order(value)] for value in values]
-        axes.set_xticks(*_readable(places, [_word(value) for value in values], log))
+        axes.set_xticks(*_readable(places, [value_word(value) for value in values], log))
         axes.locator_params(axis="y", nbins=5)
     return draw
 
@@ -190,7 +192,7 @@ def _readable(places: Sequence[float], words: Sequence[str], log: bool) -> tuple
     return [places[i] for i in kept], [words[i] for i in kept]
 
 
-def _map(number: int, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None:
+def _map(name: str, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None:
     """One panel per metric and arm: its mean for every pair of values."""
     panels, words = [], []
     across, down = sweep.values(0), sweep.values(1)
@@ -201,11 +203,11 @@ def _map(number: int, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None
             if not cells:
                 continue
             title = _title(m) + (f", {base}" if len(sweep.bases) > 1 else "")
-            left = 12 + round(6.2 * max(len(_word(value)) for value in down))
+            left = 12 + round(6.2 * max(len(value_word(value)) for value in down))
             panels.append(Panel(_cells(cells, across, down, m), title, _name(sweep.keys[0]), _name(sweep.keys[1]),
                                 height=64 + 30 * len(down), left=left))
             if m is metrics[0]:
-                words += [f"{base} at {listed([f'{_name(k)} = {_word(v)}' for k, v in pairs])} "
+                words += [f"{base} at {listed([f'{_name(k)} = {value_word(v)}' for k, v in pairs])} "
                           f"{show(arm.mean(m.path).value, m.digits)}" for point, arm in sweep.points(base)
                           if arm.values(m.path) for pairs in [list(zip(sweep.keys, point, strict=True))]]
     if not panels:
@@ -213,7 +215,7 @@ def _map(number: int, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None
     first = metrics[0]
     others = [f"{arm.name} {show(arm.mean(first.path).value, first.digits)}" for arm in sweep.references
               if arm.values(first.path)]
-    return Picture(f"sweep-{number}", f"{_title(first)} by {_name(sweep.keys[0])} and {_name(sweep.keys[1])}: "
+    return Picture(name, f"{_title(first)} by {_name(sweep.keys[0])} and {_name(sweep.keys[1])}: "
                    f"{'; '.join([*words, *others])}.",
                    "Mean over the seeds for every pair of values; the stronger the colour, the better; the frame is "
                    "around the best." + (f" {_title(first)} without these keys: {listed(others)}." if others else ""),
@@ -243,8 +245,8 @@ def _cells(cells: dict[tuple[Any, ...], float], across: Sequence[Any], down: Seq
         axes.grid(False)
         axes.spines["bottom"].set_visible(False)
         axes.set(xlim=(-0.55, len(across) - 0.45), ylim=(-0.6, len(down) - 0.4))
-        axes.set_xticks(range(len(across)), [printable(_word(value)) for value in across])
-        axes.set_yticks(range(len(down)), [printable(_word(value)) for value in down])
+        axes.set_xticks(range(len(across)), [printable(value_word(value)) for value in across])
+        axes.set_yticks(range(len(down)), [printable(value_word(value)) for value in down])
     return draw
 
 
@@ -257,7 +259,8 @@ def _name(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _word(value: Any) -> str:
+def value_word(value: Any) -> str:
+    """A value as a reader would write it."""
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 

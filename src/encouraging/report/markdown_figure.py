@@ -1,0 +1,142 @@
+"""Figures in a Markdown page, drawn from the records: metrics of a recipe's arms over a setting in which they differ.
+
+A figure stands between ``<!-- figure: RECIPE over KEY: METRIC METRIC ... -->`` and ``<!-- end of figure -->``, and is
+the picture (in ``images/`` beside the page), the numbers as a table, and what the claims say about the setting.
+``encouraging results --update FILE`` writes it anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
+from ..engine import Metric
+from ..engine.records import Record
+from ..errors import ArgumentError, did_you_mean
+from ..recipes import kept_recipes, names, read_recipe
+from ..recipes.schema import Swept
+from .arms import Group, groups_of
+from .markdown_board import cells, plain_text, table
+from .numbers import PLAIN, listed, plus_minus, show
+from .scoreboard import score_rows
+from .sections.sweep import Sweep, lines_over, value_word
+
+_BLOCK = re.compile(r"(<!-- figure: *(\S+) over (\S+?): *([^>]*?) *-->\n)(.*?)(<!-- end of figure -->)", re.DOTALL)
+_OPENING = re.compile(r"<!-- figure:")
+
+
+def drawn(text: str, records: Sequence[Record], source: str) -> tuple[str, dict[str, bytes]]:
+    """A page with everything between its figures' markers written anew; and the pictures, by their paths beside the
+    page.
+
+    Raises:
+        ArgumentError: a marker is not closed or names no recipe with records, no setting in which its arms differ, or
+            no metric of it.
+    """
+    pictures: dict[str, bytes] = {}
+
+    def fill(match: re.Match[str]) -> str:
+        lines, path, svg = _figure(match[2], match[3], match[4].split(), records, f"{source}: {match[1].strip()}")
+        pictures[path] = svg
+        return match[1] + "\n" + "\n".join(lines) + "\n\n" + match[6]
+    written, count = _BLOCK.subn(fill, text)
+    if count != len(_OPENING.findall(text)):
+        raise ArgumentError(f"{source}: expected <!-- figure: RECIPE over KEY: METRIC METRIC ... --> on a line of its "
+                            "own and, below it, <!-- end of figure -->; what is between them is written anew.")
+    return written, pictures
+
+
+def _figure(name: str, key: str, paths: Sequence[str], records: Sequence[Record],
+            source: str) -> tuple[list[str], str, bytes]:
+    mine = [record for record in records if record.recipe == name]
+    if not mine:
+        known = sorted({record.recipe for record in records})
+        raise ArgumentError(f"{source}: there are no records of {name}.{did_you_mean(name, known)}")
+    recipe = read_recipe(name) if name in names() else kept_recipes(mine)[name]
+    group = groups_of(mine, {name: recipe})[0]
+    sweep = _sweep(group, key, source)
+    for path in paths:
+        if not any(arm.values(path) for arm in sweep.arms):
+            known = [metric.path for metric in group.metrics.shown(lambda path: True)]
+            raise ArgumentError(f"{source}: no run of {name} has {path}.{did_you_mean(path, known)}")
+    metrics = [group.metrics[path] for path in paths]
+    picture = lines_over(name, sweep, metrics)
+    if picture is None:
+        raise ArgumentError(f"{source}: expected metrics after the colon.")
+    picture = replace(picture, columns=2)  # what a page of text has room for
+    path = f"images/{name}.svg"
+    members = {arm.name: arm.swept.arm for arm in sweep.arms if arm.swept}
+    said = [f"- {plain_text(row.sentence)}: {row.difference_words(PLAIN)}, interval {row.interval_words(PLAIN)}, "
+            f"n = {row.n}: **{row.verdict.word}**" for row in score_rows(recipe, mine)
+            if row.measured and members.get(row.row.claim.arm, "") == members.get(row.row.claim.beats or "")]
+    lines = [f"![{plain_text(picture.alt)}]({path})", "", *_table(sweep, metrics), "", _range(sweep, metrics[0]),
+             *(["", *said] if said else [])]
+    return lines, path, picture.svg()
+
+
+def _sweep(group: Group, key: str, source: str) -> Sweep:
+    """The arms by what they are apart from the setting, and by its value."""
+    together: dict[str, list[str]] = {}
+    for arm in group.arms:
+        together.setdefault(repr(_without(arm.records[0].config, key)), []).append(arm.name)
+    bases = {name: _stem(members) for members in together.values() for name in members if len(members) > 1}
+    arms = [replace(arm, swept=Swept(arm=bases[arm.name], values={key: _at(arm.records[0].config, key)}))
+            for arm in group.arms if arm.name in bases]
+    if not arms or any(arm.swept is None or arm.swept.values[key] is None for arm in arms):
+        raise ArgumentError(f"{source}: expected arms of {group.name} that differ in {key} alone.")
+    return Sweep((key,), arms, [])
+
+
+def _stem(names: Sequence[str]) -> str:
+    """What the names of arms have in common.
+
+    >>> _stem(["ce_025", "ce_1"])
+    'ce'
+    """
+    shared = list(takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False)))
+    return "".join(letters[0] for letters in shared).rstrip("_-.") or names[0]
+
+
+def _without(config: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Settings without one of them, without names, and without the seed."""
+    head, _, rest = key.partition(".")
+    kept = {name: value for name, value in config.items() if name not in ("arm", "seed")}
+    if rest and isinstance(kept.get(head), Mapping):
+        return {**kept, head: _without(kept[head], rest)}
+    kept.pop(head, None)
+    return kept
+
+
+def _at(config: Mapping[str, Any], key: str) -> Any:
+    head, _, rest = key.partition(".")
+    below = config.get(head)
+    return below if not rest else _at(below, rest) if isinstance(below, Mapping) else None
+
+
+def _range(sweep: Sweep, m: Metric) -> str:
+    """How much the first metric depends on the setting, in words."""
+    words = []
+    for base in sweep.bases:
+        means = [arm.mean(m.path).value for _, arm in sweep.points(base) if arm.values(m.path)]
+        if len(means) > 1:
+            words.append(f"by {show(max(means) - min(means), m.digits, style=PLAIN)} with {base}")
+    return f"From its best to its worst `{sweep.keys[0].rpartition('.')[2]}` the mean {m.words} falls {listed(words)}."
+
+
+def _table(sweep: Sweep, metrics: Sequence[Metric]) -> list[str]:
+    """A line per value, a column per metric and group of arms."""
+    key = sweep.keys[0].rpartition(".")[2]
+    lines = table([f"`{key}`", *(f"{m.words}, {base}" for m in metrics for base in sweep.bases)])
+    by_value = {base: {value_word(point[0]): arm for point, arm in sweep.points(base)} for base in sweep.bases}
+    for value in map(value_word, sweep.values(0)):
+        row = [value]
+        for m in metrics:
+            for base in sweep.bases:
+                arm = by_value[base].get(value)
+                mean = arm.mean(m.path) if arm else None
+                row.append(plus_minus(mean.value, mean.std, m.digits, PLAIN) if mean and mean.n else "")
+        lines.append(cells(row))
+    return lines
