@@ -37,7 +37,8 @@ def stopping(evaluation):
 @pytest.mark.parametrize("steps", [5, 7, 10])
 def test_a_run_of_so_many_updates_may_be_stopped_in_any_of_its_evaluations(tmp_path, steps, evaluation):
     """An epoch has 7 updates. The last ones are done then, but not yet evaluated."""
-    plans = (Train(max_steps=steps, lr=0.1, batch_size=16), StagePlan(Train(max_steps=4, lr=0.1, batch_size=16), **PARTS))
+    plans = (Train(max_steps=steps, lr=0.1, batch_size=16),
+             StagePlan(Train(max_steps=4, lr=0.1, batch_size=16), **PARTS))
     execute(run_spec(tmp_path / "whole", Blobs(), plans))
     task = stopping(evaluation)
     try:

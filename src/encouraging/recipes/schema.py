@@ -14,6 +14,7 @@ from ..tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, check_task
 from .claim import Claim
 
 NAME = r"^\w[\w.-]{0,99}$"  # a name becomes a folder's
+MOST_SEEDS = 10_000
 
 
 class Stage(Frozen):
@@ -86,7 +87,12 @@ class Recipe(Frozen):
     @classmethod
     def _count_seeds(cls, given: object) -> object:
         """A number n means the seeds 0 to n - 1."""
-        return tuple(range(given)) if isinstance(given, int) and not isinstance(given, bool) else given
+        if not isinstance(given, int) or isinstance(given, bool):
+            return given
+        if given > MOST_SEEDS:
+            raise ValueError(f"{given} seeds: expected {MOST_SEEDS} at most; single ones can be named, as in "
+                             f"[{MOST_SEEDS}]")
+        return tuple(range(given))
 
     @field_validator("arms")
     @classmethod
