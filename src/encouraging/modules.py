@@ -322,8 +322,8 @@ class LinearCurveLoss(nn.Linear):
         bias: Whether the layer has one.
         class_weight: One number per class.
         device, dtype: Of the layer's parameters.
-        **arguments: ``ignore_index``, ``reduction``, ``label_smoothing``, ``divisor``, ``chunk_bytes``,
-            ``accumulate`` and ``impl`` of :func:`linear_curve_loss`.
+        **arguments: ``ignore_index``, ``reduction``, ``label_smoothing``, ``match_norm``, ``divisor``,
+            ``chunk_bytes``, ``accumulate`` and ``impl`` of :func:`linear_curve_loss`.
     """
 
     curve: Curve

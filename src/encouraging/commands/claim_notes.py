@@ -53,7 +53,8 @@ def unknown_metrics(recipe: Recipe, book: MetricBook) -> Iterator[str]:
     training. Others may be among the numbers of the end, which a task need not declare, and which have dots."""
     declared = [name for path in book.metrics for name in (path, f"best_{path}")]
     for path in dict.fromkeys(path for claim in recipe.claims for path in claim.metrics):
-        if path not in declared and "." not in path and (near := difflib.get_close_matches(path, declared, n=1, cutoff=0.85)):
+        near = difflib.get_close_matches(path, declared, n=1, cutoff=0.85)
+        if near and path not in declared and "." not in path:
             yield f"a claim is about {path!r}, which the task does not declare. Did you mean {near[0]!r}?"
 
 

@@ -89,16 +89,6 @@ class ProgressDisplay:
         return self.needs.primary
 
 
-def failures(events: Sequence[Event]) -> Iterator[str]:
-    """What failed, in order; runs that failed with the same words share a line."""
-    names: dict[str, list[str]] = {}
-    for event in events:
-        names.setdefault(str(event.detail), []).append(event.job.name)
-    for detail, runs in names.items():
-        shown = runs if len(runs) <= 3 else [*runs[:2], f"{len(runs) - 2} more"]
-        yield f"{listed(shown)} failed: {detail}"
-
-
 def _before(job: Job, detail: dict[str, Any]) -> int:
     """Epochs of the stages that are over."""
     return sum(stage.train.epochs for stage in job.recipe.stages_of(job.arm)[: detail["stage"] - 1])
@@ -127,6 +117,16 @@ def duration(seconds: float) -> str:
         if minutes >= size:
             return f"{minutes // size} {unit} {minutes % size * (24 if unit == 'd' else 60) // size} {inner}"
     return f"{minutes} min"
+
+
+def failures(events: Sequence[Event]) -> Iterator[str]:
+    """What failed, in order; runs that failed with the same words share a line."""
+    names: dict[str, list[str]] = {}
+    for event in events:
+        names.setdefault(str(event.detail), []).append(event.job.name)
+    for detail, runs in names.items():
+        shown = runs if len(runs) <= 3 else [*runs[:2], f"{len(runs) - 2} more"]
+        yield f"{listed(shown)} failed: {detail}"
 
 
 def _epoch_words(line: dict[str, Any], primary: Metric | None) -> str:
