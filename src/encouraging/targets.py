@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .errors import ArgumentError, DtypeError, ShapeError, TargetError
-from .torch_state import values_are_readable
+from .torch_state import autocasts, values_are_readable
 
 REDUCTIONS = ("none", "mean", "sum")
 _LABELS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -174,15 +174,21 @@ def result_dtype(input: Tensor, target: Tensor | None = None) -> torch.dtype:
     dtype = input.dtype
     if target is not None and target.is_floating_point():
         dtype = torch.promote_types(dtype, target.dtype)
-    return torch.float32 if dtype.itemsize < 4 and torch.is_autocast_enabled(input.device.type) else dtype
+    return torch.float32 if dtype.itemsize < 4 and autocasts(input.device.type) else dtype
 
 
 def one_hot(rows: Rows, dtype: torch.dtype) -> Tensor:
     """Labels as rows of 0 and 1. A label that names no class is refused where its value can be read."""
-    classes = rows.classes
-    if values_are_readable(rows.target) and bool(((rows.target < 0) | (rows.target >= classes)).any()):
+    labels = checked_labels(rows.target, rows.classes)
+    return torch.zeros_like(rows.logits, dtype=dtype).scatter(-1, labels[:, None], 1.0)
+
+
+def checked_labels(target: Tensor, classes: int) -> Tensor:
+    """Labels of any integer type as int64. One that names no class is refused where its value can be read."""
+    labels = target.long()  # before the comparison: in uint8, 300 classes are 44
+    if values_are_readable(labels) and bool(((labels < 0) | (labels >= classes)).any()):
         raise TargetError(f"target holds labels outside 0 to {classes - 1}: there are {classes} classes.")
-    return torch.zeros_like(rows.logits, dtype=dtype).scatter(-1, rows.target.long()[:, None], 1.0)
+    return labels
 
 
 def check_presence(input: Tensor, target: Tensor) -> None:
@@ -201,7 +207,8 @@ def check_presence(input: Tensor, target: Tensor) -> None:
         return
     if target.is_complex():
         raise DtypeError(f"target is {target.dtype}: expected 0s and 1s, or probabilities.")
-    if target.dtype != torch.bool and values_are_readable(target) and bool(((target < 0) | (target > 1)).any()):
+    values = target.long() if target.dtype in _WIDE_UNSIGNED else target
+    if target.dtype != torch.bool and values_are_readable(values) and bool(((values < 0) | (values > 1)).any()):
         raise TargetError("target holds numbers outside [0, 1]: expected 0, 1 or a probability for each logit.")
 
 

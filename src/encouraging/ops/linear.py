@@ -49,7 +49,8 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
     Raises:
         DerivativeError: In the backward pass, when a second derivative is requested.
 
-    ``torch.func`` transforms, forward-mode derivatives and targets that need a gradient use the plain layer and loss.
+    ``torch.func`` transforms, forward-mode derivatives, and targets or class weights that need a gradient use the plain
+    layer and loss.
     ``torch.compile`` sees one node, or with ``match_norm`` the plain layer and loss. A curve of your own breaks the
     graph there, which ``fullgraph=True`` reports.
 
@@ -93,14 +94,15 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
         raise ArgumentError(f"chunk_bytes={chunk_bytes!r}: expected a positive number of bytes, or None.")
     rows = hidden.reshape(-1, hidden.shape[-1])
     labels = target.reshape(-1) if target.shape == lead else target.reshape(-1, classes)
-    if labels.dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+    if not labels.is_floating_point() and labels.dtype not in (torch.int64, torch.bool):
         labels = labels.long()  # before any comparison: in uint8 the ignore_index -100 is the label 156
     # Stands for the logits where only their shape, type and device matter; it takes the memory of one number.
     logits = hidden.detach().new_zeros((), dtype=dtype).expand(rows.shape[0], classes)
     soft = as_rows(logits, labels).soft
     check_arguments(as_rows(logits, labels), class_weight, ignore_index, reduction, label_smoothing)
     reduction = "sum" if divisor is not None else reduction
-    if (target.requires_grad or in_transform() or is_jit_tracing() or has_tangent(hidden, weight, bias)
+    learned = target.requires_grad or (class_weight is not None and class_weight.requires_grad)
+    if (learned or in_transform() or is_jit_tracing() or has_tangent(hidden, weight, bias)
             or (match_norm and torch.compiler.is_compiling())):
         logits = F.linear(rows, weight, bias)
         arguments: dict[str, Any] = {"weight": class_weight, "label_smoothing": label_smoothing, "reduction": reduction}
