@@ -33,7 +33,7 @@ def test_it_stops_in_time_continues_and_leaves_records_with_pictures(tmp_path: P
     assert "1 runs are unfinished" in stopped.stdout
     done = run(tmp_path / "data", tmp_path / "runs", 1000)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "halted seed 0: ap " in done.stdout
+    assert "halted seed 0: test AP " in done.stdout
     (record,) = read_records(tmp_path / "runs-records")
     assert record.final["epochs"] == 2
     assert len(record.diagnosis["boxes"]["images"]) == 3
