@@ -5,7 +5,8 @@
 Without arms a recipe's are all meant. The runs are started in the order of the words, seed by seed; arms that start
 from the weights of another one come after all others. After ``--seconds`` every run writes a checkpoint and stops: the
 same command continues them. The records of finished runs are then in OUT-records, one file per run or, with
-``--by-arm``, per arm. ``--lean`` removes the checkpoints of finished runs from which no other arm starts.
+``--by-arm``, per arm. ``--lean`` removes the checkpoints of finished runs from which no other arm starts, and the
+weights of single epochs that an average was made of.
 """
 
 from __future__ import annotations
@@ -51,9 +52,13 @@ class Printed:
         self.stopped += event.kind == "stopped"
         self.failed += event.kind == "failed"
         if event.kind == "done":
-            words = f"accuracy {event.detail['accuracy']:.2f}, best {event.detail['best_accuracy']:.2f}"
+            primary = event.job.recipe.needs().primary
+            assert primary is not None
+            shown = {primary.words: primary.path, "best": f"best_{primary.path}"}
+            words = ", ".join(f"{name} {event.detail[path]:.2f}" for name, path in shown.items()
+                              if path in event.detail)
             if self.lean and not any(arm.after == event.job.arm for arm in event.job.recipe.arms.values()):
-                for path in event.job.folder.glob("checkpoint-*"):
+                for path in (*event.job.folder.glob("checkpoint-*"), *event.job.folder.glob("epoch-*")):
                     path.unlink()
         else:
             words = f"{event.kind}: {str(event.detail).strip().splitlines()[-1][:160]}"

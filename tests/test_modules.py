@@ -28,6 +28,7 @@ from encouraging import (
     mirror_mse_loss,
     sigmoid_curve_loss,
 )
+from encouraging.errors import DtypeError, SignatureError
 from encouraging.margins import ldam_margins
 from strategies import rows_with_gaps
 
@@ -62,8 +63,27 @@ def test_arguments_are_keywords_only(make):
 
 @pytest.mark.parametrize("kind", [EncouragingLoss, FocalLoss, HaltedFocalLoss, PolyLoss])
 def test_a_positional_argument_which_could_mean_two_things_is_refused(kind):
-    with pytest.raises(TypeError):
+    parameter = "log_end" if kind is EncouragingLoss else next(iter(kind().curve.params))
+    with pytest.raises(SignatureError, match=rf"by keyword: expected {kind.__name__}\({parameter}=0\.5\) or"):
         kind(0.5)
+    with pytest.raises(SignatureError, match=rf"{kind.__name__}\({parameter}=\.\.\.\)"):
+        kind(WEIGHT)
+
+
+@pytest.mark.parametrize("kind", [EncouragingLoss, FocalLoss, HaltedFocalLoss, PolyLoss])
+def test_a_misspelt_argument_is_answered_with_the_nearest_of_this_loss(kind):
+    with pytest.raises(SignatureError, match=f"{kind.__name__} has no argument 'label_smooth'.*'label_smoothing'"):
+        kind(label_smooth=0.1)
+
+
+def test_a_misspelt_parameter_is_answered_with_the_curve_s_own():
+    with pytest.raises(SignatureError, match="Did you mean 'log_end'"):
+        EncouragingLoss(logend=0.5)
+
+
+def test_the_class_of_a_curve_is_no_curve():
+    with pytest.raises(DtypeError, match="the class Focal, which was not called: expected a Curve"):
+        CurveLoss(curves.focal)
 
 
 @every_cross_entropy

@@ -251,3 +251,9 @@ def test_the_citation_is_the_paper() -> None:
     assert paper["title"].startswith("Well-Classified Examples are Underestimated")
     assert [author["family-names"] for author in paper["authors"]] == ["Zhao", "Yang", "Ren", "Li", "Wu", "Sun"]
     assert paper["year"] == 2022
+
+
+def test_no_message_advises_a_package_that_no_index_has():
+    """The extras are of this repository: a message names what they consist of."""
+    for path in sorted((REPOSITORY / "src").rglob("*.py")):
+        assert "encouraging-loss[" not in path.read_text(), path

@@ -90,13 +90,48 @@ def bench(
         typer.Option(help="float32, bfloat16, float16 or float64, for every shape. By default the type of the default "
                           "shapes; for --shape, bfloat16 on a GPU and float32 on a CPU."),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure each loss per shape.")] = 1.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="How long to measure each loss per shape: 1, or 0.2 with --matrix and --random."),
+    ] = None,
+    only: Annotated[
+        str, typer.Option(metavar="NAME", help="Measure only losses whose name begins so: ours, or torch.")
+    ] = "",
+    matrix: Annotated[
+        bool,
+        typer.Option("--matrix", help="Measure some two hundred calls (class counts, types, arguments, curves) beside "
+                                      "the same formula in torch, eager and compiled; the worst ratio first."),
+    ] = False,
+    random: Annotated[int | None, typer.Option(min=1, help="The same for so many calls drawn at random.")] = None,
+    seed: Annotated[int, typer.Option(help="The seed of --random.")] = 0,
+    part: Annotated[
+        str | None, typer.Option(metavar="I/N", help="The I-th of N parts of --matrix or --random.")
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes that compile the calls of --matrix or --random beside each other.")
+    ] = 1,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Check the gradients of --matrix or --random instead, at small sizes against "
+                                     "float64; without a GPU in Triton's interpreter (TRITON_INTERPRET=1)."),
+    ] = False,
+    merge: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Put records of parts together; repeat it for each.")
+    ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="BEFORE AFTER", help="Compare our times in two records; exit code 1 where one is slower "
+                                                  "by more than 3%."),
+    ] = None,
 ) -> None:
     """Measure time and memory of the losses on this machine, beside torch's cross-entropy."""
-    from .commands.bench import run_arguments
+    from .commands.bench_arguments import BenchArguments, run_bench
 
     with _errors_in_one_line():
-        run_arguments(shape or (), dtype, out, device, seconds)
+        code = run_bench(BenchArguments(
+            out=out, device=device, shapes=shape or (), dtype=dtype, seconds=seconds, only=only, matrix=matrix,
+            count=random, seed=seed, part=part, jobs=jobs, check=check, merge=merge or (), compare=compare))
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -120,6 +155,10 @@ def run(
     ray: Annotated[str | None, typer.Option(help="Train on a Ray cluster: its address, or local.")] = None,
     track: Annotated[str | None, typer.Option(help="Also log the numbers to: tensorboard.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data from its publisher.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Train nothing: say what would run, on what, for how long (from a minute "
+                                             "that is measured) and what it takes on the disk.")
+    ] = False,
     until_decided: Annotated[
         bool,
         typer.Option("--until-decided", help="Train 4, 8, 16, at most 32 seeds, until every claim is decided or shows "
@@ -132,7 +171,7 @@ def run(
     with _errors_in_one_line():
         code = run_recipe(recipe, arms=arm or (), seeds=seeds, device=device, out=out, data=data,
                           overrides=set_ or (), sweeps=sweep or (), jobs=jobs, threads=threads, ray=ray, track=track,
-                          fetch=download, until_decided=until_decided)
+                          fetch=download, until_decided=until_decided, dry_run=dry_run)
     raise typer.Exit(code)
 
 
@@ -149,10 +188,10 @@ def attack(
         bool, typer.Option("--autoattack", help="Also AutoAttack in both norms; needs the extra attacks.")
     ] = False,
     eps: Annotated[
-        str | None, typer.Option(help="Largest changes of a pixel, from 0 to 1: 0,0.1,8/255. Default: the paper's.")
+        str | None, typer.Option(help="Largest changes of a pixel: 0,0.1. Default: the paper's on MNIST, else 8/255.")
     ] = None,
     eps_l2: Annotated[
-        str | None, typer.Option(help="Euclidean lengths for the L2 attacks: 0,1,3. Default: the paper's.")
+        str | None, typer.Option(help="Euclidean lengths for the L2 attacks: 0,1,3. Default: as for --eps.")
     ] = None,
     examples: Annotated[int | None, typer.Option(help="Only the first test images; default: all.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,
@@ -195,6 +234,27 @@ def ood(
         written = score_images(run, data, name=name, out=out, json_out=json, device=device, datasets=datasets)
     for path in written:
         typer.echo(f"wrote {path}")
+
+
+@app.command()
+def translate(
+    run: Annotated[Path, typer.Argument(help="The directory of a finished run of translation.")],
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="How many hypotheses are kept; 1 is greedy. Default: the recipe's.")
+    ] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(min=0.0, help="0 prefers short translations. Default: the recipe's.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Sentences that are translated at once. Default: the recipe's.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+) -> None:
+    """Translate standard input, one sentence per line, with a trained run. Needs no data."""
+    from .commands.translate import translate_lines
+
+    with _errors_in_one_line():
+        translate_lines(run, beam=beam, length_penalty=length_penalty, at_once=batch_size, device=device)
 
 
 @app.command()

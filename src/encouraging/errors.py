@@ -24,6 +24,10 @@ class ArgumentError(ValueError):
     """An argument of a loss (reduction, smoothing, weight, implementation) cannot be used."""
 
 
+class SignatureError(TypeError):
+    """A loss has no argument of this name, or takes it by keyword only."""
+
+
 class ShapeError(ValueError):
     """Logits, target or weight do not fit each other."""
 

@@ -6,7 +6,8 @@ where the names of this file are not known.
 
 import inspect
 import math
-from typing import Any, ClassVar, TypedDict, Unpack
+from collections.abc import Iterable
+from typing import Any, ClassVar, Never, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from . import curves
 from .curves import Curve
 from .curves._curve import check_curve
-from .errors import ArgumentError, ShapeError, did_you_mean
+from .errors import ArgumentError, ShapeError, SignatureError, did_you_mean
 from .losses import curve_loss, linear_curve_loss, mirror_mse_loss, sigmoid_curve_loss
 from .margins import ldam_margins, subtract_margin
 from .ops.reduction import Divisor, check_divisor
@@ -88,6 +89,22 @@ class _NamedCurveLoss(CurveLoss):
 
     family: ClassVar[tuple[type[Curve], ...]]
 
+    def __init__(self, curve: Curve, *misplaced: Never, **arguments: Unpack[Arguments]) -> None:
+        if misplaced or arguments.keys() - Arguments.__annotations__.keys():
+            self._refuse_arguments(misplaced, arguments)
+        super().__init__(curve, **arguments)
+
+    def _refuse_arguments(self, misplaced: tuple[object, ...], arguments: Iterable[str]) -> None:
+        name, parameters = type(self).__name__, inspect.signature(type(self)).parameters.values()
+        takes = [each.name for each in parameters if each.kind == each.KEYWORD_ONLY] + list(Arguments.__annotations__)
+        if misplaced:
+            value = misplaced[0] if isinstance(misplaced[0], int | float) else "..."
+            raise SignatureError(f"{name} takes its arguments by keyword: expected {name}({takes[0]}={value}) or "
+                                 f"{name}(weight=...), got {len(misplaced)} without a name.")
+        unknown = next(word for word in arguments if word not in takes)
+        raise SignatureError(f"{name} has no argument {unknown!r}; it takes {', '.join(takes)}."
+                             + did_you_mean(unknown, takes))
+
     def extra_repr(self) -> str:
         if not isinstance(self.curve, self.family):
             return super().extra_repr()
@@ -131,8 +148,9 @@ class EncouragingLoss(_NamedCurveLoss):
     family = (curves.conservative, curves.normal)
     _eps = 1e-5  # for when log_end becomes 1
 
-    def __init__(self, *, log_end: float = _LOG_END, eps: float = 1e-5, **arguments: Unpack[Arguments]) -> None:
-        super().__init__(curves.encouraging(log_end, eps), **arguments)
+    def __init__(self, *misplaced: Never, log_end: float = _LOG_END, eps: float = 1e-5,
+                 **arguments: Unpack[Arguments]) -> None:
+        super().__init__(curves.encouraging(log_end, eps), *misplaced, **arguments)
         self._eps = eps
 
     @property
@@ -173,8 +191,8 @@ class FocalLoss(_NamedCurveLoss):
     family = (curves.focal,)
     gamma: float = _parameter("gamma")
 
-    def __init__(self, *, gamma: float = 2.0, **arguments: Unpack[Arguments]) -> None:
-        super().__init__(curves.focal(gamma), **arguments)
+    def __init__(self, *misplaced: Never, gamma: float = 2.0, **arguments: Unpack[Arguments]) -> None:
+        super().__init__(curves.focal(gamma), *misplaced, **arguments)
 
 
 class HaltedFocalLoss(_NamedCurveLoss):
@@ -184,8 +202,9 @@ class HaltedFocalLoss(_NamedCurveLoss):
     gamma: float = _parameter("gamma")
     halt: float = _parameter("halt")
 
-    def __init__(self, *, gamma: float = 2.0, halt: float = 0.5, **arguments: Unpack[Arguments]) -> None:
-        super().__init__(curves.halted_focal(gamma, halt), **arguments)
+    def __init__(self, *misplaced: Never, gamma: float = 2.0, halt: float = 0.5,
+                 **arguments: Unpack[Arguments]) -> None:
+        super().__init__(curves.halted_focal(gamma, halt), *misplaced, **arguments)
 
 
 class PolyLoss(_NamedCurveLoss):
@@ -194,8 +213,8 @@ class PolyLoss(_NamedCurveLoss):
     family = (curves.poly,)
     epsilon: float = _parameter("epsilon")
 
-    def __init__(self, *, epsilon: float = 1.0, **arguments: Unpack[Arguments]) -> None:
-        super().__init__(curves.poly(epsilon), **arguments)
+    def __init__(self, *misplaced: Never, epsilon: float = 1.0, **arguments: Unpack[Arguments]) -> None:
+        super().__init__(curves.poly(epsilon), *misplaced, **arguments)
 
 
 class LDAMLoss(CurveLoss):
@@ -307,8 +326,8 @@ class LinearCurveLoss(nn.Linear):
         bias: Whether the layer has one.
         class_weight: One number per class.
         device, dtype: Of the layer's parameters.
-        **arguments: ``ignore_index``, ``reduction``, ``label_smoothing``, ``divisor``, ``chunk_bytes``,
-            ``accumulate`` and ``impl`` of :func:`linear_curve_loss`.
+        **arguments: ``ignore_index``, ``reduction``, ``label_smoothing``, ``match_norm``, ``divisor``,
+            ``chunk_bytes``, ``accumulate`` and ``impl`` of :func:`linear_curve_loss`.
     """
 
     curve: Curve

@@ -14,6 +14,7 @@ from .errors import ArgumentError, DtypeError, ShapeError, TargetError
 from .torch_state import autocasts, values_are_readable
 
 REDUCTIONS = ("none", "mean", "sum")
+_LABELS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch stores these and has few operations for them
 
 
@@ -65,7 +66,8 @@ def as_rows(input: Tensor, target: Tensor) -> Rows:
         _check_labels(input, target, shape)
     if classes == 0:
         raise ShapeError(f"input of shape {tuple(input.shape)} has no classes: expected at least one.")
-    return Rows(input, _rows(target) if soft else target.reshape(-1), soft, shape)
+    labels = target if target.ndim == 1 else target.reshape(-1)
+    return Rows(input, _rows(target) if soft else labels, soft, shape)
 
 
 def _rows(tensor: Tensor) -> Tensor:
@@ -75,6 +77,8 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _check_labels(input: Tensor, target: Tensor, shape: torch.Size) -> None:
+    if target.shape == shape and target.dtype in _LABELS:
+        return
     came = f"target is {target.dtype} of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}"
     if target.is_floating_point() or target.is_complex():
         raise TargetError(f"{came}: expected integer labels of shape {tuple(shape)}, or probabilities of the input's "

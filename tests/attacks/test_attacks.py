@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from encouraging.attacks import Attack, fgsm, pgd, pgd_l2
+from encouraging.attacks import DAMPING, Attack, fgsm, pgd, pgd_l2
 from encouraging.attacks._ball import L2_BALL, LINF
 from encouraging.attacks._noise import normal, uniform
 from encouraging.attacks._objective import OBJECTIVES, objective
@@ -259,6 +259,51 @@ def test_a_gradient_that_is_nan_does_not_carry_the_example_out_of_its_ball() -> 
         found = attack(model, x, y, 0.1)
         assert found.isfinite().all()
         assert (found - x).abs().max() <= 0.1 + 1e-6
+
+
+def _paper_l2(model: nn.Module, x: Tensor, y: Tensor, eps: float, constant: float) -> Tensor:
+    """The paper's steps: the gradient of the mean loss over its length plus a constant, the ball, then the box."""
+    found = x
+    for _ in range(40):
+        moved = found.detach().requires_grad_()
+        gradient, = torch.autograd.grad(nn.functional.cross_entropy(model(moved), y), moved)
+        length = gradient.flatten(1).norm(dim=1) + constant
+        change = found + 0.2 * gradient / length.view(-1, 1, 1, 1) - x
+        factor = (eps / change.flatten(1).norm(dim=1)).clamp(max=1).view(-1, 1, 1, 1)
+        found = (x + change * factor).clamp(0, 1).detach()
+    return found
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.0, 32.0])
+def test_damped_it_is_the_papers_attack_and_comes_to_a_halt_on_confident_models(digits: Any, scale: float) -> None:
+    """The paper takes batches of 128. Multiplying the logits changes no decision, but how far their attack gets."""
+    x, y = digits.first(128)
+    model = nn.Sequential(digits.model, _Times(scale))
+    theirs = _paper_l2(model, x, y, 1.0, 1e-10)
+    ours = pgd_l2(model, x, y, 1.0, damping=DAMPING)
+    same = ((ours - theirs).flatten(1).abs().amax(1) < 1e-3).double().mean()
+    assert same > 0.97
+    undamped = pgd_l2(model, x, y, 1.0)
+    reached = [(found - x).flatten(1).norm(dim=1).mean().item() for found in (ours, undamped)]
+    if scale == 32:
+        assert reached[0] < 0.7 * reached[1]  # many gradients are shorter than the constant, others 0 for both
+    else:
+        assert reached[0] <= reached[1] + 1e-3
+
+
+class _Times(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits * self.factor
+
+
+@pytest.mark.parametrize("damping", [-1.0, float("nan"), float("inf"), True, "1"])
+def test_a_damping_that_is_no_number_is_refused(digits: Any, damping: Any) -> None:
+    with pytest.raises(ValueError, match=r"damping=.*expected a finite number, 0 or more"):
+        pgd_l2(digits.model, *digits.first(2), 1.0, damping=damping)
 
 
 def test_a_batch_without_examples_stays_one(digits: Any) -> None:

@@ -16,7 +16,7 @@ Network = Callable[..., tuple[nn.Module, Tensor, Tensor]]
 
 def test_the_attacks_are_the_papers() -> None:
     papers = {"fgsm": (Attack("fgsm"), 0.3), "pgd": (Attack("pgd", step_size=0.1, steps=7), 0.3),
-              "pgd_l2": (Attack("pgd_l2", step_size=0.2, steps=7), 3.0)}
+              "pgd_l2": (Attack("pgd_l2", step_size=0.2, steps=7, damping=1.28e-8), 3.0)}
     assert papers == TRAINING_ATTACKS
 
 
@@ -27,7 +27,7 @@ def test_the_batch_is_the_attacks_own(network: Network) -> None:
             for name, setting in TRAINING_ATTACKS.items()}
     assert torch.equal(ours["fgsm"], fgsm(model, x, y, 0.3))
     assert torch.equal(ours["pgd"], pgd(model, x, y, 0.3, steps=7, step_size=0.1, seed=5, index=index))
-    assert torch.equal(ours["pgd_l2"], pgd_l2(model, x, y, 3.0, steps=7, step_size=0.2))
+    assert torch.equal(ours["pgd_l2"], pgd_l2(model, x, y, 3.0, steps=7, step_size=0.2, damping=1.28e-8))
 
 
 def test_settings_reach_the_attack(network: Network) -> None:

@@ -81,6 +81,13 @@ def test_it_says_what_the_model_knows(mine: Path, page: list[Any]) -> None:
     assert len(result.output.splitlines()) <= 18
 
 
+def test_the_probability_in_float32_has_a_line_only_where_rounding_costs_something(mine: Path, page: list[Any]) -> None:
+    assert "in float32" not in run(mine).output
+    held = content()
+    save_file(held | {name: 20 * held[name].float() for name in ("logits", "ood_logits.far")}, mine)
+    assert "highest probability in float32" in run(mine).output
+
+
 def test_the_numbers_are_a_reader_s(mine: Path) -> None:
     held = content()
     reader = Reader(5)
@@ -170,8 +177,8 @@ def test_logits_and_labels_alone_are_enough(tmp_path: Path, page: list[Any], mon
     (["mine.safetensors", "-o", "no/such/page.html"], "there is no folder no/such"),
     (["mine.safetensors", "--json", "no/such/file.json"], "there is no folder no/such"),
     (["mine.safetensors", "--names", "none.txt"], "expected a text file"),
-    (["broken.npz"], "broken.npz: logits: logits: row 2 has NaN"),
-    (["strange.npz"], "strange.npz: ood_logits: logits: row 1 has NaN"),
+    (["broken.npz"], "broken.npz: logits: row 2 has NaN"),
+    (["strange.npz"], "strange.npz: ood_logits: row 1 has NaN"),
     (["labels.npz"], "labels.npz: labels: row 1 has 9, expected 0 to 1"),
 ])
 def test_what_is_wrong_gets_exit_code_2_and_one_line(tmp_path: Path, mine: Path, monkeypatch: pytest.MonkeyPatch,

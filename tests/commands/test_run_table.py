@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import tomllib
+
 import pytest
 from rich.console import Console
 
+from encouraging.commands.claim_notes import unknown_metrics
+from encouraging.commands.compare import compare_file
 from encouraging.commands.run_table import print_table
 from encouraging.engine.records import read_records
 from encouraging.judge.claims import finals_of
-from encouraging.recipes import read_recipe
+from encouraging.judge.metric_book import MetricBook
+from encouraging.recipes import Claim, names, read_recipe
 from synthetic_runs import write_mnist_runs
 
 
@@ -31,3 +37,65 @@ def test_an_arm_without_runs_is_not_measured(runs):
     console = Console(record=True, width=150)
     print_table(console, read_recipe("mnist"), finals)
     assert "not measured" in console.export_text()
+
+
+def said(recipe, finals, **changed):
+    console = Console(record=True, width=150)
+    print_table(console, recipe.model_copy(update=changed), finals)
+    return console.export_text()
+
+
+def digits(*accuracies):
+    return {seed: {"accuracy": accuracy, "margin": {"median": seed + accuracy}}
+            for seed, accuracy in enumerate(accuracies)}
+
+
+def test_it_is_said_why_a_claim_has_no_verdict():
+    recipe = read_recipe("digits")
+    two = {"ce": digits(90.0, 91.0), "el_05": digits(95.0, 96.0)}
+    assert "fewer than three seeds decide nothing" in said(recipe, two)
+    three = {"ce": digits(90.0, 91.0, 90.5), "el_05": digits(95.0, 96.0, 95.5), "el_075": digits(95.0, math.nan, 95.5)}
+    text = said(recipe, three)
+    assert "fewer than three" not in text
+    assert "el_05 beats ce: accuracy: all differences are equal, so there is no interval" in text
+    assert "el_075 beats ce: accuracy: a number is NaN or infinite, so there is no interval" in text
+
+
+def test_a_claim_on_a_number_that_no_run_has_is_named_with_the_nearest_one():
+    recipe = read_recipe("digits")
+    wrong = [recipe.claims[0].model_copy(update={"metric": metric})
+             for metric in ("margin.medain", "attacks.fgsm.0.3", "accuracy")]
+    text = said(recipe, {"ce": digits(90.0), "el_1": digits(91.0)}, claims=wrong)
+    assert "a claim is about 'margin.medain', a number that no run has in its final.json. Did you mean 'margin." in text
+    assert "about 'attacks" not in text  # they come after training
+    assert "about 'accuracy'" not in text
+
+
+def test_a_misspelt_metric_is_named_before_the_training_and_a_right_one_is_not():
+    for name in names():
+        recipe = read_recipe(name)
+        assert not list(unknown_metrics(recipe, MetricBook(recipe.needs().metrics))), name
+    for metric, expected in (("acuracy", "'accuracy'"), ("best_acuracy", "'best_accuracy'"), ("train_accuracy", ""),
+                             ("excess_risk", ""), ("my.own.number", "")):
+        claims = (Claim(metric=metric, arm="el_1", beats="ce"),)
+        recipe = read_recipe("digits").model_copy(update={"claims": claims})
+        words = " ".join(unknown_metrics(recipe, MetricBook(recipe.needs().metrics)))
+        assert (f"Did you mean {expected}?" in words) if expected else not words, words
+
+
+def test_without_claims_the_table_shows_how_to_write_one_that_can_be_read(tmp_path):
+    recipe = read_recipe("digits")
+    text = said(recipe, {"ce": digits(90.0), "el_05": digits(91.0)}, claims=())
+    lines = [line.strip() for line in text[text.index("[[claims]]") :].splitlines() if line.strip()]
+    claim = Claim(**tomllib.loads("\n".join(lines))["claims"][0])
+    assert (claim.metric, claim.arm, claim.beats) == ("accuracy", "el_05", "ce")
+    assert "no claims" not in said(recipe, {"ce": digits(90.0), "el_05": digits(91.0)})
+
+
+def test_a_comparison_of_a_file_shows_what_every_arm_reached(tmp_path):
+    (tmp_path / "n.csv").write_text("arm,seed,accuracy\nce,0,92.1\nce,1,91.9\nel,0,92.6\nel,1,92.4\n")
+    console = Console(record=True, width=150)
+    compare_file(tmp_path / "n.csv", ["accuracy"], None, console=console)
+    text = console.export_text()
+    for words in ("92.00 ± 0.14", "92.50 ± 0.14", "fewer than three seeds decide nothing"):
+        assert words in text, words

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from encouraging.engine import Interrupted, RunDir, StagePlan, Train, execute
-from encouraging.engine import run as engine_run
+from encouraging.engine import Interrupted, RunDir, StagePlan, Train, execute, writer
 from encouraging.engine.checkpoint import load_checkpoint, read_checkpoint
 from encouraging.errors import CheckpointError, DivergenceError, RunError
 from toy_tasks import RICH_STAGES, Blobs, assert_same_run, run_slowly, run_spec
@@ -87,14 +86,14 @@ def test_stopped_by_a_signal_in_any_stage_it_continues_exactly(tmp_path, unbroke
 @pytest.mark.parametrize("step", [3, 4, 5, 31, 32, 33, 39, 59, 60])
 def test_it_resumes_exactly_from_the_checkpoint_of_any_step(tmp_path, unbroken, monkeypatch, step):
     """Also from those after the last update of an epoch (4), of a stage (32) and of the run (60)."""
-    real = engine_run.save_checkpoint
+    real = writer.write_checkpoint
 
-    def save_and_die(folder, number, tensors, state):
-        real(folder, number, tensors, state)
+    def save_and_die(folder, number, plain, rest):
+        real(folder, number, plain, rest)
         if number == step:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine_run, "save_checkpoint", save_and_die)
+    monkeypatch.setattr(writer, "write_checkpoint", save_and_die)
     with pytest.raises(KeyboardInterrupt):
         execute(run_spec(tmp_path))
     monkeypatch.undo()

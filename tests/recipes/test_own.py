@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import sys
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
+from encouraging.commands.run import run_recipe
 from encouraging.data.images import read_images
 from encouraging.engine import RunDir
 from encouraging.errors import DataError, RecipeError
@@ -105,7 +108,7 @@ def test_the_options_of_the_model_reach_it(recipe):
     ({"more": "model_options = { widht = 3 }"}, ["model_options: widht", "Did you mean 'width'?"]),
     ({"more": "options = { ood = ['mnits'] }"}, ["options.ood: ", "Did you mean 'mnist'?"]),
     ({"more": "arms.l = { margin = 2 }"}, ["model: margin = 2 needs a network of this package"]),
-    ({"model": "timm/resnet18", "more": "model_options = { cosine = true }"}, ["model_options: cosine needs"]),
+    ({"model": "timm/resnet18", "more": "model_options = { cosine = 3 }"}, ["model_options: cosine = 3: expected"]),
 ])
 def test_a_wrong_name_is_answered_with_file_key_and_nearest_word(recipe, change, words):
     path = recipe(**change)
@@ -254,6 +257,25 @@ def refusal(folder):
     return None
 
 
+def test_a_class_without_training_images_is_refused_and_one_without_test_images_is_not(folder):
+    (folder / "train" / "cat" / "nested").mkdir(parents=True)
+    draw(folder / "train" / "cat" / "nested" / "0.png")
+    with pytest.raises(DataError, match="cat: no images in it, so this class could not be learned"):
+        read(folder)
+    draw(folder / "train" / "cat" / "0.png")
+    assert read(folder).classes == 3
+
+
+def test_runs_that_fail_with_the_same_words_share_a_line(recipe, tmp_path):
+    (tmp_path / "half.py").write_text("def images():\n    return {'train': ([], [])}\n")
+    said = io.StringIO()
+    assert run_recipe(str(recipe(data="half.py:images")), seeds="4", out=tmp_path / "runs", device="cpu", threads=1,
+                      jobs=1, console=Console(file=said, width=200)) == 1
+    words = "failed: half.py:images returned a dict with train: expected a dict with train and test, each a pair"
+    assert said.getvalue().count("failed: ") == 1
+    assert f"ce seed 0, ce seed 1 and 2 more {words}" in said.getvalue()
+
+
 def test_what_is_missing_in_a_folder_is_said(folder, tmp_path):
     draw(folder / "test" / "cat" / "0.png")
     with pytest.raises(DataError, match="test has the class 'cat', which the training part has not"):
@@ -290,7 +312,7 @@ def test_torchvision_has_models_with_options(recipe, tmp_path):
 
 
 def test_timm_has_models_with_options_for_any_number_of_channels(recipe, tmp_path):
-    pytest.importorskip("timm", reason="timm is not installed: pip install encouraging-loss[vision]")
+    pytest.importorskip("timm", reason="timm is not installed: pip install timm")
     path = recipe(model="timm/resnet10t", more="model_options = { drop_rate = 0.3, head_scale = 1e-9 }")
     spec = read_recipe(path).task_spec("ce")
     model = build_task("image", spec).build()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -66,8 +68,11 @@ def test_a_good_one_is_frozen_and_complete(tmp_path):
     ('data = "digits"', 'data = "digit"', ["data", "Did you mean 'digits'?"]),
     ('model = "digits_mlp"', 'model = "digits_mpl"', ["model", "Did you mean 'digits_mlp'?"]),
     ('beats = "ce"', 'beats = "xe"', ["names the arm 'xe'", "ce, el"]),
+    ('beats = "ce"', 'beats = "cee"', ["names the arm 'cee'", "Did you mean 'ce'?"]),
     ('beats = "ce"', 'beats = "ce"\nbeter = "lower"', ["claims.0.beter", "Did you mean 'better'?"]),
     ("seeds = 2", "seeds = [1, 1]", ["each only once"]),
+    ("seeds = 2", "seeds = 0", ["seeds: 0: expected how many seeds"]),
+    ("seeds = 2", "seeds = []", ["seeds: []: expected how many seeds"]),
     ("seeds = 2", "seeds = 2\noptions = { augmentt = 'none' }", ["options.augmentt", "Did you mean 'augment'?"]),
     ("seeds = 2", "seeds = ", ["mine.toml", "not valid TOML"]),
 ])
@@ -77,6 +82,7 @@ def test_what_is_wrong_is_named(tmp_path, old, new, words):
         read(tmp_path, GOOD.replace(old, new, 1))
     for word in words:
         assert word in str(error.value), str(error.value)
+    assert not re.search(r"[.?]\.($| )", str(error.value)), "a sentence ends once"
 
 
 def test_overrides_reach_anything(tmp_path):
@@ -95,7 +101,7 @@ def test_overrides_reach_anything(tmp_path):
 def test_an_unknown_recipe_is_answered_with_the_nearest():
     with pytest.raises(RecipeError, match="Did you mean 'digits'"):
         read_recipe("digit")
-    with pytest.raises(RecipeError, match="cannot be read"):
+    with pytest.raises(RecipeError, match="there is no such file"):
         read_recipe("nowhere.toml")
 
 
@@ -136,14 +142,16 @@ def test_the_recipes_of_attacks_have_the_authors_settings():
 
 
 def test_claims_under_attack_name_attacks_and_epsilons_that_are_measured():
-    from encouraging.commands.attack_plan import DEFAULT_EPSILONS, KNOWN
+    from encouraging.commands.attack_plan import KNOWN, default_epsilons
 
-    for name in ("mnist-attack", "mnist-autoattack", "mnist-adversarial-training", "mnist-large-margin-attack"):
-        for claim in read_recipe(name).claims:
+    for name in ("mnist-attack", "mnist-autoattack", "mnist-adversarial-training", "mnist-large-margin-attack",
+                 "cifar10-attack"):
+        recipe = read_recipe(name)
+        for claim in recipe.claims:
             if claim.metric.startswith("attacks."):
                 _, attack, eps = claim.metric.split(".", 2)
                 one = KNOWN[attack.replace("_scale_free", "_margin")]
-                assert eps in {f"{value:g}" for value in DEFAULT_EPSILONS[one.attack.norm]}
+                assert eps in {f"{value:g}" for value in default_epsilons(recipe.data)[one.attack.norm]}
 
 
 def test_detection_starts_the_output_layer_as_the_authors_do():

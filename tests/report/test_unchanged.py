@@ -58,7 +58,8 @@ def records_then() -> list[Record]:
     """The records of version 0.1.0, under the names that their recipes had."""
     former = {name: read_recipe(name).formerly for name in names()}
     return [replace(record, config={**record.config, "recipe": former[record.recipe] or record.recipe})
-            for record in read_runs(RECORDS) if former[record.recipe] or record.recipe == "mnist-large-margin"]
+            for record in read_runs(RECORDS) if former[record.recipe] or record.recipe == "mnist-large-margin"
+            if record.timing["encouraging"] == "0.1.0"]
 
 
 def recipes_then() -> dict[str, Recipe]:

@@ -6,9 +6,10 @@ from ._autoattack import autoattack
 from ._fgsm import fgsm
 from ._masking import Verdict, masked_gradients
 from ._pgd import pgd, pgd_l2
-from ._training import TRAINING_ATTACKS, adversarial_batch
+from ._training import DAMPING, TRAINING_ATTACKS, adversarial_batch
 
 __all__ = [
+    "DAMPING",
     "L2_EPSILONS",
     "LINF_EPSILONS",
     "TRAINING_ATTACKS",

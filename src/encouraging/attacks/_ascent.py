@@ -25,13 +25,18 @@ class Ascent:
     random_start: bool = False
     restarts: int = 1
     clip: bool = True
+    damping: float = 0.0
 
     def run(self, model: Model, x: Tensor, y: Tensor, *, seed: int | Tensor, index: Tensor, restart: int = 0) -> Tensor:
         """One start and a fixed number of steps; nothing waits for the device."""
         loss = objective(self.loss)
         found = self._boxed(self.ball.start(x, self.eps, seed, restart, index)) if self.random_start else x
         for _ in range(self.steps):
-            step = self.ball.direction(input_gradient(model, found, y, loss))
+            gradient = input_gradient(model, found, y, loss)
+            step = self.ball.direction(gradient)
+            if self.damping:
+                length = torch.linalg.vector_norm(gradient.flatten(1), dim=1).view(-1, *[1] * (x.ndim - 1))
+                step = step * (length / (length + self.damping))
             found = self._boxed(self.ball.project(found + self.step_size * step, x, self.eps))
         return found
 

@@ -125,7 +125,7 @@ def _package() -> Any:
     try:
         import pyautoattack
     except ImportError as error:
-        raise ImportError("autoattack needs the package pyautoattack: pip install 'encouraging-loss[attacks]'. "
+        raise ImportError("autoattack needs the package pyautoattack: pip install pyautoattack. "
                           "fgsm, pgd and pgd_l2 work without it.") from error
     return pyautoattack
 

@@ -54,13 +54,16 @@ def check_eps(eps: float) -> float:
 
 
 def check_settings(**settings: object) -> None:
-    """Whichever of loss, steps, step_size, restarts, random_start, clip, batch_size and seed are given."""
+    """Whichever of loss, steps, step_size, restarts, random_start, damping, clip, batch_size and seed are given."""
     for name, value in settings.items():
         if name == "loss":
             objective(str(value))
         elif name == "step_size":
             if not _is_number(value) or value <= 0:
                 raise ArgumentError(f"step_size={value!r}: expected a finite number above 0.")
+        elif name == "damping":
+            if not _is_number(value) or value < 0:
+                raise ArgumentError(f"damping={value!r}: expected a finite number, 0 or more.")
         elif name in ("random_start", "clip"):
             if not isinstance(value, bool):
                 raise ArgumentError(f"{name}={value!r}: expected True or False.")

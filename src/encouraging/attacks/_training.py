@@ -11,11 +11,15 @@ from ._ball import L2_BALL, LINF
 from ._check import check_eps, check_index, check_types
 from ._model import Model, checked, evaluating, plain
 
+# What the paper's code adds to the length of a gradient, 1e-10, times the 128 images over which its loss is the mean:
+# the same in terms of an example's own gradient.
+DAMPING = 1e-10 * 128
+
 # The paper's adversarial training: the attack and its epsilon.
 TRAINING_ATTACKS = {
     "fgsm": (Attack("fgsm"), 0.3),
     "pgd": (Attack("pgd", steps=7, step_size=0.1), 0.3),
-    "pgd_l2": (Attack("pgd_l2", steps=7, step_size=0.2), 3.0),
+    "pgd_l2": (Attack("pgd_l2", steps=7, step_size=0.2, damping=DAMPING), 3.0),
 }
 
 
@@ -54,7 +58,7 @@ def adversarial_batch(model: Model, x: Tensor, y: Tensor, attack: Attack, eps: f
     if attack.method == "autoattack" or attack.setting("restarts") not in (None, 1):
         raise ArgumentError(f"adversarial_batch: {attack!r} cannot run in a training step, because it waits for the "
                             "device. Expected fgsm, pgd or pgd_l2 with restarts=1.")
-    settings = {name: attack.setting(name) for name in ("steps", "step_size", "random_start", "clip")}
+    settings = {name: attack.setting(name) for name in ("steps", "step_size", "random_start", "clip", "damping")}
     if attack.method == "fgsm":
         settings |= {"steps": 1, "step_size": eps}
     ascent = Ascent(L2_BALL if attack.norm == "l2" else LINF, eps, loss=str(attack.loss),

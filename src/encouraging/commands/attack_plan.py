@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..attacks import L2_EPSILONS, LINF_EPSILONS, Attack
+from ..attacks import DAMPING, L2_EPSILONS, LINF_EPSILONS, Attack
 from ..engine.attack_results import Measured
 from ..errors import ArgumentError, did_you_mean
 from ..recipes import Recipe
@@ -21,13 +21,27 @@ def _known() -> dict[str, Measured]:
     judges = [Attack("autoattack", norm=norm) for norm in ("linf", "l2")]
     # What the authors' attacks on L-Softmax do: epsilon counts normalised pixels, which may leave their range.
     normalised = {"fgsm_normalised": Measured(Attack("fgsm", loss="label_logit", clip=False), "normalised")}
-    return {attack.name: Measured(attack) for attack in (*grid, *judges)} | normalised
+    # What the authors' attack in L2 does: it comes to a halt where a gradient is shorter than rounding error.
+    damped = {"pgd_l2_damped": Measured(Attack("pgd_l2", damping=DAMPING))}
+    return {attack.name: Measured(attack) for attack in (*grid, *judges)} | normalised | damped
 
 
 KNOWN = _known()
-GRID = tuple(name for name, one in KNOWN.items() if one.attack.method in METHODS and one.units == "pixels")
+GRID = tuple(Attack(method, loss=loss).name for method in METHODS for loss in LOSSES)
 JUDGES = ("autoattack", "autoattack_l2")
-DEFAULT_EPSILONS = {"linf": LINF_EPSILONS, "l2": L2_EPSILONS}
+PAPER_EPSILONS = {"linf": LINF_EPSILONS, "l2": L2_EPSILONS}
+# RobustBench has 8/255 and 0.5 for natural images; the smaller ones are for models that were trained on clean images.
+NATURAL_EPSILONS = {"linf": tuple(k / 255 for k in (0, 1, 2, 4, 8)), "l2": (0.0, 0.125, 0.25, 0.5)}
+STROKES = frozenset({"mnist", "fashion_mnist", "digits"})  # light strokes on dark: they stand the paper's epsilons
+
+
+def default_epsilons(data: str) -> Mapping[str, tuple[float, ...]]:
+    """The epsilons of each norm for a dataset.
+
+    >>> [f"{eps:g}" for eps in default_epsilons("cifar10")["linf"]]
+    ['0', '0.00392157', '0.00784314', '0.0156863', '0.0313725']
+    """
+    return PAPER_EPSILONS if data in STROKES else NATURAL_EPSILONS
 
 
 @dataclass(frozen=True)
@@ -51,13 +65,13 @@ class Plan:
         names = tuple(dict.fromkeys((*names, *(JUDGES if self.autoattack else ()))))
         if any(name in JUDGES for name in names) and importlib.util.find_spec("pyautoattack") is None:
             raise ArgumentError(f"{recipe.name}: AutoAttack needs the package pyautoattack: pip install "
-                                "'encouraging-loss[attacks]'. Or choose other attacks with --attack.")
-        return {name: (Measured(KNOWN[name].attack, KNOWN[name].units), self._epsilons(KNOWN[name].attack))
+                                "pyautoattack. Or choose other attacks with --attack.")
+        return {name: (Measured(KNOWN[name].attack, KNOWN[name].units), self._epsilons(KNOWN[name].attack, recipe.data))
                 for name in names}
 
-    def _epsilons(self, attack: Attack) -> list[float]:
+    def _epsilons(self, attack: Attack, data: str) -> list[float]:
         own = self.eps_l2 if attack.norm == "l2" else self.eps
-        return list(own if own is not None else DEFAULT_EPSILONS[attack.norm])
+        return list(own if own is not None else default_epsilons(data)[attack.norm])
 
 
 def claimed_attacks(recipe: Recipe) -> Mapping[str, list[str]]:

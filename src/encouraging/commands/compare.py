@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from ..engine.outputs import check_output
-from ..report.comparison import compare
+from ..judge.claims import number_at
+from ..judge.stats import describe
+from ..report.comparison import Comparisons, compare
+from ..report.numbers import PLAIN, plus_minus
 from .run_table import print_claims
 
 
@@ -19,5 +24,24 @@ def compare_file(path: Path, metrics: Sequence[str], out: Path | None, *, consol
     if out is not None:
         check_output(out, [path])
     found = compare(path, metrics, **how)
-    print_claims(console or Console(), found.rows)
+    console = console or Console()
+    console.print(_arms(found))
+    print_claims(console, found.rows)
     return [] if out is None else [found.write(out)]
+
+
+def _arms(found: Comparisons) -> Table:
+    """Mean and standard deviation of every arm over its seeds."""
+    table = Table(title=escape(found.title), title_justify="left")
+    table.add_column("arm")
+    table.add_column("n", justify="right")
+    metrics = list(found.book.metrics.values())
+    for metric in metrics:
+        table.add_column(escape(metric.path), justify="right")
+    for arm, seeds in found.numbers.items():
+        values = [[number for final in seeds.values() if (number := number_at(final, metric.path)) is not None]
+                  for metric in metrics]
+        cells = [plus_minus(*describe(reached), metric.digits, PLAIN) if reached else "-"
+                 for reached, metric in zip(values, metrics, strict=True)]
+        table.add_row(escape(arm), str(max(map(len, values))), *cells)
+    return table

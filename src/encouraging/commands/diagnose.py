@@ -87,7 +87,7 @@ def _located(where: str) -> Iterator[None]:
     try:
         yield
     except TargetError as error:
-        raise DataError(f"{where}: {error}") from error
+        raise DataError(f"{where}: {str(error).removeprefix('logits: ')}") from error
 
 
 def read_names(path: Path, classes: int) -> list[str]:

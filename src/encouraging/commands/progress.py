@@ -1,7 +1,9 @@
-"""What is shown while runs are trained: one bar per run, with loss, primary metric and the time left."""
+"""What is shown while runs are trained: one bar per run, with loss, primary metric, speed and the time left."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from rich.console import Console
@@ -10,16 +12,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ..engine import Metric, Needs
 from ..engine.sweep import Event
 from ..recipes.grid import Job
+from ..report.numbers import listed
+
+PRINT_EVERY = 300.0  # seconds between two lines about a run, where there is no terminal
+EXAMPLES = {"image": "images", "image_files": "images", "graph": "graphs"}  # what a task's batches are made of
 
 
 class ProgressDisplay:
-    """Takes the events of a sweep. Where there is no terminal, it prints one line per finished run."""
+    """Takes the events of a sweep. Where there is no terminal, it prints one line per finished run, and one every few
+    minutes about a run whose epochs are long."""
 
     def __init__(self, console: Console, total: int) -> None:
         self.console = console
         self.failed: list[Event] = []
         self.stopped: list[Event] = []
         self.bars: dict[str, TaskID] = {}
+        self.words: dict[str, str] = {}  # what the last epoch has shown, by run
+        self.printed: dict[str, float] = {}
         self.needs: Needs | None = None
         self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
                                  TextColumn("{task.fields[status]}"), TimeRemainingColumn(), console=console,
@@ -40,13 +49,25 @@ class ProgressDisplay:
         if event.kind == "started":
             epochs = sum(min(stage.train.epochs, 10_000) for stage in job.recipe.stages_of(job.arm))
             self.bars[job.name] = self.progress.add_task(job.name, total=epochs, status="")
+            self.printed[job.name] = time.monotonic()
         elif event.kind == "epoch":
-            done = event.detail["epoch"] + sum(
-                stage.train.epochs for stage in job.recipe.stages_of(job.arm)[: event.detail["stage"] - 1])
-            self.progress.update(self.bars[job.name], completed=done,
-                                 status=_epoch_words(event.detail, self._primary(job)))
+            self.words[job.name] = _epoch_words(event.detail, self._primary(job))
+            self.progress.update(self.bars[job.name], completed=_before(job, event.detail) + event.detail["epoch"],
+                                 status=self.words[job.name])
+        elif event.kind == "progress":
+            self._within(job, event.detail)
         else:
             self._end(job, event)
+
+    def _within(self, job: Job, detail: dict[str, Any]) -> None:
+        words = progress_words(detail, EXAMPLES.get(job.recipe.task, "examples"))
+        done = _before(job, detail) + detail["epoch"] - 1 + detail["batch"] / detail["batches"]
+        self.progress.update(self.bars[job.name], completed=done,
+                             status="  ".join(filter(None, [self.words.get(job.name), words])))
+        now = time.monotonic()
+        if not self.console.is_terminal and now - self.printed[job.name] >= PRINT_EVERY:
+            self.printed[job.name] = now
+            self.console.print(f"{job.name}: epoch {detail['epoch']}, {words}", markup=False, highlight=False)
 
     def _end(self, job: Job, event: Event) -> None:
         self.ended += 1
@@ -68,8 +89,48 @@ class ProgressDisplay:
         return self.needs.primary
 
 
+def _before(job: Job, detail: dict[str, Any]) -> int:
+    """Epochs of the stages that are over."""
+    return sum(stage.train.epochs for stage in job.recipe.stages_of(job.arm)[: detail["stage"] - 1])
+
+
+def progress_words(detail: dict[str, Any], examples: str) -> str:
+    """How far an epoch is, how fast, and how long the stage will take.
+
+    >>> progress_words({"batch": 120, "batches": 5005, "examples_per_second": 2310.4, "seconds_left": 40000}, "images")
+    'batch 120/5005, 2310 images/s, 11 h 7 min left'
+    """
+    return (f"batch {detail['batch']}/{detail['batches']}, {detail['examples_per_second']:.0f} {examples}/s, "
+            f"{duration(detail['seconds_left'])} left")
+
+
+def duration(seconds: float) -> str:
+    """A time in two units.
+
+    >>> duration(0.31), duration(59), duration(3600), duration(200_000)
+    ('0.3 s', '59 s', '1 h 0 min', '2 d 7 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.{1 if seconds < 10 else 0}f} s"
+    minutes = round(seconds / 60)
+    for unit, inner, size in (("d", "h", 1440), ("h", "min", 60)):
+        if minutes >= size:
+            return f"{minutes // size} {unit} {minutes % size * (24 if unit == 'd' else 60) // size} {inner}"
+    return f"{minutes} min"
+
+
+def failures(events: Sequence[Event]) -> Iterator[str]:
+    """What failed, in order; runs that failed with the same words share a line."""
+    names: dict[str, list[str]] = {}
+    for event in events:
+        names.setdefault(str(event.detail), []).append(event.job.name)
+    for detail, runs in names.items():
+        shown = runs if len(runs) <= 3 else [*runs[:2], f"{len(runs) - 2} more"]
+        yield f"{listed(shown)} failed: {detail}"
+
+
 def _epoch_words(line: dict[str, Any], primary: Metric | None) -> str:
-    parts = [f"loss {line['loss']:.4f}"]
+    parts = [f"loss {line['loss']:.4f}"] if "loss" in line else []
     if primary is not None and primary.path in line:
         parts.append(f"{primary.words} {line[primary.path]:.{primary.digits}f}")
     return "  ".join(parts)

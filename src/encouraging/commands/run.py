@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from ..data import absent, data_dir, download, missing
@@ -14,14 +15,16 @@ from ..engine import RunDir, sweep
 from ..engine.distributed import World, join, leave
 from ..engine.environment import choose_device
 from ..engine.records import Record
-from ..errors import DataError, RecipeError
+from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
+from ..judge.metric_book import MetricBook
 from ..recipes import Recipe, read_recipe, read_runs
 from ..recipes.grid import Job, cores, jobs_of, train_job
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..report.numbers import plural
-from .progress import ProgressDisplay
+from .claim_notes import unknown_metrics
+from .progress import ProgressDisplay, failures
 from .run_table import print_table
 from .until_decided import check_until_decided, make_plan, train_to_looks
 
@@ -30,9 +33,9 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
                out: str | Path = "runs", data: str | None = None, overrides: Sequence[str] = (),
                jobs: int | None = None, threads: int | None = None, ray: str | None = None,
                track: str | None = None, fetch: bool = False, sweeps: Sequence[str] = (), until_decided: bool = False,
-               console: Console | None = None) -> int:
+               dry_run: bool = False, console: Console | None = None) -> int:
     """Train every arm and seed that is not finished yet; with ``sweeps``, copies of an arm with other values; with
-    ``until_decided``, seeds until every claim is decided.
+    ``until_decided``, seeds until every claim is decided; with ``dry_run``, nothing: say what would be done.
 
     Returns:
         The exit code: 0 when all runs are finished, 1 when some failed, 130 when they were stopped.
@@ -49,6 +52,9 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     chosen = choose_device(device)
     jobs = jobs or _default_jobs(recipe, chosen.type, threads)
     threads = threads or recipe.threads or _default_threads(jobs, ray)
+    if dry_run:
+        _dry_run(recipe, arms, Path(out), data, chosen, threads, console)
+        return 0
     if fetch:
         _fetch(recipe, data, console)
     if ray in (None, "local"):
@@ -72,10 +78,22 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         def agree(question: Callable[[], bool]) -> bool:
             return world.by_leader(question, chosen)
 
+        for line in unknown_metrics(recipe, MetricBook(recipe.needs().metrics)):
+            console.print(line, markup=False, highlight=False, style="yellow")
         display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
     finally:
         leave()
     return _conclude(recipe, shown, display, console, folder) if world.leads else int(bool(display.failed))
+
+
+def _dry_run(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, device: torch.device, threads: int,
+             console: Console) -> None:
+    from .dry_run import print_plan
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise RunError("--dry-run under torchrun: it measures one process. Run it without torchrun; several GPUs are "
+                       "faster by almost their number.")
+    print_plan(recipe, arms, out, _absolute(data), device, threads, console)
 
 
 def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str | None, device: str,
@@ -101,8 +119,8 @@ def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str 
 
 def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: Console, folder: Path) -> int:
     """Print what came of it, and write the page of all runs in the folder; ``shown`` is what the table has of it."""
-    for event in display.failed:
-        console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
+    for line in failures(display.failed):
+        console.print(line, style="red", markup=False, highlight=False)
     ended = read_runs(folder, failed=True) if folder.is_dir() else []
     records = [record for record in ended if record.failed is None]
     if records:

@@ -13,8 +13,9 @@ from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of
 from ..judge.looks import Plan
 from ..judge.metric_book import MetricBook
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
-from ..report.sections.claim_words import SKEWED, needed_words
+from ..report.sections.claim_words import needed_words
 from ..report.sections.splits import split_lines
+from .claim_notes import claim_words, missing_numbers, notes
 
 if TYPE_CHECKING:
     from ..recipes import Recipe
@@ -32,6 +33,13 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | N
         print_claims(console, rows, plan)
         for line in split_lines(rows, recipe.overlap):
             console.print(line, markup=False, highlight=False)
+        for line in missing_numbers(recipe, finals):
+            console.print(line, markup=False, highlight=False, style="yellow")
+    elif len(recipe.arms) > 1 and not any(arm.swept for arm in recipe.arms.values()):
+        first, second, *_ = recipe.arms
+        console.print("no claims, so no verdicts. To have one, add to the recipe:\n"
+                      f'[[claims]]\nmetric = "{book.primary.path}"\narm = "{second}"\nbeats = "{first}"'
+                      + ('\nbetter = "lower"' if book.primary.better == "lower" else ""), markup=False, highlight=False)
 
 
 def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
@@ -61,17 +69,16 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: Plan | None =
             console.print(_claims(chosen, f"{words if both else 'claims'}: {judged}"))
             judged = "judged likewise, all together"
     if plan is not None and plan.looks:
-        console.print(f"judged at looks of {', '.join(map(str, plan.looks))} seeds: p counts {len(plan.looks)} times, "
-                      "and the intervals are as much wider", highlight=False)
-    for row in rows:
-        if row.comparison.skewed:
-            console.print(f"{claim_words(row)}: {SKEWED}", markup=False, highlight=False, style="yellow")
+        console.print(f"planned looks at {', '.join(map(str, plan.looks))} seeds: p is multiplied by "
+                      f"{len(plan.looks)}, and the intervals are wider to match", highlight=False)
+    for line in notes(rows):
+        console.print(line, markup=False, highlight=False, style="yellow")
 
 
 def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     for head in ("claim", "difference", "interval", "permutation p", "n", "verdict"):
-        table.add_column(head, justify="left" if head in ("claim", "verdict") else "right")
+        table.add_column(head, justify="left" if head in ("claim", "verdict") else "right", overflow="fold")
     for row in rows:
         comparison, digits = row.comparison, row.metric.digits
         n = f"{comparison.n}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")
@@ -79,13 +86,6 @@ def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
                       interval(comparison.low, comparison.high, digits),
                       show(comparison.p_permutation, 3, style=PLAIN), n, _verdict(row))
     return table
-
-
-def claim_words(row: ClaimRow) -> str:
-    """A claim as the terminal shows it: the path of its metric last."""
-    claim = row.claim
-    words = f"{claim.arm} beats {claim.beats}: {claim.metric}" if claim.beats is not None else claim.sentence()
-    return words + (" (lower is better)" if claim.better == "lower" else "")
 
 
 def _verdict(row: ClaimRow) -> str:

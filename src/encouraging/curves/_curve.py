@@ -117,7 +117,8 @@ class FromProbability(Curve):
 def check_curve(curve: object) -> None:
     """Refuse what is not a curve, such as its name or its class."""
     if not isinstance(curve, Curve):
-        raise DtypeError(f"curve is a {type(curve).__name__}: expected a Curve, such as curves.conservative(0.75) or "
+        came = f"the class {curve.__name__}, which was not called" if isinstance(curve, type) else type(curve).__name__
+        raise DtypeError(f"curve is {came}: expected a Curve, such as curves.conservative(0.75) or "
                          "curves.by_name('focal', gamma=2.0).")
 
 

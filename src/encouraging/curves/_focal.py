@@ -71,8 +71,52 @@ class HaltedFocal(Curve):
         """The constant that makes the two parts meet at ``halt``; 0 where the curve has only one part."""
         return (1 - (1 - self.halt) ** self.gamma) * math.log(self.halt) if self.halt else 0.0
 
+    def on_logit(self) -> LateFocal:
+        """The curve of absent classes where focal loss halts on the logit, as the authors' detector has it.
+
+        Their code halts wherever a class is predicted, sigma(z) > ``halt``. For a class that is present this is the
+        likelihood of the truth, and the curve is this one. For an absent class it is the other way round: the loss is
+        cross-entropy while the class is wrongly predicted, and focal loss once it is not.
+
+        >>> HaltedFocal(1.0, 0.5).on_logit()
+        late_focal(gamma=1.0, start=0.5)
+        """
+        return LateFocal(self.gamma, 1 - self.halt)
+
     def value(self, gap: Tensor) -> Tensor:
         return torch.where(gap <= logit(self.halt), Focal(self.gamma).value(gap), nll(gap) + self.shift)
 
     def pull(self, gap: Tensor) -> Tensor:
         return torch.where(gap <= logit(self.halt), Focal(self.gamma).pull(gap), torch.sigmoid(-gap))
+
+
+@dataclass(frozen=True, repr=False)
+class LateFocal(Curve):
+    r"""The reverse of :class:`HaltedFocal`: cross-entropy up to p = ``start``, shifted to meet focal loss after it.
+
+    .. math:: \varphi(p) = \begin{cases} -\log p + (1 - (1-s)^{\gamma})\log s & p < s \\
+        -(1-p)^{\gamma}\log p & p \ge s \end{cases}
+
+    It is for absent classes beside a halted focal loss (:meth:`HaltedFocal.on_logit`) and has no name of its own in
+    recipes.
+    """
+
+    name: ClassVar[str] = "late_focal"
+    gamma: float = 2.0
+    start: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_parameter(self.name, "gamma", self.gamma, low=0, meaning=_GAMMA)
+        check_parameter(self.name, "start", self.start, low=0, high=1,
+                        meaning="the probability at which focal loss starts")
+
+    @property
+    def shift(self) -> float:
+        """The constant that makes the two parts meet at ``start``."""
+        return HaltedFocal(self.gamma, self.start).shift
+
+    def value(self, gap: Tensor) -> Tensor:
+        return torch.where(gap < logit(self.start), nll(gap) + self.shift, Focal(self.gamma).value(gap))
+
+    def pull(self, gap: Tensor) -> Tensor:
+        return torch.where(gap < logit(self.start), torch.sigmoid(-gap), Focal(self.gamma).pull(gap))

@@ -33,6 +33,12 @@ def load(name: str, split: str, root: str | Path | None = None,
     facts = dataset(name, imbalance)
     if facts.reader == "tu":
         raise DataError(f"{name} holds graphs, and images were expected. Graphs belong to task = \"graph\".")
+    if facts.reader in ("voc", "coco"):
+        raise DataError(f"{name} holds images with boxes, and images with labels were expected. Boxes belong to "
+                        "task = \"detection\".")
+    if facts.reader in ("imagenet", "inaturalist"):
+        raise DataError(f"{name} is too large for the device: its images are read from files by "
+                        "task = \"image_files\".")
     if split not in ("train", "test"):
         raise DataError(f"split {split!r} of {name}: expected 'train' or 'test'.")
     if facts.reader == "digits":
@@ -67,6 +73,10 @@ def absent(name: str, splits: tuple[str, ...], folder: Path) -> str:
     listed = "\n".join(f"  {folder / path}" for path in missing(name, folder, splits))
     sources = [url + (facts.archive.name if facts.archive else "") for url in facts.urls]
     parts = " and the ".join(split for split in splits if missing(name, folder, (split,)))
+    if facts.by_hand:
+        return (f"the {parts} part of {name} is not in {folder}. Missing:\n{listed}\nIt takes {facts.gigabytes:g} GB "
+                f"and cannot be downloaded from here: {facts.by_hand}; or point --data or {VARIABLE} at a directory "
+                "that has it.")
     return (f"the {parts} part of {name} is not in {folder}. These files are missing:\n{listed}\n"
             f"Fetch them with --download, or put them there by hand (from {' or '.join(sources)}), "
             f"or point --data or {VARIABLE} at a directory that has them.")

@@ -16,21 +16,33 @@ def generator(*words: int) -> torch.Generator:
     return torch.Generator().manual_seed(first << 31 | second >> 1)
 
 
-@contextmanager
-def seeded(draw: torch.Generator) -> Iterator[None]:
-    """The global random states of torch, numpy and Python follow from ``draw`` inside, and are put back afterwards.
+def seed_all(draw: torch.Generator) -> None:
+    """Let the global random states of torch, numpy and Python follow from ``draw``.
 
     For transforms that know no generator: what they draw for an example then depends on that example alone, and not on
     the process that loads it.
     """
     seed = int(torch.randint(2**31, (), generator=draw))
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+@contextmanager
+def states_kept() -> Iterator[None]:
+    """Put the global random states back afterwards."""
     python, arrays = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed)
         try:
             yield
         finally:
             random.setstate(python)
             np.random.set_state(arrays)
+
+
+@contextmanager
+def seeded(draw: torch.Generator) -> Iterator[None]:
+    """:func:`seed_all` inside, and the states as they were afterwards."""
+    with states_kept():
+        seed_all(draw)
+        yield

@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import DataError
+from ._load import absent
 from .registry import Dataset, data_dir, dataset, find, missing
 
 
 def download(name: str, root: str | Path | None = None) -> Path:
     """Fetch what is missing of a dataset and return the data directory."""
     facts, folder = dataset(name), data_dir(root)
+    if facts.by_hand:
+        if missing(name, folder):
+            raise DataError(absent(name, ("train", "test"), folder))
+        return folder
     if facts.archive is not None:
         if missing(name, folder):
             _unpack(facts, folder)
@@ -47,7 +52,7 @@ def _unpack(facts: Dataset, folder: Path) -> None:
     # The dataset's own files and nothing else, so that no name in the archive can lead out of the folder.
     with _members(path) as open_member:
         for file in dict.fromkeys(facts.train + facts.test):
-            source = open_member(file.path)
+            source = open_member(file.path.removeprefix(f"{facts.archive.folder}/"))
             if source is None:
                 raise DataError(f"{path} holds no {file.path}: not the archive of {facts.name} that was expected.")
             target = folder / file.path

@@ -19,7 +19,7 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".
 
 def class_folders(path: Path) -> list[str]:
     """The names of the classes, in alphabetical order: those of the training part."""
-    folder = _split(path, "train")
+    folder = split_folder(path, "train")
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if len(names) < 2:
         raise DataError(f"{folder}: expected a folder per class, two or more; found {len(names)}.")
@@ -32,7 +32,7 @@ def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor
     Grey images stay grey where all are; else everything becomes RGB. With ``size`` the shorter side is resized to it
     and the middle is cut out; without, all images must have one size.
     """
-    names, folder = class_folders(path), _split(path, split)
+    names, folder = class_folders(path), split_folder(path, split)
     images, labels = [], []
     for label, name in enumerate(names):
         for file in sorted((folder / name).glob("*")) if (folder / name).is_dir() else ():
@@ -44,6 +44,10 @@ def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor
         raise DataError(f"{folder} has the class {unknown[0]!r}, which the training part has not.")
     if not images:
         raise DataError(f"{folder}: no images; expected files ending in {', '.join(ENDINGS)} in a folder per class.")
+    empty = [folder / name for label, name in enumerate(names) if split == "train" and label not in set(labels)]
+    if empty:
+        raise DataError(f"{empty[0]}: no images in it, so this class could not be learned; expected files ending in "
+                        f"{', '.join(ENDINGS)}. Remove the folder if it is not a class.")
     colour = any(image.ndim == 3 for image in images)
     images = [np.stack([image] * 3, -1) if colour and image.ndim == 2 else image for image in images]
     sizes = {image.shape[:2] for image in images}
@@ -56,7 +60,8 @@ def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor
     return stacked, torch.tensor(labels)
 
 
-def _split(path: Path, split: str) -> Path:
+def split_folder(path: Path, split: str) -> Path:
+    """The folder of a split; the test part may also be called val, valid or validation."""
     choices = [split] if split == "train" else [split, "val", "valid", "validation"]
     found = next((path / name for name in choices if (path / name).is_dir()), None)
     if found is None:
@@ -72,7 +77,7 @@ def _read(file: Path, size: int | None) -> np.ndarray:
         with Image.open(file) as picture:
             if picture.mode in ("I", "F"):
                 raise ValueError(f"32 bits per pixel, mode {picture.mode}; expected 8 or 16")
-            image = _eight_bits(picture) if picture.mode.startswith("I;16") else picture.convert(
+            image = eight_bits(picture) if picture.mode.startswith("I;16") else picture.convert(
                 "L" if picture.mode in ("1", "L", "LA") else "RGB")
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow raises all
         raise DataError(f"{file}: not an image that can be read ({error}). Repair or remove it.") from error
@@ -85,7 +90,7 @@ def _read(file: Path, size: int | None) -> np.ndarray:
     return np.asarray(image)
 
 
-def _eight_bits(picture: Image) -> Image:
+def eight_bits(picture: Image) -> Image:
     """The upper 8 of 16 bits: Pillow's own conversion would make everything above 255 white."""
     from PIL import Image
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import DataError, did_you_mean
+from .imagenet import missing_imagenet
+from .inaturalist import missing_inaturalist
 
 VARIABLE = "ENCOURAGING_DATA"
+_LAYOUTS = {"imagenet": missing_imagenet, "inaturalist": missing_inaturalist}  # folders that may have several names
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Archive:
 
     name: str
     md5: str | None
+    folder: str = ""  # under the data directory, for archives whose own folders would not say what they are
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Dataset:
     name: str
     reader: str
     classes: int
-    shape: tuple[int, ...]  # of an image; the sizes of graphs differ
+    shape: tuple[int, ...]  # of an image; the sizes of graphs, sentences and images with boxes differ
     mean: tuple[float, ...]
     std: tuple[float, ...]
     train: tuple[File, ...] = ()
@@ -58,6 +63,9 @@ class Dataset:
     highest: int = 255
     names: tuple[str, ...] = ()  # of the classes
     long_tail: LongTail | None = None
+    images: tuple[int, int] = (0, 0)  # of the training and the test part, where they stay in files of their own
+    gigabytes: float = 0.0  # that those files take
+    by_hand: str = ""  # how to get what no program may fetch
 
     def files(self, split: str) -> tuple[File, ...]:
         return self.train if split == "train" else self.test
@@ -78,8 +86,42 @@ def _tu(name: str, md5: dict[str, str]) -> Dataset:
                    urls=("https://www.chrsmrrs.com/graphkerneldatasets/",), archive=Archive(f"{name}.zip", None))
 
 
+_MULTI30K = {
+    "train.de.gz": "81ff90b99829c0cd4b1b587d394afd39", "val.de.gz": "6e0e229eb049e3fc99a1ef02fb2d5f91",
+    "test_2016_flickr.de.gz": "efd67d314d98489b716b145475101932",
+    "train.en.gz": "0065d13af80720a55ca8153d126e6627", "val.en.gz": "2b69aa9253948ac9f67e94917272dd40",
+    "test_2016_flickr.en.gz": "ff2c0fcb4893a13bd73414306bc250ae",
+    "train.fr.gz": "6cb767741dcad3931f966fefbc05203f", "val.fr.gz": "93fc564584b7e5ba410c761ea5a1c682",
+    "test_2016_flickr.fr.gz": "08dc7cd4a662f31718412de95ca9bfe3",
+}
+
+
+def _multi30k(source: str) -> Dataset:
+    """Captions of images and their translations. The training part has the sentences for validation too."""
+    def files(*parts: str) -> tuple[File, ...]:
+        names = [f"{part}.{language}.gz" for part in parts for language in (source, "en")]
+        return tuple(File(f"multi30k/{name}", _MULTI30K[name]) for name in names)
+
+    return Dataset(f"multi30k-{source}-en", "multi30k", 0, (), (), (), files("train", "val"),
+                   files("test_2016_flickr"),
+                   urls=("https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/",))
+
+
+def _iwslt(year: int, source: str, url: str, tests: Sequence[str], validation: Sequence[str] = ()) -> Dataset:
+    """Talks. Where no sets are for validation, some of the training sentences are."""
+    pair = f"{source}-en"
+
+    def sets(names: Sequence[str]) -> tuple[File, ...]:
+        return tuple(File(f"iwslt{year}/{pair}/IWSLT{year}.{name}.{pair}.{language}.xml")
+                     for name in names for language in (source, "en"))
+
+    train = tuple(File(f"iwslt{year}/{pair}/train.tags.{pair}.{language}") for language in (source, "en"))
+    return Dataset(f"iwslt{year}-{pair}", "iwslt", 0, (), (), (), (*train, *sets(validation)), sets(tests),
+                   urls=(url,), archive=Archive(f"{pair}.tgz", None, f"iwslt{year}"))
+
+
 # Checksums are the publishers' own. For CIFAR only the archive has one, so its parts are checked by their size.
-# The TU collection publishes none; its files' own digests stand here.
+# The TU collection and Multi30k publish none; their files' own digests stand here. IWSLT's files are not checked.
 _ALL = [
     Dataset("digits", "digits", 10, (1, 8, 8), (0.305,), (0.376,), highest=16),
     Dataset("mnist", "idx", 10, (1, 28, 28), (0.1307,), (0.3081,), *_idx("MNIST", {
@@ -112,6 +154,31 @@ _ALL = [
     _tu("NCI1", {"A": "12b0937c698fea04560519334a9a75c7", "graph_indicator": "4ee85628b77f94d5c1a8da0d76580cf0",
                  "graph_labels": "1e76a12fd18c4a512fe736cbc4ca5b41",
                  "node_labels": "6cf940202ef08b229e15f56c1da41358"}),
+    _multi30k("de"), _multi30k("fr"),
+    _iwslt(14, "de", "https://wit3.fbk.eu/archive/2014-01/texts/de/en/",
+           ["TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"]),
+    _iwslt(17, "fr", "https://wit3.fbk.eu/archive/2017-01-trnted/texts/fr/en/", ["TED.tst2015"],
+           ["TED.dev2010", *(f"TED.tst{year}" for year in range(2010, 2015))]),
+    # Images with boxes. Their lists say which images there are; these are checked when they are read.
+    Dataset("bccd", "voc", 3, (), (), (), train=(File("BCCD/ImageSets/Main/train.txt"),
+                                                 File("BCCD/ImageSets/Main/val.txt")),
+            test=(File("BCCD/ImageSets/Main/test.txt"),), urls=("https://github.com/Shenggan/BCCD_Dataset",),
+            names=("Platelets", "RBC", "WBC"), gigabytes=0.01,
+            by_hand="clone https://github.com/Shenggan/BCCD_Dataset, and take its folder BCCD"),
+    Dataset("coco", "coco", 80, (), (), (), train=(File("coco/annotations/instances_train2017.json"),),
+            test=(File("coco/annotations/instances_val2017.json"),), urls=("https://cocodataset.org",),
+            gigabytes=20, by_hand="fetch train2017.zip, val2017.zip and annotations_trainval2017.zip, as listed at "
+                                  "https://cocodataset.org, and unpack them in coco"),
+    Dataset("imagenet", "imagenet", 1000, (3, 224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225),
+            train=(File("imagenet/train"),), test=(File("imagenet/val"),), images=(1_281_167, 50_000), gigabytes=145,
+            by_hand="sign in at https://image-net.org, fetch the archives ILSVRC2012_img_train.tar, "
+                    "ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, and unpack the first two into "
+                    "imagenet/train/WORDNET_ID and imagenet/val"),
+    Dataset("inaturalist2018", "inaturalist", 8142, (3, 224, 224), (0.466, 0.471, 0.380), (0.195, 0.194, 0.192),
+            train=(File("inaturalist2018/train2018.json"),), test=(File("inaturalist2018/val2018.json"),),
+            images=(437_513, 24_426), gigabytes=120,
+            by_hand="fetch train_val2018.tar.gz, train2018.json.tar.gz and val2018.json.tar.gz, as listed at "
+                    "https://github.com/visipedia/inat_comp/tree/master/2018, and unpack them in inaturalist2018"),
 ]
 DATASETS = {dataset.name: dataset for dataset in _ALL}
 # The long tails of the literature have the files of the balanced sets.
@@ -162,5 +229,7 @@ def find(file: File, root: Path) -> Path | None:
 
 def missing(name: str, root: Path, splits: tuple[str, ...] = ("train", "test")) -> list[str]:
     """The files of these splits that are missing under ``root``."""
+    if (by_layout := _LAYOUTS.get(dataset(name).reader)) is not None:
+        return by_layout(root, splits)
     wanted = [file for split in splits for file in dataset(name).files(split)]
     return [file.path for file in wanted if find(file, root) is None]

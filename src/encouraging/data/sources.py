@@ -7,7 +7,9 @@ batches are the same in an unbroken run, in a resumed one, and with any number o
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from .clock import Clock
-from .draw import generator, seeded
+from .draw import generator, seed_all, states_kept
 from .samplers import Sampler
 
 Example = TypeVar("Example")
@@ -118,10 +120,12 @@ class LoaderSource(Generic[Example, Batch]):
         if self._loader is None:
             # The workers stay for all epochs; the list of requests is the sampler, and is read anew for each. Without a
             # generator of its own the loader would draw from torch's global one, and dropout would then depend on it.
-            self._loader = DataLoader(self.reader, batch_size=None, sampler=self._requests, collate_fn=_as_it_is,
-                                      num_workers=self.workers, persistent_workers=True, pin_memory=self._pin,
-                                      generator=torch.Generator(), multiprocessing_context=_START)
-        return iter(self._loader)
+            with _many_workers():
+                self._loader = DataLoader(self.reader, batch_size=None, sampler=self._requests, collate_fn=_as_it_is,
+                                          num_workers=self.workers, persistent_workers=True, pin_memory=self._pin,
+                                          generator=torch.Generator(), multiprocessing_context=_START)
+        with _many_workers():
+            return iter(self._loader)
 
 
 class _Reader(Dataset[Any], Generic[Example, Batch]):
@@ -133,13 +137,22 @@ class _Reader(Dataset[Any], Generic[Example, Batch]):
     def __getitem__(self, request: Request) -> Batch:
         stage, epoch, number, indices = request
         made = []
-        for index in indices:
-            draw = generator(self.seed, stage, epoch, 0, index)
-            with seeded(draw):
+        with states_kept():
+            for index in indices:
+                draw = generator(self.seed, stage, epoch, 0, index)
+                seed_all(draw)
                 made.append(self.examples.example(index, draw))
-        draw = generator(self.seed, stage, epoch, 1, number)
-        with seeded(draw):
+            draw = generator(self.seed, stage, epoch, 1, number)
+            seed_all(draw)
             return self.examples.collate(made, draw)
+
+
+@contextmanager
+def _many_workers() -> Iterator[None]:
+    """How many there are is the recipe's choice: torch warns, several times per epoch, where there are fewer cores."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        yield
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -39,11 +39,20 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write a checkpoint, then remove those that are no longer needed."""
+    write_checkpoint(folder, step, *snapshot(step, tensors, state))
+
+
+def snapshot(step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
+    """What a checkpoint of this moment holds, apart from all that goes on changing."""
     # safetensors refuses other memory formats and tensors that share memory; a contiguous copy is neither.
     plain = {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
              for name, tensor in tensors.items()}
-    content = safetensors.torch.save(plain)
-    rest = json.dumps({"schema": SCHEMA, "step": step, "state": state})
+    return plain, json.dumps({"schema": SCHEMA, "step": step, "state": state})
+
+
+def write_checkpoint(folder: Path, step: int, plain: Mapping[str, Tensor], rest: str) -> None:
+    """Write what :func:`snapshot` has returned, then remove the checkpoints that are no longer needed."""
+    content = safetensors.torch.save(dict(plain))
     record = {"digest": _digest(content, rest), "content": json.loads(rest)}
     write_whole(folder / f"checkpoint-{step:09d}.safetensors", content)
     write_whole(folder / f"checkpoint-{step:09d}.json", json.dumps(record).encode())

@@ -21,6 +21,7 @@ def explain(error: ValidationError, where: Sequence[Any], words: Callable[[tuple
     if fault["type"] == "missing":
         return f"{key}: this key is needed and absent."
     message = fault["msg"].removeprefix("Value error, ")
+    message += "" if message.endswith((".", "?")) else "."
     if fault["type"] == "value_error":
-        return f"{key}: {message}." if key else f"{message}."
-    return f"{key} = {fault['input']!r}: {message[0].lower()}{message[1:]}."
+        return f"{key}: {message}" if key else message
+    return f"{key} = {fault['input']!r}: {message[0].lower()}{message[1:]}"

@@ -33,7 +33,7 @@ def random_json() -> dict[str, Any]:
 
 
 def restore_torch(tensors: dict[str, Tensor], device: torch.device) -> None:
-    """Put torch's states back: copies, because torch crashes on a row of a larger tensor, as the state of a rank is."""
+    """Put torch's states back. From copies: torch crashes on a row of a larger tensor, which a rank's state is."""
     torch.set_rng_state(tensors["rng.cpu"].clone())
     if device.type == "cuda" and "rng.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["rng.cuda"].clone(), device)

@@ -6,7 +6,7 @@ The settings of a run are stored under the key ``asked`` in files, and are calle
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +172,7 @@ def collect(runs: str | Path, out: str | Path) -> list[Path]:
             continue  # a finished run of the same settings says more than one that diverged
         make_folder(path.parent)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
-                 "timing": record.timing, "epochs": record.epochs, "diagnosis": record.diagnosis}
+                 "timing": record.timing, "epochs": record.epochs, "diagnosis": without_text(record.diagnosis)}
         parts |= {name: part for name, part in (("metrics", record.metrics), ("recipe", record.recipe_tree),
                                                 ("failed", record.failed), ("looks", record.looks),
                                                 ("attacks", record.attacks)) if part}
@@ -190,6 +190,7 @@ def collect_by_arm(runs: str | Path, out: str | Path) -> list[Path]:
     """
     arms: dict[tuple[str, str, str], list[Record]] = {}
     for record in read_records(runs, failed=True):
+        record = replace(record, diagnosis=without_text(record.diagnosis))
         arms.setdefault((record.recipe, record.arm, _settings(record)), []).append(record)
     written = []
     for (_, arm, settings), records in arms.items():
@@ -206,6 +207,17 @@ def collect_by_arm(runs: str | Path, out: str | Path) -> list[Path]:
         write_output(path, text_of({"schema": SCHEMA, **content}).encode())
         written.append(path)
     return written
+
+
+def without_text(diagnosis: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A diagnosis without the sentences that it quotes: records are passed on, and the text belongs to the dataset.
+
+    >>> without_text({"translation": {"signature": "nrefs:1", "sentences": {"best": []}}})
+    {'translation': {'signature': 'nrefs:1'}}
+    """
+    if not diagnosis or not isinstance(quoting := diagnosis.get("translation"), dict):
+        return diagnosis
+    return {**diagnosis, "translation": {key: value for key, value in quoting.items() if key != "sentences"}}
 
 
 def _earlier(path: Path) -> list[Record]:

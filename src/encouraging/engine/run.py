@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..errors import DivergenceError
 from . import random_state
 from .averaging import average_weights, keep_weights
-from .checkpoint import load_checkpoint, load_weights, save_checkpoint
+from .checkpoint import load_checkpoint, load_weights
 from .distributed import World
 from .environment import environment, peak_memory_mib
 from .run_dir import RunDir
@@ -25,6 +25,7 @@ from .stages import train_in_stages
 from .task import Task
 from .tracker import Tracker
 from .train import Hooks, Trainer
+from .writer import CheckpointWriter
 
 
 def _quiet(line: dict[str, Any]) -> None:
@@ -38,6 +39,7 @@ class RunSpec:
     ``config`` is all that the result may depend on: a directory that holds the result of anything else is refused.
     ``about`` is kept beside it (metrics, the recipe's claims and words) and may change. ``start_from`` is the directory
     of a finished run whose weights this one starts with. ``at_once`` runs share the machine, which the timing records.
+    ``on_progress`` is told about once per second how far an epoch is.
     """
 
     make_task: Callable[[], Task[Any]]
@@ -53,6 +55,7 @@ class RunSpec:
     about: Mapping[str, Any] = field(default_factory=dict)
     start_from: Path | None = None
     at_once: int = 1
+    on_progress: Callable[[dict[str, Any]], None] | None = None
 
 
 def execute(spec: RunSpec) -> dict[str, Any]:
@@ -82,7 +85,8 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
     found = load_checkpoint(run.path, mark, spec.say)
     start = load_weights(spec.start_from) if spec.start_from is not None and found is None else None
     task = spec.make_task()
-    with Tracker(spec.tracker if world.leads else None, run.path) as track:
+    with Tracker(spec.tracker if world.leads else None, run.path) as track, \
+            CheckpointWriter(run.path, mark) as saver:
         if world.leads:
             run.rewrite_metrics(found.state["log"]["lines"] if found else [])
 
@@ -92,9 +96,9 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
                 track(line)
                 spec.on_epoch(line)
 
-        hooks = Hooks(saver=lambda step, tensors, state: save_checkpoint(
-            run.path, step, tensors, {**state, "fingerprint": mark}), on_epoch=note, stop=lambda: stop.asked,
-            keep=lambda epoch, weights, number: keep_weights(run.path, epoch, weights, number))
+        hooks = Hooks(saver=saver, on_epoch=note, stop=lambda: stop.asked,
+                      keep=lambda epoch, weights, number: keep_weights(run.path, epoch, weights, number),
+                      on_progress=spec.on_progress if world.leads else None)
         trainer, final = train_in_stages(task, spec.stages, hooks, found, seed=spec.seed, world=world, device=device,
                                          start=start)
     model = _concluded(trainer, run.path)

@@ -18,7 +18,8 @@ def learning_rate(train: Train, epoch: int, step: int, steps_per_epoch: int) -> 
     if step < warmup:
         return train.warmup_from + (train.lr - train.warmup_from) * min(1.0, (step + 1) / warmup)
     if train.schedule == "multistep":
-        return train.lr * train.gamma ** sum(epoch >= first for first in train.milestones)
+        passed = sum(epoch >= first for first in train.milestones) + sum(step >= m for m in train.milestone_steps)
+        return train.lr * train.gamma**passed
     if train.schedule == "step":
         assert train.every is not None
         return train.lr * train.gamma ** math.floor((epoch - 1) / train.every)

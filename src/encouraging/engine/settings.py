@@ -25,7 +25,7 @@ class Train(Frozen):
     'multistep'
     """
 
-    epochs: int = Field(default=1_000_000, gt=0)
+    epochs: int = Field(default=1_000_000, ge=0)  # 0: the weights it starts with are only evaluated
     max_steps: int | None = Field(default=None, gt=0)
     batch_size: int = Field(default=128, gt=0)
     accumulate: int = Field(default=1, gt=0)
@@ -44,6 +44,7 @@ class Train(Frozen):
 
     schedule: Literal["constant", "multistep", "step", "cosine", "inverse_sqrt"] = "constant"
     milestones: tuple[int, ...] = ()
+    milestone_steps: tuple[int, ...] = ()  # in updates instead of epochs
     every: float | None = Field(default=None, gt=0)
     gamma: float = Field(default=0.1, gt=0, le=1)
     warmup_epochs: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -73,20 +74,22 @@ class Train(Frozen):
     # How a run is carried out, not what it computes: a run may be resumed with another value.
     INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"checkpoint_seconds", "cuda_graph", "workers"})
     # A run's config names these only where they differ from the default: they came later than the first records.
-    LATER: ClassVar[frozenset[str]] = frozenset({"conclude_on", "average_last", "probe_every", "trace", "sync_norm"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"conclude_on", "average_last", "probe_every", "trace", "sync_norm",
+                                                 "milestone_steps"})
 
     def config(self) -> dict[str, Any]:
         """All that a run's numbers may depend on, as JSON holds it."""
         whole = self.model_dump(mode="json", exclude=set(self.INCIDENTAL))
         defaults = {name: type(self).model_fields[name].default for name in self.LATER}
-        return {name: value for name, value in whole.items() if name not in defaults or value != defaults[name]}
+        return {name: value for name, value in whole.items()
+                if name not in defaults or (tuple(value) if isinstance(value, list) else value) != defaults[name]}
 
     @model_validator(mode="before")
     @classmethod
     def _infer_schedule(cls, given: object) -> object:
         """Milestones or a period say which schedule is meant."""
         if isinstance(given, dict) and "schedule" not in given:
-            if given.get("milestones"):
+            if given.get("milestones") or given.get("milestone_steps"):
                 return {**given, "schedule": "multistep"}
             if given.get("every"):
                 return {**given, "schedule": "step"}
@@ -96,9 +99,13 @@ class Train(Frozen):
     def _possible(self) -> Self:
         if "epochs" not in self.model_fields_set and self.max_steps is None:
             raise ValueError("neither epochs nor max_steps is given: say how long to train")
-        if (self.schedule == "multistep") != bool(self.milestones):
+        if (self.schedule == "multistep") != bool(self.milestones or self.milestone_steps):
             raise ValueError(f"schedule {self.schedule!r} with milestones {list(self.milestones)}: milestones belong "
                              "to 'multistep', and it needs them")
+        if self.milestones and self.milestone_steps:
+            raise ValueError("both milestones (epochs) and milestone_steps (updates) are given: keep one")
+        if list(self.milestone_steps) != sorted(set(self.milestone_steps)) or any(m < 1 for m in self.milestone_steps):
+            raise ValueError(f"milestone_steps {list(self.milestone_steps)}: expected rising numbers of updates")
         if list(self.milestones) != sorted(set(self.milestones)) or any(m < 1 for m in self.milestones):
             raise ValueError(f"milestones {list(self.milestones)}: expected rising epochs, counted from 1")
         if (self.schedule == "step") != (self.every is not None):

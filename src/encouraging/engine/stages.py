@@ -94,7 +94,8 @@ def summary(log: Log, trainer: Trainer) -> dict[str, Any]:
     """The last epoch's numbers, and those of the best epoch with ``best_`` before them."""
     last, best = log.lines[-1], log.best
     assert best is not None
-    return {**measured(last), "train_loss": last["loss"], "grad_norm": last["grad_norm"],
+    trained = {"train_loss": last["loss"], "grad_norm": last["grad_norm"]} if "loss" in last else {}
+    return {**measured(last), **trained,
             **{f"best_{name}": value for name, value in measured(best).items()},
             "best_epoch": best["epoch"], "epochs": last["epoch"], "steps": last["step"], **_looks(log)}
 

@@ -23,7 +23,8 @@ Work = Callable[[Any, Callable[[dict[str, Any]], None]], Any]
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a job: ``started``, ``epoch`` (with its line), ``done``, ``failed``, ``stopped``."""
+    """Something that happened to a job: ``started``, ``epoch`` (with its line), ``progress`` (within an epoch),
+    ``done``, ``failed``, ``stopped``."""
 
     job: Any
     kind: str
@@ -32,6 +33,19 @@ class Event:
     @property
     def last(self) -> bool:
         return self.kind in ("done", "failed", "stopped")
+
+
+@dataclass(frozen=True)
+class Teller:
+    """What a job calls: with the line of an epoch, and ``progress`` with how far it is within one."""
+
+    send: Callable[[str, dict[str, Any]], None]
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        self.send("epoch", line)
+
+    def progress(self, detail: dict[str, Any]) -> None:
+        self.send("progress", detail)
 
 
 def attempt(work: Work, job: Any, on_epoch: Callable[[dict[str, Any]], None]) -> Event:
@@ -53,7 +67,8 @@ def run_here(jobs: Sequence[Any], work: Work, report: Callable[[Event], None]) -
     """One after another in this process."""
     for number, job in enumerate(jobs):
         report(Event(job, "started"))
-        event = attempt(work, job, lambda line, job=job: report(Event(job, "epoch", line)))  # type: ignore[misc]
+        tell = Teller(lambda kind, detail, job=job: report(Event(job, kind, detail)))  # type: ignore[misc]
+        event = attempt(work, job, tell)
         report(event)
         if event.kind == "stopped":
             for rest in jobs[number + 1 :]:
@@ -146,7 +161,7 @@ def _serve(pipe: Connection, work: Work) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         while (job := pipe.recv()) is not None:
-            event = attempt(work, job, lambda line: pipe.send(("epoch", line)))
+            event = attempt(work, job, Teller(lambda kind, detail: pipe.send((kind, detail))))
             pipe.send((event.kind, event.detail))
     except (EOFError, OSError):  # the parent is gone; runs are resumable
         return
@@ -158,7 +173,7 @@ def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], ad
     try:
         import ray
     except ImportError as error:
-        raise RunError("--ray: the ray package is not installed. Install encouraging-loss[sweep].") from error
+        raise RunError("--ray: the ray package is not installed: pip install ray.") from error
     started = not ray.is_initialized()
     if started:
         ray.init(address=None if address == "local" else address, include_dashboard=False, log_to_driver=False)

@@ -55,12 +55,14 @@ class ParameterGroup(NamedTuple):
 class Needs:
     """What a recipe's task needs before it can start, and what it will measure.
 
-    ``datasets`` are names with their parts, ``extras`` those of this package's optional dependencies.
+    ``datasets`` are names with their parts, ``extras`` those of this package's optional dependencies. ``incidental``
+    are options that say how a run is carried out and not what it computes: it may be resumed with other values.
     """
 
     datasets: Sequence[tuple[str, tuple[str, ...]]] = ()
     extras: Sequence[str] = ()
     metrics: Sequence[Metric] = ()
+    incidental: Sequence[str] = ()
 
     @property
     def primary(self) -> Metric | None:

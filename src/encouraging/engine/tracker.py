@@ -22,8 +22,8 @@ class Tracker:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
-                raise RunError("--track tensorboard: the tensorboard package is not installed. Install "
-                               "encouraging-loss[tracking].") from error
+                raise RunError("--track tensorboard: the tensorboard package is not installed: pip "
+                               "install tensorboard.") from error
             self.writer = SummaryWriter(str(self.folder / "tensorboard"))
         return self
 

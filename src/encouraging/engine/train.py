@@ -23,6 +23,7 @@ from .graph import Replay
 from .meter import OWN, DeviceMeter, HostMeter, Meter
 from .numbers import plain_numbers
 from .optim import build_optimizer, pack, set_rate, unpack
+from .pace import Pace
 from .precision import float32_is
 from .probe import Probe
 from .schedule import learning_rate
@@ -70,12 +71,13 @@ class Log:
 @dataclass
 class Hooks:
     """What the loop calls: ``saver`` with tensors and state, ``on_epoch`` with a line, ``stop`` for a reason to end,
-    ``keep`` with the weights of an epoch that may go into an average."""
+    ``keep`` with the weights of an epoch that may go into an average, ``on_progress`` with how far an epoch is."""
 
     saver: Callable[[int, dict[str, Tensor], dict[str, Any]], None]
     on_epoch: Callable[[dict[str, Any]], None]
     stop: Callable[[], str | None]
     keep: Callable[[int, Mapping[str, Tensor], int], None] = lambda epoch, weights, number: None
+    on_progress: Callable[[dict[str, Any]], None] | None = None
 
 
 class Trainer:
@@ -100,6 +102,7 @@ class Trainer:
         recordable = train.cuda_graph and device.type == "cuda" and world.size == 1 and train.precision != "fp16"
         self.update, self.replay = update, Replay(update, recordable)
         self.probe = Probe(task, model, update.autocast, world, device)
+        self.pace = Pace(train, hooks.on_progress) if hooks.on_progress is not None else None
         self.best_weights: dict[str, Tensor] = {}
         self.started = self.saved = time.monotonic()
         self.stopped_early = False
@@ -116,6 +119,8 @@ class Trainer:
                 if not self._enough():  # else it was stopped in the last evaluation, which is all that is left
                     self._epoch()
                 self._close_epoch()
+        if self.train.epochs == 0 and not self.log.lines:
+            self._only_evaluate()
         self.evaluated.eval()
 
     def over(self) -> bool:
@@ -128,6 +133,8 @@ class Trainer:
     def _epoch(self) -> None:
         at, train, task = self.at, self.train, self.task
         self._set_mode()
+        if self.pace is not None:
+            self.pace.start_epoch()
         length = self.source.length(at.clock)
         steps = math.ceil(length / train.accumulate)
         update, every = (self.replay, 1) if self.replay.reason is None else (self.update, MEASURE_EVERY)
@@ -150,6 +157,8 @@ class Trainer:
             at.batch += len(group)
             at.step += 1
             at.stage_step += 1
+            if self.pace is not None:
+                self.pace(at.stage, at.epoch, at.batch, length, at.stage_step)
             if at.step % look_every == 0 and self.meter.bad() is not None:
                 self._check_loss(length)
             if self._enough():
@@ -157,6 +166,14 @@ class Trainer:
             if self.world.size == 1 or at.step % AGREE_EVERY == 0:
                 self._pause()
         self._check_loss(length)
+
+    def _only_evaluate(self) -> None:
+        """A stage without epochs: one line, about the weights that it starts with."""
+        line = {"stage": self.at.stage, "epoch": 0, "step": self.at.step, **self._evaluate()}
+        self._note_best(line)
+        self.log.lines.append(line)
+        self.hooks.on_epoch(line)
+        self._pause(force=True)
 
     def _take_probe(self, group: Sequence[Any], objective: Hashable, clock: Clock) -> None:
         norms = {**self.probe(group, {"own": objective, **self.task.probes(clock)}), "number": 1.0}
@@ -238,8 +255,12 @@ class Trainer:
 
     def _evaluate(self) -> dict[str, float]:
         """Rank 0 evaluates what all ranks predicted, so that the numbers are those of one process."""
+        start = time.monotonic()
         pieces = self.predictions(self.evaluated, final=False)
-        return self.world.by_leader(lambda: plain_numbers(self.task.evaluate(pieces), "evaluate"), self.device)
+        numbers = self.world.by_leader(lambda: plain_numbers(self.task.evaluate(pieces), "evaluate"), self.device)
+        if self.pace is not None:
+            self.pace.evaluation = time.monotonic() - start
+        return numbers
 
     def conclude(self, model: nn.Module) -> Conclusion | None:
         """What is measured at the end; rank 0 has it."""

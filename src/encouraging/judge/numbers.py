@@ -104,6 +104,8 @@ def _content(path: Path) -> Any:
         text = path.read_bytes().decode("utf-8-sig")
         if path.suffix.lower() == ".json":
             return json.loads(text)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: there is no such file.") from error
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise error if isinstance(error, DataError) else DataError(f"{path}: cannot be read ({error}).") from error
     if not text.strip():

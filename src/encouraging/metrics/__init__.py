@@ -2,6 +2,7 @@
 class frequency, and which examples its loss learns from."""
 
 from ._accuracy import accuracy, correct, excess_risk
+from ._bleu import Bootstrap, bleu_of_counts, paired_bootstrap
 from ._calibration import Reliability, ece, fit_temperature, reliability
 from ._diagnosis import Reader, summary
 from ._energy import conditional_energy, energy_profile, free_energy, minimum_energy, rival_energy, scores
@@ -14,12 +15,14 @@ from ._teaching import gradient_mass, mean_pulls, teaching
 
 __all__ = [
     "LEVELS",
+    "Bootstrap",
     "Detection",
     "Reader",
     "Readings",
     "Reliability",
     "Unlabelled",
     "accuracy",
+    "bleu_of_counts",
     "class_accuracy",
     "class_margin",
     "conditional_energy",
@@ -36,6 +39,7 @@ __all__ = [
     "mean_spread",
     "minimum_energy",
     "openood_row",
+    "paired_bootstrap",
     "read",
     "read_unlabelled",
     "reliability",

@@ -18,9 +18,10 @@ from ..errors import RecipeError, did_you_mean
 from ..plugins import is_reference, load_function
 from . import MODELS, build_model, check_model
 from .classifier import Classifier
+from .cosine import CosineLinear
 
 LIBRARIES = ("timm", "torchvision")
-HEAD = ("head_init", "head_scale", "cosine")  # options of the networks of this package: the output layer
+HEAD = ("head_init", "head_scale", "cosine")  # the output layer; the networks of this package take no others
 
 
 def extras_of(name: str) -> tuple[str, ...]:
@@ -33,11 +34,7 @@ def check_named(name: str, options: Mapping[str, Any], margin: int | None = None
     own, library = is_reference(name), name.partition("/")[0]
     if own:
         _check_options(name, load_function(name, folder, "model"), options)
-    elif library in LIBRARIES:
-        if "cosine" in options:
-            raise RecipeError(f"cosine needs a network of this package ({', '.join(MODELS)}), not {name}.",
-                              "model_options")
-    else:
+    elif library not in LIBRARIES:
         try:
             check_model(name)
         except RecipeError as error:
@@ -47,14 +44,14 @@ def check_named(name: str, options: Mapping[str, Any], margin: int | None = None
             if key not in HEAD:
                 raise RecipeError(f"{key}: the model {name} takes no options but {', '.join(HEAD)}."
                                   + did_you_mean(key, HEAD), "model_options")
-        if not isinstance(options.get("cosine", False), bool):
-            raise RecipeError(f"cosine = {options['cosine']!r}: expected true or false.", "model_options")
         if options.get("cosine") and margin is not None:
             raise RecipeError(f"cosine = true with margin = {margin}: L-Softmax has its own output layer; leave one of "
                               "the two out.", "model_options")
     if margin is not None and (own or library in LIBRARIES):
         raise RecipeError(f"margin = {margin} needs a network of this package ({', '.join(MODELS)}), not {name}.",
                           "model")
+    if not own and not isinstance(options.get("cosine", False), bool):
+        raise RecipeError(f"cosine = {options['cosine']!r}: expected true or false.", "model_options")
     if options.get("head_init", "default") not in ("default", "kaiming_normal"):
         raise RecipeError(f"head_init = {options['head_init']!r}: expected 'default' or 'kaiming_normal'.",
                           "model_options")
@@ -78,6 +75,9 @@ def build_named(name: str, classes: int, channels: int, margin: int | None = Non
         model = _torchvision(rest, classes, channels, options)
     else:
         model = build_model(name, classes, channels, margin, cosine)
+    if cosine and library in LIBRARIES:
+        assert isinstance(model.head, nn.Linear)
+        model.head = CosineLinear(model.head.in_features, classes)
     start_head(model.head, init, scale)
     return model
 
@@ -139,7 +139,7 @@ def _timm(name: str, classes: int, channels: int, options: Mapping[str, Any]) ->
     try:
         import timm
     except ImportError as error:
-        raise RecipeError(f"timm/{name} needs the package timm: install encouraging-loss[vision].", "model") from error
+        raise RecipeError(f"timm/{name} needs the package timm: pip install timm.", "model") from error
     if not timm.is_model(name):
         known = timm.list_models()
         near = [word for word in known if name in word][:3]
@@ -154,7 +154,7 @@ def _torchvision(name: str, classes: int, channels: int, options: Mapping[str, A
     try:
         from torchvision import models
     except ImportError as error:
-        raise RecipeError(f"torchvision/{name} needs the package torchvision: install encouraging-loss[vision].",
+        raise RecipeError(f"torchvision/{name} needs the package torchvision: pip install torchvision.",
                           "model") from error
     if name not in models.list_models():
         raise RecipeError(f"torchvision has no model {name!r}." + did_you_mean(name, models.list_models()), "model")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
+from ..curves._focal import LateFocal
 from ..errors import ArgumentError
 from ..torch_state import in_forward_mode, in_transform
 
@@ -61,7 +62,7 @@ def takes_elementwise(logits: Tensor, target: Tensor, *others: Tensor | None, cu
     alone. A compiler fuses elementwise operations by itself."""
     return (logits.is_cuda and has_kernels(logits) and not torch.compiler.is_compiling()
             and type(target) in _PLAIN and (not target.is_floating_point() or target.dtype in _DTYPES)
-            and all(is_in_catalogue(curve) for curve in curves)
+            and all(is_in_catalogue(curve) or type(curve) is LateFocal for curve in curves)
             and not any(tensor is not None and tensor.requires_grad for tensor in (target, *others)))
 
 

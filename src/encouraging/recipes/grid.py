@@ -37,8 +37,8 @@ class Job:
         return self.folder_of(self.arm)
 
     def folder_of(self, arm: str) -> Path:
-        """Where the run of another arm with the same seed is."""
-        return Path(self.out) / self.recipe.name / arm / f"seed{self.seed}"
+        """Where the run of another arm with the same seed is; ``RECIPE/ARM`` is one of another recipe."""
+        return Path(self.out) / (arm if "/" in arm else f"{self.recipe.name}/{arm}") / f"seed{self.seed}"
 
     @property
     def name(self) -> str:
@@ -71,7 +71,8 @@ def cores() -> int:
 
 
 def train_job(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Train one job, or continue it, or find it done; its final numbers."""
+    """Train one job, or continue it, or find it done; its final numbers. Where ``on_epoch`` has a method ``progress``,
+    that is told how far an epoch is."""
     device = choose_device(job.device)
     world: World = join(device.type)
     if device.type == "cuda" and world.size > 1:
@@ -84,9 +85,10 @@ def train_job(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str,
     def make_task() -> Task[Any]:
         return build_task(recipe.task, spec)
 
+    told: Callable[[dict[str, Any]], None] | None = getattr(on_epoch, "progress", None)
     return execute(RunSpec(make_task, spec.stages, RunDir(job.folder), recipe.config(job.arm, job.seed), job.seed,
                            device, world, on_epoch=on_epoch, tracker=job.tracker, about=recipe.about_runs(job.arm),
-                           start_from=_start(job), at_once=job.at_once))
+                           start_from=_start(job), at_once=job.at_once, on_progress=told))
 
 
 def _start(job: Job) -> Path | None:
@@ -96,6 +98,7 @@ def _start(job: Job) -> Path | None:
         return None
     folder = job.folder_of(after)
     if not RunDir(folder).done:
+        other, _, arm = after.rpartition("/")
         raise RunError(f"{job.name} starts from the weights of {after}, and {folder} holds no finished run. Train "
-                       f"--arm {after} first.")
+                       f"{f'`encouraging run {other}` with ' if other else ''}--arm {arm} first.")
     return folder

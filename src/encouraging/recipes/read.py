@@ -112,11 +112,14 @@ def _find(name: str | Path) -> tuple[str, str]:
     if path.suffix == ".toml":
         try:
             return str(path.absolute() if path.parent == Path() else path), path.read_text()
+        except FileNotFoundError as error:
+            raise RecipeError(f"{path}: there is no such file. `encouraging list` shows the recipes that come with the "
+                              "package; they are named without .toml.") from error
         except (OSError, UnicodeDecodeError) as error:
             raise RecipeError(f"{path}: cannot be read ({error}).") from error
     if str(name) not in names():
-        raise RecipeError(f"no recipe is called {str(name)!r}; there are {', '.join(names())}, or give the path of a "
-                          f".toml file.{did_you_mean(name, names())}")
+        raise RecipeError(f"no recipe is called {str(name)!r}.{did_you_mean(name, names())} `encouraging list` shows "
+                          f"all {len(names())} of them; one of your own is given by the path of its .toml file.")
     return f"{name}.toml", (resources.files(__package__) / f"{name}.toml").read_text()
 
 

@@ -10,10 +10,12 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from ..engine import Needs
 from ..engine.settings import Frozen, Train
+from ..errors import did_you_mean
 from ..tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, check_task
 from .claim import Claim
 
 NAME = r"^\w[\w.-]{0,99}$"  # a name becomes a folder's
+OTHER = r"\w[\w.-]{0,99}/\w[\w.-]{0,99}"  # an arm of another recipe
 MOST_SEEDS = 10_000
 
 
@@ -45,8 +47,8 @@ class Swept(Frozen):
 class Arm(ObjectiveConfig):
     """One side of a comparison: what it teaches, and where it differs from the recipe.
 
-    ``after`` names another arm: this one starts from its finished weights of the same seed. ``swept`` is written by
-    ``encouraging run --sweep``.
+    ``after`` names another arm, or ``RECIPE/ARM`` of another recipe: this one starts from its finished weights of the
+    same seed. ``swept`` is written by ``encouraging run --sweep``.
     """
 
     train: dict[str, Any] = Field(default_factory=dict)
@@ -72,7 +74,7 @@ class Recipe(Frozen):
     model: str = ""
     model_options: dict[str, Any] = Field(default_factory=dict)
     options: dict[str, Any] = Field(default_factory=dict)
-    seeds: tuple[int, ...] = Field(min_length=1)
+    seeds: tuple[int, ...]
     train: Train
     stages: tuple[Stage, ...] = ()
     arms: dict[str, Arm] = Field(min_length=1)
@@ -87,12 +89,13 @@ class Recipe(Frozen):
     @classmethod
     def _count_seeds(cls, given: object) -> object:
         """A number n means the seeds 0 to n - 1."""
-        if not isinstance(given, int) or isinstance(given, bool):
-            return given
-        if given > MOST_SEEDS:
+        if isinstance(given, int) and not isinstance(given, bool) and given > MOST_SEEDS:
             raise ValueError(f"{given} seeds: expected {MOST_SEEDS} at most; single ones can be named, as in "
                              f"[{MOST_SEEDS}]")
-        return tuple(range(given))
+        seeds = tuple(range(given)) if isinstance(given, int) and not isinstance(given, bool) else given
+        if seeds in ((), []):
+            raise ValueError(f"{given}: expected how many seeds to train, 1 or more, or a list of them, as in [0, 2]")
+        return seeds
 
     @field_validator("arms")
     @classmethod
@@ -111,19 +114,23 @@ class Recipe(Frozen):
             for name in (*claim.arms, *(claim.paper if claim.beats is not None else ())):
                 if name not in self.arms:
                     raise ValueError(f"a claim on {claim.metric} names the arm {name!r}; there are "
-                                     f"{', '.join(self.arms)}")
+                                     f"{', '.join(self.arms)}.{did_you_mean(name, self.arms)}")
         if self.looks and (list(self.looks) != sorted(set(self.looks)) or self.looks[0] < 3):
             raise ValueError(f"looks {list(self.looks)}: expected rising numbers of seeds, 3 or more")
         for name, arm in self.arms.items():
-            if arm.after is not None and arm.after not in self.arms:
-                raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}")
+            if arm.after is not None and arm.after not in self.arms and not re.fullmatch(OTHER, arm.after):
+                raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}, or "
+                                 f"RECIPE/ARM of another recipe.{did_you_mean(arm.after, self.arms)}")
             self.rank(name)
+            if arm.after is None and not arm.train.get("epochs", self.train.epochs):
+                raise ValueError("train.epochs = 0: expected a number greater than 0; only an arm that starts after "
+                                 "another one can be evaluated without training")
         return self
 
     def rank(self, arm: str) -> int:
-        """How many arms must have finished before this one can start."""
+        """How many arms of this recipe must have finished before this one can start."""
         chain = [arm]
-        while (before := self.arms[chain[-1]].after) is not None:
+        while (before := self.arms[chain[-1]].after) is not None and before in self.arms:
             if before in chain:
                 raise ValueError(f"the arms {', '.join(chain)} start after each other: none could be the first")
             chain.append(before)
@@ -152,11 +159,12 @@ class Recipe(Frozen):
 
         Keys that came later than the first records stand in it only where they are used: see :meth:`_later`.
         """
-        stages, primary = self.stages_of(arm), self.needs(arm).primary
+        stages, needs = self.stages_of(arm), self.needs(arm)
+        primary, options = needs.primary, {**self.options, **self.arms[arm].options}
         config: dict[str, Any] = {
             "recipe": self.name, "arm": arm, "seed": seed,
             "task": self.task, "data": self.data, "model": self.model,
-            "options": {**self.options, **self.arms[arm].options},
+            "options": {key: value for key, value in options.items() if key not in needs.incidental},
             "objectives": [_objective(stage.objective) for stage in stages],
             "train": [stage.train.config() for stage in stages],
         }
@@ -188,7 +196,7 @@ class Recipe(Frozen):
 
 LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": [], "bonus_divisor": None,
                               "balanced_softmax": False, "ldam_margin": None, "logit_scale": 1.0,
-                              "logit_norm": None}
+                              "logit_norm": None, "alpha": None, "halt_on": "likelihood"}
 
 
 def _objective(objective: ObjectiveConfig) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def _with_origins(recipe: Recipe, bases: Sequence[str], others: Sequence[str]) -
     every = set(others)
     for name in (*bases, *others):
         before = recipe.arms[name].after
-        while before is not None:
+        while before is not None and before in recipe.arms:
             every.add(before)
             before = recipe.arms[before].after
     return every

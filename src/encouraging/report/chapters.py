@@ -17,6 +17,7 @@ from .scoreboard import score_rows
 from .sections import (
     arms,
     attacks,
+    boxes,
     calibration,
     class_frequency,
     energies,
@@ -25,6 +26,7 @@ from .sections import (
     out_of_distribution,
     sweep,
     training,
+    translations,
 )
 from .sections.claim_words import diverged_words
 from .sections.claims import Claims, claims_of
@@ -86,7 +88,7 @@ def model_sections(subjects: Sequence[Arm]) -> list[Section]:
     """The sections that come from diagnoses, for the arms of a recipe or for one model."""
     sections = [margins.section(subjects), energies.section(subjects), calibration.section(subjects),
                 *out_of_distribution.sections(subjects), attacks.section(subjects), class_frequency.section(subjects),
-                gradient_mass.section(subjects)]
+                gradient_mass.section(subjects), translations.section(subjects), boxes.section(subjects)]
     return [section for section in sections if section]
 
 

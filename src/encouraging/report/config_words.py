@@ -34,7 +34,10 @@ def _schedule(train: Mapping[str, Any]) -> str:
     """
     kind = train.get("schedule", "constant")
     if kind == "multistep":
-        return f" (times {train['gamma']:g} from epochs {listed([str(m) for m in train['milestones']])})"
+        at = train.get("milestone_steps")
+        where = f"updates {listed([str(m) for m in at])}" if at else (
+            f"epochs {listed([str(m) for m in train['milestones']])}")
+        return f" (times {train['gamma']:g} from {where})"
     return "" if kind == "constant" else f" ({str(kind).replace('_', ' ')} schedule)"
 
 

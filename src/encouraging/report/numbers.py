@@ -18,6 +18,7 @@ class Style(NamedTuple):
 
 
 PAGE, PLAIN = Style("−", "–"), Style("-", "-")
+ROUNDING = 1e-12  # differences below it are those of equal numbers
 MOST_DIGITS = 8
 
 
@@ -79,8 +80,12 @@ def plus_minus(mean: float, std: float, digits: int = 2, style: Style = PAGE) ->
 
 def enough_digits(ends: Sequence[float], digits: int) -> int:
     """As many decimals as are needed for no end of an interval to look like 0 without being 0: the side of 0 on which
-    it lies decides a claim."""
-    while digits < MOST_DIGITS and any(end != 0 and math.isfinite(end) and float(f"{end:.{digits}f}") == 0
+    it lies decides a claim. What rounding leaves of equal numbers is 0.
+
+    >>> enough_digits([0.0004], 2), enough_digits([99.1 - 99.0 - 0.1], 2)
+    (4, 2)
+    """
+    while digits < MOST_DIGITS and any(abs(end) > ROUNDING and math.isfinite(end) and float(f"{end:.{digits}f}") == 0
                                        for end in ends):
         digits += 1
     return digits

@@ -14,7 +14,9 @@ from .objective import Objective, ObjectiveConfig
 from .spec import Sampling, StageSpec, TaskSpec
 
 # Module and class, imported only when a recipe names them: some need libraries that are optional.
-TASKS = {"image": ("image", "ImageTask"), "graph": ("graph", "GraphTask")}
+TASKS = {"image": ("image", "ImageTask"), "image_files": ("image_files", "ImageFilesTask"),
+         "graph": ("graph", "GraphTask"), "detection": ("detection", "DetectionTask"),
+         "translation": ("translation", "TranslationTask")}
 
 
 class TaskType(Protocol):

@@ -32,6 +32,7 @@ class Adversarial(Frozen):
     steps: int | None = Field(default=None, gt=0)
     step_size: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     loss: Literal["ce", "margin", "dlr"] = "ce"
+    damping: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -42,13 +43,17 @@ class Adversarial(Frozen):
     def _one_step(self) -> Adversarial:
         if self.attack == "fgsm" and (self.steps is not None or self.step_size is not None):
             raise ValueError("fgsm takes one step of length eps: leave steps and step_size out, or use pgd")
+        if self.attack != "pgd_l2" and self.damping is not None:
+            raise ValueError(f"{self.attack} takes the sign of the gradient, whose length it never asks for: leave "
+                             "damping out, or use pgd_l2")
         return self
 
     @property
     def training(self) -> tuple[Attack, float]:
         """The attack that makes the training images, and its epsilon."""
         paper, eps = TRAINING_ATTACKS[self.attack]
-        own = {"steps": self.steps, "step_size": self.step_size, "loss": self.loss}
+        own = {"steps": self.steps, "step_size": self.step_size, "loss": self.loss,
+               "damping": self.damping}
         settings = {**paper.settings, **{name: value for name, value in own.items() if value is not None}}
         return Attack(self.attack, **settings), self.eps or eps
 

@@ -14,8 +14,9 @@ from torch.nn import functional as F
 from .. import curves
 from ..curves import Curve
 from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, Source, dataset, generator
+from ..data.file_list import ImageFiles
 from ..data.fit import fit_images
-from ..data.images import check_images, read_images
+from ..data.images import Images, check_images, read_images
 from ..engine import Conclusion, Loss, Needs, Predictions, Task
 from ..engine.explain import explain
 from ..errors import DataError, RecipeError
@@ -48,14 +49,10 @@ class ImageTask(BaseTask[Batch]):
 
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)
-        # How sure the model is costs a softmax per update: only where the first updates are traced.
-        self.traces = any(stage.train.trace for stage in spec.stages)
-        self.sums = ("correct", "examples", *(("confidence",) if self.traces else ()))
-        self.options = Options(**spec.options)
-        self.metrics = metrics_of(self.options)
+        self._declare(Options(**spec.options))
         data = read_images(spec.data, spec.root, size=self.options.size, folder=spec.folder,
                            imbalance=self.options.imbalance)
-        self.data, self.classes = data, data.classes
+        self.data: Images | ImageFiles = data
         images, labels = data.splits["train"]
         held = self.options.validation
         if held >= len(images):
@@ -66,14 +63,28 @@ class ImageTask(BaseTask[Batch]):
             self.validation = self._place(images[order[:held]], labels[order[:held]])
             images, labels = images[order[held:]], labels[order[held:]]
         self.train = self._place(images, labels)
-        self.test = self._place(*data.splits["test"])
+        self.test: tuple[Any, Tensor] = self._place(*data.splits["test"])
         self.side = images.shape[2:]
         # Read now, although used last: what is missing must be said before hours of training and not after.
-        self.ood = {name: self._other_images(name) for name in self.options.ood_sets}
+        self.ood: Mapping[str, Any] = {name: self._other_images(name) for name in self.options.ood_sets}
         padded = (PAD,) * 4 if self.options.augment == "crop_flip" else (0,) * 4
         self.pixels = F.pad(self.train[0], padded)
         self.crops = ResizedCrop(self.options, self.device) if self.options.augment == "resized_crop" else None
         self.piece = self.crops.piece if self.crops is not None else PIECE
+        self._prepare(labels)
+
+    def _declare(self, options: Options) -> None:
+        """What is measured, from the options alone."""
+        # How sure the model is costs a softmax per update: only where the first updates are traced.
+        self.traces = any(stage.train.trace for stage in self.spec.stages)
+        self.sums: tuple[str, ...] = ("correct", "examples", *(("confidence",) if self.traces else ()))
+        self.options = options
+        self.metrics = metrics_of(options)
+
+    def _prepare(self, labels: Tensor) -> None:
+        """What follows from the labels of the training images, and from the data's mean and deviation."""
+        spec, data = self.spec, self.data
+        self.classes = data.classes
         self.counts = torch.bincount(labels, minlength=self.classes)
         self.profiled = classes_by_name(self.options.profiles, data.names, spec.data)
         self.tail = Tail(self.options.shots, self.counts) if self.options.shots is not None else None
@@ -125,16 +136,17 @@ class ImageTask(BaseTask[Batch]):
         return {"head": model.head, "body": model.body}
 
     def source(self, stage: int) -> Source[Batch]:
-        here, count = self.spec.stages[stage - 1], len(self.pixels)
-        sampling, size = here.sampling, here.train.batch_size
-        sampler: Sampler
-        if sampling.kind == "class_balanced":
-            sampler = ClassBalanced(self.train[1], size, sampling.per_class)
-        else:
-            sampler = Shuffled(count, size, here.train.shuffle and sampling.kind == "shuffled")
         draws = self.options.augment != "none" or self.adversary is not None
-        source = ResidentSource(sampler, self.spec.seed, self.device, self._drawn if draws else None)
+        source = ResidentSource(self._sampler(stage, self.train[1]), self.spec.seed, self.device,
+                                self._drawn if draws else None)
         return MixedSource(source, self.options.mixup) if self.options.mixup else source
+
+    def _sampler(self, stage: int, labels: Tensor) -> Sampler:
+        here = self.spec.stages[stage - 1]
+        sampling, size = here.sampling, here.train.batch_size
+        if sampling.kind == "class_balanced":
+            return ClassBalanced(labels, size, sampling.per_class)
+        return Shuffled(len(labels), size, here.train.shuffle and sampling.kind == "shuffled")
 
     def _drawn(self, count: int, draw: torch.Generator) -> list[Tensor]:
         """What is drawn for each image of an epoch."""
@@ -261,14 +273,14 @@ class ImageTask(BaseTask[Batch]):
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         logits = joined(predictions)
-        labels = self.test[1].to(logits["test"].device)
+        labels = self._labels("test", predictions).to(logits["test"].device)
         kept = {"logits": logits["test"], "labels": labels}
         reader = Reader(self.classes)
         reader.update(kept["logits"], labels)
         for number, name in enumerate(self.ood):
             kept["ood_logits" if number == 0 else f"ood_logits.{name}"] = logits[f"ood.{name}"]
             reader.update_outside(logits[f"ood.{name}"], name)
-        taught = read(logits["train"], self.train[1].to(labels.device))
+        taught = read(logits["train"], self._labels("train", predictions).to(labels.device))
         bounds = self.options.shots or Shots()
         diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught,
                                      many=bounds.many, few=bounds.few, groups=self.options.ood_groups)
@@ -289,6 +301,10 @@ class ImageTask(BaseTask[Batch]):
         if "batch_accuracy" in last:  # as the paper measures it: augmented batches, in training mode
             numbers["batch_excess_risk"] = last["batch_accuracy"] - accuracy(reader.readings)
         return Conclusion(numbers, kept, diagnosis)
+
+    def _labels(self, part: str, predictions: Sequence[Predictions]) -> Tensor:
+        """The labels of the images that were predicted."""
+        return self.test[1] if part == "test" else self.train[1]
 
     def _class_weights(self, beta: float) -> Tensor:
         return effective_weights(self.counts, beta).to(self.device)

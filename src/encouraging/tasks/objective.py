@@ -38,6 +38,15 @@ class Objective:
     divisor: str | float = "weights"
     bonus_divisor: str | None = None
     logit_norm: float | None = None
+    alpha: float | None = None
+    halt_on: str = "likelihood"
+
+    @property
+    def negative_curve(self) -> Curve | None:
+        """The curve of absent classes on the sigmoid link, where it is another one than that of present classes."""
+        if self.halt_on == "logit" and isinstance(self.curve, curves.halted_focal):
+            return self.curve.on_logit()
+        return None
 
     def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Loss:
         """The loss of a batch, which may be a part of the update's.
@@ -82,7 +91,8 @@ class Objective:
     def _sum(self, logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
         assert self.curve is not None
         if self.link == "sigmoid":
-            return sigmoid_curve_loss(logits, target, self.curve, weight, reduction)
+            return sigmoid_curve_loss(logits, target, self.curve, weight, reduction, alpha=self.alpha,
+                                      negative_curve=self.negative_curve)
         return curve_loss(logits, target, self.curve, weight, self._ignored, reduction, self.label_smoothing,
                           match_norm=self.match_norm)
 
@@ -163,6 +173,8 @@ class ObjectiveConfig(BaseModel):
     ldam_margin: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     logit_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     logit_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # LogitNorm's temperature
+    alpha: float | None = Field(default=None, ge=0, le=1)  # on the sigmoid link: the weight of present classes
+    halt_on: Literal["likelihood", "logit"] = "likelihood"
 
     @field_validator("divisor", mode="before")
     @classmethod
@@ -181,7 +193,7 @@ class ObjectiveConfig(BaseModel):
         if self.loss == "mse":
             curve_only = self.model_fields_set & {"curve", "label_smoothing", "match_norm", "reweight_from_epoch",
                                                   "ignore_index", "divisor", "changes", "bonus_divisor",
-                                                  "balanced_softmax", "ldam_margin"}
+                                                  "balanced_softmax", "ldam_margin", "alpha", "halt_on"}
             if curve_only or self.params:
                 raise ValueError(f"loss = 'mse' with {', '.join(sorted({*curve_only, *self.params}))}: that belongs to "
                                  "loss = 'curve'; mse takes link and bonus")
@@ -198,6 +210,10 @@ class ObjectiveConfig(BaseModel):
                                    or self.link == "sigmoid" or self.ignore_index is not None):
             raise ValueError("bonus_divisor = 'examples' is for class weights (reweight_from_epoch), by which "
                              "cross-entropy is divided; it takes no match_norm, divisor, ignore_index or link")
+        if self.link != "sigmoid" and (self.alpha is not None or self.halt_on != "likelihood"):
+            raise ValueError("alpha and halt_on tell present from absent classes: they need link = 'sigmoid'")
+        if self.halt_on == "logit" and self.curve != "halted_focal":
+            raise ValueError(f"halt_on = 'logit' with curve = {self.curve!r}: it belongs to 'halted_focal'")
         self._check_words(self.params)
         self._curve(self.params)
         for change in self.changes:
@@ -255,4 +271,4 @@ class ObjectiveConfig(BaseModel):
         curve, smoothing = self._changed(changes)
         return Objective(curve if started else curves.cross_entropy(), smoothing, self.match_norm and started, weighted,
                          self.link, False, self.ignore_index, self.divisor, self.bonus_divisor,
-                         self.logit_norm)
+                         self.logit_norm, self.alpha, self.halt_on)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...curves._cross_entropy import CrossEntropy
 from ...curves._curve import Curve, logit
-from ...curves._focal import Focal, HaltedFocal
+from ...curves._focal import Focal, HaltedFocal, LateFocal
 from ...curves._log_bonus import Aggressive, Conservative, Normal, clamp_edge, log_or_minus_infinity
 from ...curves._polynomial import Poly, Power
 from ...curves._square import Square
@@ -34,6 +34,7 @@ SQUARE = tl.constexpr(8)
 SQUARE_BONUS = tl.constexpr(9)
 GAP = tl.constexpr(10)
 FOCAL_OF_2 = tl.constexpr(11)  # the usual gamma, whose power is a product
+LATE_FOCAL = tl.constexpr(12)
 
 # What a curve is at p <= 1/2, where all classes but one are: smoothing is cheap for the first two.
 LIKE_CROSS_ENTROPY = tl.constexpr(0)  # value -log p, pull 1 - p
@@ -97,6 +98,7 @@ _CONSTANTS: dict[type[Curve], Callable[[Any], Constants]] = {
     Focal: lambda c: Constants((FOCAL_OF_2 if c.gamma == 2 else FOCAL).value, LIKE_ITSELF.value, float(c.gamma)),
     HaltedFocal: lambda c: Constants(HALTED_FOCAL.value, LIKE_ITSELF.value, float(c.gamma), logit(c.halt),
                                            c.shift),
+    LateFocal: lambda c: Constants(LATE_FOCAL.value, LIKE_ITSELF.value, float(c.gamma), logit(c.start), c.shift),
     Square: lambda c: Constants((SQUARE_BONUS if c.bonus else SQUARE).value, LIKE_ITSELF.value),
     Gap: lambda c: Constants(GAP.value, LIKE_ITSELF.value),
 }
@@ -174,6 +176,9 @@ def curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND: tl.constexpr):
         if KIND == HALTED_FOCAL:
             value = tl.where(gap <= k1, value, surprise + k2)
             pull = tl.where(gap <= k1, pull, q)
+        if KIND == LATE_FOCAL:
+            value = tl.where(gap < k1, surprise + k2, value)
+            pull = tl.where(gap < k1, q, pull)
     return value, pull
 
 

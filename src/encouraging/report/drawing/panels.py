@@ -29,7 +29,8 @@ _TOP, _RIGHT, _BOTTOM = 20, 10, 34
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes. ``x`` and ``y`` say in words what they show; ``left`` is the room for the labels there."""
+    """One set of axes. ``x`` and ``y`` say in words what they show; ``left`` is the room for the labels there. ``svg``
+    is what the page shows instead of the axes, where that is ready-made."""
 
     draw: Callable[[Axes], None]
     title: str = ""
@@ -37,6 +38,7 @@ class Panel:
     y: str = ""
     height: int = 228
     left: int = 42
+    svg: Markup | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Picture:
     def parts(self) -> Iterator[tuple[str, Markup]]:
         """Title and SVG of every panel, for the page."""
         for panel in self.panels:
-            yield panel.title, inline(panel)
+            yield panel.title, inline(panel) if panel.svg is None else panel.svg
 
     def svg(self) -> bytes:
         """The picture alone, on white: the same bytes for the same numbers."""

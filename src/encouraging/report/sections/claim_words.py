@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from ...judge.claims import CONTRADICTED, NOT_MEASURED, REPRODUCED, ClaimRow
 from ...judge.metric_book import MetricBook
 from ...judge.power import MOST, SeedRange
-from ...judge.stats import FAILS, HOLDS, NO_DIFFERENCE, UNDECIDED, Comparison
-from ..numbers import between, enough_digits, listed, plural, show
+from ...judge.stats import FAILS, HOLDS, NO_DIFFERENCE, UNDECIDED
+from ..numbers import between, listed, plural, show
 
 if TYPE_CHECKING:
-    from ...engine import Metric
     from ...judge.beside_paper import BesidePaper
 
 # What one claim and what several do, by verdict, in the order in which they are counted.
@@ -65,94 +64,6 @@ def overall(rows: Sequence[ClaimRow]) -> str:
 def namer(book: MetricBook) -> Callable[[str], str]:
     """What a metric is called in a sentence."""
     return lambda path: book[path].words if book.is_named_alone(book[path]) else f"the {book[path].words}"
-
-
-def summary(rows: Sequence[ClaimRow], book: MetricBook) -> str:
-    """Verdicts in words, with the numbers of what was decided; then what is undecided, metric by metric."""
-    text = overall(rows)
-    groups: dict[tuple[str, ...], list[ClaimRow]] = {}
-    for row in rows:
-        if row.comparison.verdict != UNDECIDED:
-            same = (row.claim.beats,) if row.claim.beats is not None else (row.claim.sentence(),)
-            groups.setdefault((row.verdict, row.claim.metric, *same), []).append(row)
-    text += "".join(_decided(group, book) for group in groups.values())
-    for path in dict.fromkeys(row.claim.metric for row in rows):
-        text += _undecided([row for row in rows if row.claim.metric == path and row.comparison.verdict == UNDECIDED],
-                           book)
-    return text + _diverged(rows)
-
-
-def _decided(rows: Sequence[ClaimRow], book: MetricBook) -> str:
-    """Claims of one verdict on one metric against one arm."""
-    claim, m, name = rows[0].claim, rows[0].metric, namer(book)
-    verdict = rows[0].comparison.verdict
-    sizes = [f"{show(abs(row.comparison.mean), enough_digits([row.comparison.mean], m.digits))}, interval "
-             f"{_distance(row.comparison, m.digits) if verdict != NO_DIFFERENCE else _interval(row.comparison, m)}"
-             for row in rows]
-    size = f"{'a difference' if len(rows) == 1 else 'differences'} of {listed(sizes)}"
-    if claim.beats is not None:
-        one, several = {HOLDS: ("beats", "beat"), FAILS: ("falls behind", "fall behind"),
-                        NO_DIFFERENCE: ("shows no difference to", "show no difference to")}[verdict]
-        return (f" {listed([row.claim.arm for row in rows])} {one if len(rows) == 1 else several} {claim.beats} on "
-                f"{name(claim.metric)}: {size}.")
-    words = claim.sentence(name)
-    if verdict == NO_DIFFERENCE:
-        words = f"no difference where it was claimed that {words}"
-    elif verdict == FAILS:
-        words = f"it is not so that {words}"
-    return f" {words[0].upper()}{words[1:]}: {size}."
-
-
-def _distance(comparison: Comparison, digits: int) -> str:
-    """The interval of how far apart the arms are, whichever is ahead."""
-    near, far = sorted((abs(comparison.low), abs(comparison.high)))
-    return between(near, far, digits)
-
-
-def _interval(comparison: Comparison, m: Metric) -> str:
-    return between(comparison.low, comparison.high, m.digits)
-
-
-def _undecided(rows: Sequence[ClaimRow], book: MetricBook) -> str:
-    """The undecided claims on one metric."""
-    measured = [row for row in rows if row.comparison.n]
-    between_arms = [row for row in measured if row.claim.beats is not None]
-    text = _undecided_between_arms(between_arms, book) if between_arms else ""
-    for row in measured:
-        if row.claim.beats is None:
-            size = _towards(row.comparison.mean, row.metric.digits, " points" if row.metric.unit == "%" else "")
-            text += f" Whether {row.claim.sentence(namer(book))} is undecided: the mean difference is {size}."
-    return text
-
-
-def _undecided_between_arms(rows: Sequence[ClaimRow], book: MetricBook) -> str:
-    m = rows[0].metric
-    pairs = {beats: [row.claim.arm for row in rows if row.claim.beats == beats] for beats in
-             dict.fromkeys(row.claim.beats for row in rows)}
-    who = listed([f"{listed(arms, 'or')} {'beats' if len(arms) == 1 else 'beat'} {beats}"
-                  for beats, arms in pairs.items()])
-    means = sorted(row.comparison.mean for row in rows)
-    points = " points" if m.unit == "%" else ""
-    if len(means) == 1:
-        size = f"the mean difference is {_towards(means[0], m.digits, points)}"
-    else:
-        size = (f"the mean differences lie between {_towards(means[0], m.digits, points)} and "
-                f"{_towards(means[-1], m.digits, points)}")
-    return f" Whether {who} on {namer(book)(m.path)} is undecided: {size}."
-
-
-def _towards(value: float, digits: int, points: str) -> str:
-    """
-    >>> _towards(-0.3, 2, " points"), _towards(0.0, 2, "")
-    ('0.30 points against the claim', '0.00')
-    """
-    side = " for the claim" if value > 0 else " against the claim" if value < 0 else ""
-    return show(abs(value), enough_digits([value], digits)) + points + side
-
-
-def _diverged(rows: Sequence[ClaimRow]) -> str:
-    runs = dict.fromkeys(run for row in rows for run in row.diverged)
-    return f" {plural(len(runs), 'run')} diverged: {diverged_words(list(runs))}." if runs else ""
 
 
 def diverged_words(runs: Sequence[tuple[str, int]]) -> str:

@@ -14,7 +14,7 @@ from ...judge.stats import Comparison, mean_of
 from ..drawing.panels import Panel, Picture
 from ..drawing.style import BLACK, BLUE, MUTED
 from ..numbers import between, enough_digits, plural, show, signed
-from .claim_words import SKEWED, beside_words, diverged_words, namer, needed_words, overall, summary
+from .claim_words import SKEWED, beside_words, diverged_words, namer, needed_words, overall
 from .splits import beside_splits
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ class Claims:
     """All claims of a recipe, and one picture of them for files."""
 
     views: Sequence[ClaimView]
-    summary: str
     together: Picture | None
     rows: Sequence[ClaimRow] = ()
     looks: Sequence[int] = ()
@@ -82,7 +81,7 @@ def view_claims(rows: Sequence[ClaimRow], book: MetricBook, looks: Sequence[int]
     pictures = [view.picture for view in views if view.picture]
     together = Picture("claims", " ".join(picture.alt for picture in pictures), "",
                        [panel for picture in pictures for panel in picture.panels], columns=1) if pictures else None
-    return Claims(views, summary(rows, book), together, rows, looks)
+    return Claims(views, together, rows, looks)
 
 
 def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBook) -> ClaimView:

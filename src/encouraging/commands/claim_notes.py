@@ -1,0 +1,65 @@
+"""Lines below a table of claims: why a verdict is what it is, where the table alone does not tell."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import did_you_mean
+from ..judge.claims import ClaimRow, Finals, number_at
+from ..judge.stats import UNDECIDED
+from ..report.sections.claim_words import SKEWED
+
+if TYPE_CHECKING:
+    from ..judge.metric_book import MetricBook
+    from ..recipes import Recipe
+
+
+def claim_words(row: ClaimRow) -> str:
+    """A claim as the terminal shows it: the path of its metric last."""
+    claim = row.claim
+    words = f"{claim.arm} beats {claim.beats}: {claim.metric}" if claim.beats is not None else claim.sentence()
+    return words + (" (lower is better)" if claim.better == "lower" else "")
+
+
+def notes(rows: Sequence[ClaimRow]) -> Iterator[str]:
+    """What a reader should know about these verdicts."""
+    if any(row.verdict == UNDECIDED and 0 < row.comparison.n < 3 for row in rows):
+        yield "fewer than three seeds decide nothing, whatever the interval: train more"
+    for row in rows:
+        comparison = row.comparison
+        if comparison.skewed:
+            yield f"{claim_words(row)}: {SKEWED}"
+        elif comparison.n and not math.isfinite(comparison.mean):
+            yield f"{claim_words(row)}: a number is NaN or infinite, so there is no interval"
+        elif comparison.n >= 3 and math.isnan(comparison.low):
+            yield f"{claim_words(row)}: all differences are equal, so there is no interval"
+
+
+def missing_numbers(recipe: Recipe, finals: Finals) -> Iterator[str]:
+    """Metrics of claims that no finished run has, with the nearest one that they have. Attacks come after training."""
+    ended = [final for seeds in finals.values() for final in seeds.values()]
+    for path in dict.fromkeys(path for claim in recipe.claims for path in claim.metrics):
+        if ended and not path.startswith("attacks.") and all(number_at(final, path) is None for final in ended):
+            every = {name for final in ended for name in _paths(final)}
+            yield (f"a claim is about {path!r}, a number that no run has in its final.json."
+                   f"{did_you_mean(path, sorted(every))}")
+
+
+def unknown_metrics(recipe: Recipe, book: MetricBook) -> Iterator[str]:
+    """Metrics of claims that are a letter or two away from a declared one, which is worth a word before hours of
+    training. Others may be among the numbers of the end, which a task need not declare."""
+    declared = [name for path in book.metrics for name in (path, f"best_{path}")]
+    for path in dict.fromkeys(path for claim in recipe.claims for path in claim.metrics):
+        if path not in declared and (near := difflib.get_close_matches(path, declared, n=1, cutoff=0.85)):
+            yield f"a claim is about {path!r}, which the task does not declare. Did you mean {near[0]!r}?"
+
+
+def _paths(final: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for key, value in final.items():
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{before}{key}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{before}{key}"

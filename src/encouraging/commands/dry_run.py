@@ -1,0 +1,120 @@
+"""``encouraging run --dry-run``: what would be trained, on what, for how long, and what it takes on the disk."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ..data import DATASETS, absent, data_dir, missing
+from ..data.registry import find
+from ..engine import RunDir
+from ..engine.environment import device_name
+from ..recipes import Recipe
+from ..recipes.grid import jobs_of
+from ..recipes.rehearsal import Rehearsal, rehearse
+from ..report.numbers import plural
+from ..tasks import StageSpec
+from .progress import EXAMPLES, duration
+
+MINUTE = 60.0
+
+
+def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, device: torch.device, threads: int,
+               console: Console) -> None:
+    """Print the plan; nothing is written. Where the data is there, the first arm is trained for a minute."""
+    jobs = jobs_of(recipe, str(out), arms=arms, device=str(device), data=data)
+    finished = sum(RunDir(job.folder).done for job in jobs)
+    chosen = list(dict.fromkeys(job.arm for job in jobs))
+    _say(console, f"{recipe.name}: {plural(len(chosen), 'arm')}, {plural(len(recipe.seeds), 'seed')}: "
+                  f"{plural(len(jobs), 'run')}, of which {finished} are finished in {out / recipe.name}")
+    _say(console, f"on {device_name(device)}, {plural(threads, 'thread')}")
+    complete = _print_data(recipe, data, console)
+    if not complete:
+        return
+    torch.set_num_threads(threads)
+    trained = next((arm for arm in chosen if recipe.stages_of(arm)[0].train.epochs), None)
+    if trained is None:
+        _say(console, "nothing is trained: finished weights are evaluated once")
+        return
+    measured = rehearse(recipe, trained, device, data, MINUTE)
+    unit = EXAMPLES.get(recipe.task, "examples")
+    _say(console, f"measured with {trained} for {measured.took:.0f} s: {measured.per_second:.0f} {unit}/s"
+                  + (f", {duration(measured.evaluation)} per evaluation" if measured.evaluation else ""))
+    table = Table("arm", "epochs", "updates", "per run", "runs left", title_justify="left")
+    total = 0.0
+    for arm in chosen:
+        stages = recipe.stages_of(arm)
+        left = sum(job.arm == arm and not RunDir(job.folder).done for job in jobs)
+        took = sum(stage_seconds(stage, measured) for stage in stages)
+        total += left * took
+        epochs = sum(stage.train.epochs for stage in stages) if stages[0].train.max_steps is None else "-"
+        table.add_row(arm, str(epochs), str(sum(updates(stage, measured) for stage in stages)), duration(took),
+                      str(left))
+    console.print(table)
+    uncounted = "" if measured.evaluation else " (evaluations are not counted: none was finished in the time)"
+    _say(console, f"all of it, one run after another: {duration(total)}{uncounted}")
+    _print_disk(measured, len(jobs) - finished, out, console)
+
+
+def updates(stage: StageSpec, measured: Rehearsal) -> int:
+    """How many updates a stage has, with as many examples per epoch as the measured one."""
+    train = stage.train
+    per_epoch = math.ceil(math.ceil(measured.examples / train.batch_size) / train.accumulate)
+    return min(train.epochs * per_epoch, train.max_steps or train.epochs * per_epoch)
+
+
+def stage_seconds(stage: StageSpec, measured: Rehearsal) -> float:
+    """How long a stage takes at the measured speed; a stage that freezes a part of the network takes less."""
+    train = stage.train
+    per_epoch = max(1, math.ceil(math.ceil(measured.examples / train.batch_size) / train.accumulate))
+    epochs = updates(stage, measured) / per_epoch
+    looks = max(1, math.ceil(epochs / train.evaluate_every))
+    return epochs * measured.examples / measured.per_second + looks * measured.evaluation
+
+
+def _print_data(recipe: Recipe, data: str | None, console: Console) -> bool:
+    """What data is needed, how large it is, and whether it is there."""
+    folder, complete = data_dir(data), True
+    for name, splits in recipe.needs().datasets:
+        if missing(name, folder, splits):
+            complete = False
+            _say(console, absent(name, splits, folder))
+        else:
+            facts = DATASETS[name]
+            files = [find(file, folder) for split in splits for file in facts.files(split)]
+            size = facts.gigabytes or sum(path.stat().st_size for path in files if path is not None) / 1e9
+            words = f"{size:.3g} GB" if size >= 0.001 else "with scikit-learn"
+            official = f", {facts.images[0]} and {facts.images[1]} images as shipped" if facts.images[0] else ""
+            _say(console, f"data: {name} in {folder} ({words}{official})")
+    return complete
+
+
+def _print_disk(measured: Rehearsal, runs: int, out: Path, console: Console) -> None:
+    place = next(folder for folder in (out, *out.resolve().parents) if folder.is_dir())
+    free = shutil.disk_usage(place).free
+    _say(console, f"on the disk: {_bytes(measured.run_bytes)} per run (a checkpoint has "
+                  f"{_bytes(measured.checkpoint)}), {_bytes(measured.run_bytes * runs)} in all; {place} has "
+                  f"{_bytes(free)} free")
+    if measured.run_bytes * runs > free:
+        _say(console, "that is more than there is: free some, choose another --out, or train fewer --seeds")
+
+
+def _bytes(number: float) -> str:
+    """
+    >>> _bytes(2_000), _bytes(307_000_000), _bytes(4.6e9)
+    ('2 kB', '307 MB', '4.6 GB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number / 1e3:.3g} kB"
+
+
+def _say(console: Console, words: str) -> None:
+    console.print(words, markup=False, highlight=False, soft_wrap=True)

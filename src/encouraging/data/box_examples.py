@@ -1,0 +1,90 @@
+"""Images with boxes as batches: read, resized and flipped with their boxes by torchvision's transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .boxes import BoxImage
+
+CACHED = 2**29  # bytes of decoded images that are kept in memory
+
+
+@dataclass
+class BoxBatch:
+    """Images of unequal size, and for each its boxes and labels as torchvision's detectors take them."""
+
+    images: list[Tensor]
+    targets: list[dict[str, Tensor]]
+    numbers: list[int]
+
+    def to(self, device: torch.device) -> BoxBatch:
+        """On the device, with pixels from 0 to 1."""
+        return BoxBatch([image.to(device, non_blocking=True).float() / 255 for image in self.images],
+                        [{key: value.to(device, non_blocking=True) for key, value in target.items()}
+                         for target in self.targets], self.numbers)
+
+
+class BoxExamples:
+    """Images to train on (with ``sizes``) or to evaluate.
+
+    In training the shorter side is resized to one of ``sizes``, drawn at random, unless the longer one would then pass
+    ``max_size``; and the image is flipped from left to right with the probability ``flip``. Crowd boxes are left out.
+    To evaluate, images stay as they are, since the model resizes them, and crowd boxes too.
+    """
+
+    def __init__(self, images: Sequence[BoxImage], sizes: Sequence[int] = (), max_size: int = 1333,
+                 flip: float = 0.0) -> None:
+        self.images, self.sizes, self.max_size, self.flip = images, tuple(sizes), max_size, flip
+        self.cached = sum(3 * image.width * image.height for image in images) <= CACHED
+        self._pixels: dict[int, Tensor] = {}
+        self._transform: Any = None
+
+    def example(self, index: int, draw: torch.Generator) -> BoxBatch:
+        image = self.images[index]
+        pixels, taught = self._read(index), ~image.crowd
+        if not self.sizes:
+            return BoxBatch([pixels], [{"boxes": image.boxes, "labels": image.labels}], [index])
+        boxes, labels = image.boxes[taught], image.labels[taught]
+        pixels, boxes = self._augmented(pixels, boxes)
+        return BoxBatch([pixels], [{"boxes": boxes, "labels": labels}], [index])
+
+    def collate(self, examples: list[BoxBatch], draw: torch.Generator) -> BoxBatch:
+        return BoxBatch([image for one in examples for image in one.images],
+                        [target for one in examples for target in one.targets],
+                        [number for one in examples for number in one.numbers])
+
+    def _read(self, index: int) -> Tensor:
+        if not self.cached:
+            return self.images[index].read()
+        if index not in self._pixels:
+            self._pixels[index] = self.images[index].read()
+        return self._pixels[index]
+
+    def _augmented(self, pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
+        """Random size and flip, drawn from torch's global random state, which the source sets for every example."""
+        from torchvision import tv_tensors
+        from torchvision.transforms import v2
+
+        if self._transform is None:
+            self._transform = v2.Compose([v2.RandomShortestSize(list(self.sizes), self.max_size, antialias=True),
+                                          v2.RandomHorizontalFlip(self.flip)])
+        high, wide = pixels.shape[-2:]
+        image, moved = self._transform(tv_tensors.Image(pixels), tv_tensors.BoundingBoxes(
+            boxes, format="XYXY", canvas_size=(high, wide)))
+        return image.as_subclass(Tensor), moved.as_subclass(Tensor)
+
+
+class Share:
+    """The whole batches of one rank, in the order of the data: what an image is padded with does not depend on the
+    number of ranks."""
+
+    def __init__(self, count: int, batch_size: int, rank: int = 0, world: int = 1) -> None:
+        self.count, self.batch_size, self.rank, self.world = count, batch_size, rank, world
+
+    def batches(self, draw: torch.Generator) -> Sequence[Tensor]:
+        return torch.split(torch.arange(self.count), self.batch_size)[self.rank :: self.world]

@@ -1,0 +1,133 @@
+"""Images with boxes: what every format of annotations becomes, and datasets of them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+from ..plugins import is_reference, load_function
+from ._load import checked_files
+from .images import folder_path
+from .registry import VARIABLE, data_dir, dataset
+
+BOX_READERS = ("voc", "coco")
+
+
+@dataclass(frozen=True)
+class BoxImage:
+    """One image and its boxes: corners (x1, y1, x2, y2) in pixels from the upper left corner, inside the image.
+
+    ``labels`` count classes from 0. ``crowd`` boxes are evaluated by COCO's rules for them and never taught. ``areas``
+    are those that sizes (small, medium, large) are decided by.
+    """
+
+    path: Path
+    number: int
+    width: int
+    height: int
+    boxes: Tensor
+    labels: Tensor
+    crowd: Tensor
+    areas: Tensor
+
+    def read(self) -> Tensor:
+        """The pixels as bytes (3, height, width)."""
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(self.path) as file:
+                pixels = np.array(file.convert("RGB"))
+        except FileNotFoundError as error:
+            raise DataError(f"{self.path}: there is no such image, and the annotations name it.") from error
+        except (OSError, UnidentifiedImageError) as error:
+            raise DataError(f"{self.path}: cannot be read as an image ({error}).") from error
+        if pixels.shape[:2] != (self.height, self.width):
+            raise DataError(f"{self.path}: {pixels.shape[1]} x {pixels.shape[0]} pixels; its annotations say "
+                            f"{self.width} x {self.height}.")
+        return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+@dataclass(frozen=True)
+class BoxSet:
+    """The images of one part of a dataset. ``skipped`` boxes had no area and were left out."""
+
+    images: Sequence[BoxImage]
+    skipped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A dataset of images with boxes: its parts by name (train, test, and validation where there is one), the names of
+    its classes, and the numbers that its own files give them."""
+
+    parts: Mapping[str, BoxSet]
+    names: Sequence[str]
+    numbers: Sequence[int] = field(default=())
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            if part not in self.parts or not len(self.parts[part]):
+                raise DataError(f"a dataset of boxes has the parts {', '.join(self.parts) or 'none'}: expected images "
+                                f"in {part!r}.")
+        if not self.numbers:
+            object.__setattr__(self, "numbers", tuple(range(1, len(self.names) + 1)))
+
+    @property
+    def classes(self) -> int:
+        return len(self.names)
+
+
+def make_image(path: Path, number: int, width: int, height: int, boxes: Sequence[Sequence[float]],
+               labels: Sequence[int], crowd: Sequence[bool] | None = None,
+               areas: Sequence[float] | None = None) -> tuple[BoxImage, int]:
+    """An image with those of its boxes that have an area inside it, and the number of boxes that have none."""
+    corners = torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4)
+    limits = torch.tensor([width, height, width, height], dtype=torch.float32)
+    clipped = torch.minimum(corners.clamp(min=0), limits)
+    sides = clipped[:, 2:] - clipped[:, :2]
+    kept = (sides > 0).all(1)
+    given = sides.clamp(min=0).prod(1) if areas is None else torch.tensor(areas, dtype=torch.float32)
+    crowds = torch.tensor(crowd if crowd is not None else [False] * len(corners), dtype=torch.bool)
+    image = BoxImage(path, number, width, height, clipped[kept],
+                     torch.tensor(labels, dtype=torch.int64).reshape(-1)[kept], crowds[kept], given[kept])
+    return image, int((~kept).sum())
+
+
+def read_boxes(name: str, root: str | Path | None = None, folder: str | None = None) -> Boxes:
+    """The dataset that ``name`` names: bccd, coco, ``folder:PATH`` in the layout of either, or what ``module:function``
+    returns (:class:`Boxes`)."""
+    from .coco import read_coco
+    from .voc import read_voc
+
+    if name.startswith("folder:"):
+        path = folder_path(name, root, folder)
+        if (path / "ImageSets").is_dir():
+            return read_voc(path)
+        if (path / "annotations").is_dir():
+            return read_coco(path)
+        raise DataError(f"{path}: expected Pascal VOC's layout (ImageSets/Main/, Annotations/, JPEGImages/) or COCO's "
+                        "(annotations/instances_*.json and a folder of images for each).")
+    if is_reference(name):
+        found = load_function(name, folder, "data")()
+        if not isinstance(found, Boxes):
+            raise DataError(f"{name} returned a {type(found).__name__}: expected encouraging.data.Boxes.")
+        return found
+    facts = dataset(name)
+    if facts.reader not in BOX_READERS:
+        raise DataError(f"{name} has no boxes: expected bccd, coco, folder:PATH or module:function.")
+    place = data_dir(root)
+    for split in ("train", "test"):
+        checked_files(name, split, place)
+    top = place / facts.train[0].path.partition("/")[0]
+    if not top.is_dir():
+        raise DataError(f"{top}: there is no such folder. Point --data or {VARIABLE} at the directory that has it.")
+    return read_voc(top) if facts.reader == "voc" else read_coco(top)

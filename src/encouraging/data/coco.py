@@ -1,0 +1,75 @@
+"""COCO's official layout of images with boxes.
+
+    annotations/instances_train2017.json, instances_val2017.json
+    train2017/*.jpg, val2017/*.jpg
+
+The files number 80 classes from 1 to 90, with holes; here they count from 0, in the order of those numbers. The test
+part is val2017, on which everyone reports. Training leaves crowd boxes out, and images without any other box.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError
+from .boxes import Boxes, BoxImage, BoxSet, make_image
+
+PARTS = {"train": ("train2017", "train"), "test": ("val2017", "val", "valid", "test")}
+
+
+@lru_cache(maxsize=2)
+def read_coco(folder: Path) -> Boxes:
+    """The parts of a folder: ``instances_NAME.json`` beside the images in ``NAME/``.
+
+    Raises:
+        DataError: a file is missing or damaged, or the two parts have other classes.
+    """
+    parts: dict[str, BoxSet] = {}
+    classes: list[tuple[int, str]] = []
+    for part, names in PARTS.items():
+        path = _annotations(folder, names)
+        found, images = _read_json(path, folder / path.stem.removeprefix("instances_"))
+        if classes and found != classes:
+            raise DataError(f"{path}: has other categories than the training part.")
+        classes = found
+        parts[part] = images
+    taught = tuple(image for image in parts["train"].images if bool((~image.crowd).any()))
+    parts["train"] = BoxSet(taught, parts["train"].skipped)
+    return Boxes(parts, tuple(name for _, name in classes), tuple(number for number, _ in classes))
+
+
+def _annotations(folder: Path, names: tuple[str, ...]) -> Path:
+    places = [folder / "annotations" / f"instances_{name}.json" for name in names]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise DataError(f"{places[0]}: there is no such file.")
+    return found
+
+
+def _read_json(path: Path, images: Path) -> tuple[list[tuple[int, str]], BoxSet]:
+    try:
+        content = json.loads(path.read_text())
+        classes = sorted((int(entry["id"]), str(entry["name"])) for entry in content["categories"])
+        label = {number: index for index, (number, _) in enumerate(classes)}
+        of_image: dict[int, list[dict[str, Any]]] = {int(entry["id"]): [] for entry in content["images"]}
+        for entry in content["annotations"]:
+            of_image[int(entry["image_id"])].append(entry)
+        found: list[BoxImage] = []
+        skipped = 0
+        for entry in sorted(content["images"], key=lambda entry: int(entry["id"])):
+            objects = of_image[int(entry["id"])]
+            boxes = [(x, y, x + w, y + h) for x, y, w, h in (object["bbox"] for object in objects)]
+            image, without = make_image(
+                images / entry["file_name"], int(entry["id"]), int(entry["width"]), int(entry["height"]), boxes,
+                [label[int(object["category_id"])] for object in objects],
+                [bool(object.get("iscrowd", 0)) for object in objects],
+                [float(object.get("area", object["bbox"][2] * object["bbox"][3])) for object in objects])
+            found.append(image)
+            skipped += without
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: expected COCO's instances, with images, annotations and categories "
+                        f"({type(error).__name__}: {error}).") from error
+    return classes, BoxSet(tuple(found), skipped)

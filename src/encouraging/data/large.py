@@ -1,0 +1,59 @@
+"""Datasets too large for a device, by name: lists of files that workers read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..errors import DataError
+from .class_folders import list_class_folders
+from .file_list import FileSplit, ImageFiles
+from .folder import class_folders
+from .imagenet import read_imagenet
+from .images import folder_path
+from .inaturalist import read_inaturalist
+from .registry import data_dir, dataset, missing
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, of red, green and blue
+_READERS: Mapping[str, Callable[[Path, str], tuple[FileSplit, tuple[str, ...]]]] = {
+    "imagenet": read_imagenet, "inaturalist": read_inaturalist,
+}
+
+
+def is_large(name: str) -> bool:
+    """Whether this dataset is read from files, image by image."""
+    return dataset(name).reader in _READERS
+
+
+def read_image_files(name: str, root: str | Path | None = None, *, splits: tuple[str, ...] = ("train", "test"),
+                     folder: str | None = None) -> ImageFiles:
+    """List the files of a large dataset, or of ``folder:PATH`` with a folder per class below ``train`` and ``val``.
+
+    Nothing but names is read. A folder of one's own has ImageNet's mean and deviation.
+
+    Args:
+        name: ``imagenet``, ``inaturalist2018`` or ``folder:PATH``.
+        root: The data directory; else ``ENCOURAGING_DATA``, else the user's cache.
+        splits: Of ``train`` and ``test``.
+        folder: Where ``folder:PATH`` is looked for too: that of the recipe's file.
+
+    Raises:
+        DataError: something is missing or is not as it is shipped; the message names it.
+    """
+    if name.startswith("folder:"):
+        path = folder_path(name, root, folder)
+        return ImageFiles({split: list_class_folders(path, split) for split in splits}, len(class_folders(path)), MEAN,
+                          STD, tuple(class_folders(path)))
+    facts = dataset(name)
+    if facts.reader not in _READERS:
+        raise DataError(f"{name} is small enough for the device: expected a dataset of files (imagenet, "
+                        "inaturalist2018) or folder:PATH. Use task = \"image\" for it.")
+    place = data_dir(root)
+    lost = missing(name, place, splits)
+    if lost:
+        from ._load import absent
+
+        raise DataError(absent(name, splits, place))
+    read = {split: _READERS[facts.reader](place, split) for split in splits}
+    names = next(iter(read.values()))[1]
+    return ImageFiles({split: files for split, (files, _) in read.items()}, len(names), facts.mean, facts.std, names)

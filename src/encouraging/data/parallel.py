@@ -1,0 +1,223 @@
+"""Sentences in two languages, line by line: Multi30k, the official files of IWSLT, and plain files of one's own.
+
+Multi30k has one gzipped file per part and language. IWSLT's training files hold talks with tags on lines of their own
+(``<url>``, ``<title>``), and its test sets are XML, one ``<seg>`` per sentence.
+"""
+
+from __future__ import annotations
+
+import gzip
+import html
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import DataError
+from ..plugins import is_reference, load_object
+from ._load import checked_files
+from .images import folder_path
+from .registry import data_dir, dataset
+
+PARTS = ("train", "validation", "test")
+_NAMES = {"train": ("train",), "validation": ("val", "valid", "dev"), "test": ("test",)}
+# Lines of IWSLT's training files that are about a talk; those of the second kind are sentences inside a tag.
+_ABOUT = re.compile(r"\s*</?(url|talkid|keywords|speaker|reviewer|translator|doc)\b")
+_AROUND = re.compile(r"</?(title|description)>")
+_SEGMENT = re.compile(r'<seg id="[^"]*">(.*?)</seg>')
+KEEP_EVERY = 23  # of IWSLT14's sentences, every 23rd is for validation
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Sentences and their translations, line by line."""
+
+    source: Sequence[str] = field(default_factory=tuple)
+    target: Sequence[str] = field(default_factory=tuple)
+
+    def __post_init__(self) -> None:
+        if len(self.source) != len(self.target):
+            raise DataError(f"{len(self.source)} sentences and {len(self.target)} translations: expected one "
+                            "translation per sentence.")
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The three parts of a dataset for translation."""
+
+    train: Pairs
+    validation: Pairs
+    test: Pairs
+
+    def __post_init__(self) -> None:
+        for part in PARTS:
+            if not len(getattr(self, part)):
+                raise DataError(f"the {part} part has no sentences: expected at least one.")
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How text is read: whether it is lower-cased, and which training pairs are left out because one sentence has more
+    than ``longest`` words, or more than ``ratio`` times as many words as the other."""
+
+    lowercase: bool = False
+    longest: int | None = None
+    ratio: float | None = None
+
+
+def read_corpus(name: str, root: str | Path | None = None, folder: str | None = None, *,
+                languages: tuple[str, str] = ("", ""), options: TextOptions | None = None) -> Corpus:
+    """The sentences that ``name`` names: of a known dataset, ``folder:PATH`` with files such as ``train.de`` and
+    ``train.en`` (also ``val`` and ``test``, also gzipped), or what ``module:function`` returns (:class:`Corpus`, or a
+    dict of its parts with a source and a target list each).
+
+    Args:
+        name: As above.
+        root: The data directory; else ``ENCOURAGING_DATA``, else the user's cache.
+        folder: That of the recipe's file, for paths and modules of one's own.
+        languages: The endings of the two files, for ``folder:``.
+        options: How the text is prepared.
+
+    Raises:
+        DataError: files are missing or damaged, or do not belong together.
+    """
+    options = options or TextOptions()
+    if is_reference(name):
+        return prepared(_own(name, load_object(name, folder)()), options)
+    if name.startswith("folder:"):
+        return _from_folder(folder_path(name, root, folder), languages, options)
+    facts = dataset(name)
+    if facts.reader not in ("multi30k", "iwslt"):
+        raise DataError(f"{name} holds no sentences: expected data for translation, such as multi30k-de-en.")
+    place = data_dir(root)
+    paths = tuple(checked_files(name, "train", place)), tuple(checked_files(name, "test", place))
+    return _read_known(facts.reader, *paths, options)
+
+
+@lru_cache(maxsize=2)
+def _from_folder(path: Path, languages: tuple[str, str], options: TextOptions) -> Corpus:
+    return prepared(Corpus(*(_plain(path, part, languages) for part in PARTS)), options)
+
+
+def _plain(folder: Path, part: str, languages: tuple[str, str]) -> Pairs:
+    columns = []
+    for language in languages:
+        wanted = [folder / f"{stem}.{language}{end}" for stem in _NAMES[part] for end in ("", ".gz")]
+        path = next((path for path in wanted if path.is_file()), None)
+        if path is None:
+            raise DataError(f"{folder} has no {part} sentences in {language!r}: expected one of "
+                            f"{', '.join(path.name for path in wanted)}. options.source and options.target are the "
+                            "endings of the two files.")
+        columns.append(lines_of(path))
+    return _paired(columns[0], columns[1], str(folder / part))
+
+
+@lru_cache(maxsize=2)
+def _read_known(reader: str, train: tuple[Path, ...], test: tuple[Path, ...], options: TextOptions) -> Corpus:
+    """A process trains one run after another: it reads the files once."""
+    if reader == "multi30k":
+        return prepared(Corpus(*(_both(two, lines_of) for two in (train[:2], train[2:], test))), options)
+    first = cleaned(normalised(_both(train[:2], talk_lines), options), options)
+    tests = _joined(_segments(test))
+    if len(train) > 2:
+        return Corpus(first, normalised(_joined(_segments(train[2:])), options), normalised(tests, options))
+    kept = {every: [at for at in range(len(first)) if ((at + 1) % KEEP_EVERY == 0) == every] for every in (False, True)}
+    return Corpus(_some(first, kept[False]), _some(first, kept[True]), normalised(tests, options))
+
+
+def _segments(paths: Sequence[Path]) -> list[Pairs]:
+    """Test sets of IWSLT, as pairs of files: both languages of one set, then those of the next."""
+    return [_both(two, segments_of) for two in zip(paths[::2], paths[1::2], strict=True)]
+
+
+def _both(paths: Sequence[Path], read: Callable[[Path], list[str]]) -> Pairs:
+    """The file of the source language and that of the target language."""
+    return _paired(read(paths[0]), read(paths[1]), str(paths[0]))
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8, unzipped where its name ends in .gz. Only a line feed ends a line, so that
+    files in two languages stay aligned whatever else they contain."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        lines = content.decode().split("\n")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: expected text in UTF-8{', gzipped' * (path.suffix == '.gz')} ({error}).") from error
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def talk_lines(path: Path) -> list[str]:
+    """The sentences of a training file of IWSLT: lines about a talk are left out, tags around titles and descriptions
+    removed."""
+    return [_AROUND.sub("", line) for line in lines_of(path) if not _ABOUT.match(line)]
+
+
+def segments_of(path: Path) -> list[str]:
+    """The sentences of an XML test set of IWSLT."""
+    segments = [_SEGMENT.search(line) for line in lines_of(path) if "<seg id" in line]
+    if not segments or None in segments:
+        raise DataError(f'{path}: expected lines such as <seg id="1">A sentence.</seg>.')
+    return [html.unescape(found[1]).replace("’", "'") for found in segments if found]
+
+
+def prepared(corpus: Corpus, options: TextOptions) -> Corpus:
+    """White space is made single spaces, letters small where that is asked, and long training pairs are left out."""
+    train, validation, test = (normalised(getattr(corpus, part), options) for part in PARTS)
+    return Corpus(cleaned(train, options), validation, test)
+
+
+def normalise(line: str, lowercase: bool) -> str:
+    """A sentence as it is trained on and compared with.
+
+    >>> normalise("  Ein\\tMann ", lowercase=True)
+    'ein mann'
+    """
+    words = " ".join(line.split())
+    return words.lower() if lowercase else words
+
+
+def normalised(pairs: Pairs, options: TextOptions) -> Pairs:
+    return Pairs(*([normalise(line, options.lowercase) for line in column] for column in (pairs.source, pairs.target)))
+
+
+def cleaned(pairs: Pairs, options: TextOptions) -> Pairs:
+    """Without pairs of which one sentence is empty, too long, or too long beside the other."""
+    kept = []
+    for at, (source, target) in enumerate(zip(pairs.source, pairs.target, strict=True)):
+        short, long = sorted((len(source.split()), len(target.split())))
+        if short and long <= (options.longest or long) and long <= (options.ratio or long) * short:
+            kept.append(at)
+    return _some(pairs, kept)
+
+
+def _some(pairs: Pairs, numbers: Iterable[int]) -> Pairs:
+    numbers = list(numbers)
+    return Pairs([pairs.source[at] for at in numbers], [pairs.target[at] for at in numbers])
+
+
+def _joined(several: Sequence[Pairs]) -> Pairs:
+    return Pairs([line for pairs in several for line in pairs.source],
+                 [line for pairs in several for line in pairs.target])
+
+
+def _paired(source: Sequence[str], target: Sequence[str], where: str) -> Pairs:
+    if len(source) != len(target):
+        raise DataError(f"{where}: {len(source)} sentences, and its translation has {len(target)}: the files do not "
+                        "belong together.")
+    return Pairs(source, target)
+
+
+def _own(name: str, given: object) -> Corpus:
+    if isinstance(given, Corpus):
+        return given
+    if not isinstance(given, Mapping) or set(given) != set(PARTS):
+        raise DataError(f"{name} returned a {type(given).__name__}: expected encouraging.data.Corpus, or a dict of "
+                        f"{', '.join(PARTS)}, each two lists of sentences.")
+    try:
+        return Corpus(*(given[part] if isinstance(given[part], Pairs) else Pairs(*given[part]) for part in PARTS))
+    except TypeError as error:
+        raise DataError(f"{name}: expected two lists of sentences per part ({error}).") from error

@@ -1,0 +1,120 @@
+"""What workers do to a decoded picture: torchvision's transforms v2, and timm's RandAugment. The result is bytes.
+
+All of them draw from the global random states, which :class:`LoaderSource` sets for every example.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Transform = Callable[[Any], Any]
+ERASED_AREA, ERASED_RATIO, TRIES = (0.02, 1 / 3), (0.3, 1 / 0.3), 10  # as timm has them
+
+
+def training_transform(size: int, interpolation: str = "bilinear", rand_augment: str | None = None,
+                       mean: Sequence[float] = (0.485, 0.456, 0.406)) -> Transform:
+    """RandomResizedCrop, flip and, where it is asked for, timm's RandAugment.
+
+    Args:
+        size: Height and width of the result.
+        interpolation: ``bilinear``, ``bicubic``, or ``random`` for one of the two per picture, as timm has it.
+        rand_augment: timm's words, such as ``rand-m9-mstd0.5``; None for none.
+        mean: Of the data, from 0 to 1: what comes in from outside the picture has this colour.
+    """
+    v2 = _v2()
+    modes = ["bilinear", "bicubic"] if interpolation == "random" else [interpolation]
+    crops = [v2.RandomResizedCrop(size, interpolation=_mode(mode), antialias=True) for mode in modes]
+    steps = [crops[0] if len(crops) == 1 else v2.RandomChoice(crops), v2.RandomHorizontalFlip()]
+    if rand_augment is not None:
+        steps.append(_rand_augment(rand_augment, size, interpolation, mean))
+    return v2.Compose(steps)  # type: ignore[no-any-return]
+
+
+def evaluation_transform(resize: int, size: int, interpolation: str = "bilinear") -> Transform:
+    """The shorter side resized, and the middle cut out."""
+    v2 = _v2()
+    steps = [v2.Resize(resize, interpolation=_mode(interpolation), antialias=True), v2.CenterCrop(size)]
+    return v2.Compose(steps)  # type: ignore[no-any-return]
+
+
+def erased_box(size: int, probability: float, draw: torch.Generator) -> Tensor:
+    """Where a picture is erased: top, left, height and width; a box of no size with probability ``1 - probability``.
+
+    Area and aspect ratio are drawn up to ten times until the box fits, as in timm's RandomErasing.
+
+    >>> erased_box(224, 0.0, torch.Generator()).tolist()
+    [0, 0, 0, 0]
+    """
+    drawn = torch.rand(2 * TRIES + 3, generator=draw, dtype=torch.float64).tolist()
+    if drawn[0] < probability:
+        low, high = (math.log(ratio) for ratio in ERASED_RATIO)
+        for number in range(TRIES):
+            area = size * size * (ERASED_AREA[0] + (ERASED_AREA[1] - ERASED_AREA[0]) * drawn[3 + number])
+            ratio = math.exp(low + (high - low) * drawn[3 + TRIES + number])
+            tall, wide = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+            if 0 < tall < size and 0 < wide < size:
+                top, left = int(drawn[1] * (size - tall + 1)), int(drawn[2] * (size - wide + 1))
+                return torch.tensor([top, left, tall, wide])
+    return torch.zeros(4, dtype=torch.long)
+
+
+def erase(images: Tensor, boxes: Tensor) -> Tensor:
+    """Normalised images (N, C, H, W) with noise, normal per pixel, in the boxes of :func:`erased_box`.
+
+    >>> images = erase(torch.zeros(1, 3, 4, 4), torch.tensor([[1, 1, 2, 3]]))
+    >>> (images != 0).sum().item()
+    18
+    """
+    top, left, tall, wide = boxes[:, :, None].unbind(1)
+    down, across = (torch.arange(side, device=images.device) for side in images.shape[2:])
+    rows, columns = (down >= top) & (down < top + tall), (across >= left) & (across < left + wide)
+    inside = rows[:, None, :, None] & columns[:, None, None, :]
+    return torch.where(inside, torch.randn_like(images), images)
+
+
+def _rand_augment(words: str, size: int, interpolation: str, mean: Sequence[float]) -> Transform:
+    try:
+        from timm.data.auto_augment import rand_augment_transform
+    except ImportError as error:
+        raise DataError(f"rand_augment = {words!r} needs the package timm: pip install timm."
+                        ) from error
+    # The largest shift and the colour of what comes in are those of timm's own training script.
+    settings: dict[str, Any] = {"translate_const": int(size * 0.45),
+                                "img_mean": tuple(min(255, round(255 * value)) for value in mean)}
+    if interpolation != "random":
+        from PIL import Image
+
+        settings["interpolation"] = getattr(Image.Resampling, interpolation.upper())
+    transform: Transform = rand_augment_transform(words, settings)
+    return transform
+
+
+def _mode(name: str) -> Any:
+    from torchvision.transforms import InterpolationMode
+
+    return InterpolationMode(name)
+
+
+def _v2() -> Any:
+    try:
+        from torchvision.transforms import v2
+    except ImportError as error:
+        raise DataError("images in files need the package torchvision: pip install torchvision.") from error
+    return v2
+
+
+def pixels(picture: Image) -> Tensor:
+    """Bytes (height, width, 3)."""
+    import numpy as np
+
+    return torch.from_numpy(np.array(picture, dtype=np.uint8))

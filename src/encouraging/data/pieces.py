@@ -1,0 +1,121 @@
+"""Sentences as pieces of words: byte-pair encoding learnt on both languages at once, by the package tokenizers.
+
+A piece that begins a word has a ``▁`` before it and punctuation stands by itself, so sentences come back from their
+pieces as they were, but for characters that the training text does not have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from ..errors import DataError, RecipeError
+
+PAD, START, END, UNKNOWN = range(4)
+SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
+SCHEMA = 1
+
+
+@contextmanager
+def translation_extra(package: str) -> Iterator[None]:
+    """Around an import of a package of the extra ``translation``: what to install where it is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise RecipeError(f"translation needs the package {package} ({error}): pip install "
+                          "tokenizers sacrebleu.", "task") from error
+
+
+class Pieces:
+    """The vocabulary of two languages, and how sentences become numbers of pieces.
+
+    The pieces are learnt on both languages together. With ``joint`` both sides use all of them; else a side has those
+    that occur in its own training text, with numbers of its own.
+
+    >>> pieces = learn_pieces(["ein mann", "eine frau"], ["a man", "a woman"], size=40)
+    >>> numbers = pieces.encode(["eine frau"], "source")
+    >>> pieces.decode(numbers, "source")
+    ['eine frau']
+    """
+
+    def __init__(self, tokenizer: Any, kept: dict[str, list[int]] | None = None) -> None:
+        self.tokenizer, self.kept = tokenizer, kept
+        self._place = {side: {piece: number for number, piece in enumerate(pieces)}
+                       for side, pieces in (kept or {}).items()}
+
+    @property
+    def joint(self) -> bool:
+        return self.kept is None
+
+    def size(self, side: str) -> int:
+        """How many pieces the ``source`` or the ``target`` side has, those for padding, start and end included."""
+        return int(self.tokenizer.get_vocab_size()) if self.kept is None else len(self.kept[side])
+
+    def encode(self, lines: Iterable[str], side: str) -> list[list[int]]:
+        """The numbers of the pieces of every sentence, without start and end."""
+        encoded = [encoding.ids for encoding in self.tokenizer.encode_batch(list(lines), add_special_tokens=False)]
+        if self.kept is None:
+            return encoded
+        place = self._place[side]
+        return [[place.get(piece, UNKNOWN) for piece in numbers] for numbers in encoded]
+
+    def decode(self, several: Iterable[Sequence[int]], side: str) -> list[str]:
+        """The sentences of these numbers; special pieces are left out."""
+        if self.kept is not None:
+            several = [[self.kept[side][number] for number in numbers] for numbers in several]
+        lines = self.tokenizer.decode_batch([list(numbers) for numbers in several], skip_special_tokens=True)
+        return [" ".join(line.split()) for line in lines]
+
+    def to_json(self) -> bytes:
+        """All of it, for :func:`pieces_from_json`."""
+        return json.dumps({"schema": SCHEMA, "kept": self.kept, "tokenizer": json.loads(self.tokenizer.to_str())},
+                          ensure_ascii=False).encode()
+
+
+def pieces_from_json(content: bytes) -> Pieces:
+    """What :meth:`Pieces.to_json` has written."""
+    with translation_extra("tokenizers"):
+        import tokenizers
+    try:
+        tree = json.loads(content)
+        if tree["schema"] != SCHEMA:
+            raise ValueError(f"schema {tree['schema']}, expected {SCHEMA}")
+        return Pieces(tokenizers.Tokenizer.from_str(json.dumps(tree["tokenizer"])), tree["kept"])
+    except Exception as error:  # the library raises plain exceptions
+        raise DataError(f"the vocabulary cannot be read ({type(error).__name__}: {error}).") from error
+
+
+def learn_pieces(source: Sequence[str], target: Sequence[str], size: int, joint: bool = True) -> Pieces:
+    """Learn at most ``size`` pieces on these sentences; the same ones from the same sentences.
+
+    Args:
+        source: Training sentences.
+        target: Their translations.
+        size: Of the vocabulary of both languages together.
+        joint: Whether both sides use all of it.
+    """
+    return _learn(tuple(source), tuple(target), size, joint)
+
+
+@lru_cache(maxsize=2)
+def _learn(source: tuple[str, ...], target: tuple[str, ...], size: int, joint: bool) -> Pieces:
+    """A process trains one run after another: it learns the vocabulary once."""
+    with translation_extra("tokenizers"):
+        import tokenizers as library
+    tokenizer = library.Tokenizer(library.models.BPE(unk_token=SPECIAL[UNKNOWN]))
+    tokenizer.pre_tokenizer = library.pre_tokenizers.Sequence([
+        library.pre_tokenizers.Metaspace(), library.pre_tokenizers.Punctuation()])
+    tokenizer.decoder = library.decoders.Metaspace()
+    tokenizer.train_from_iterator([*source, *target], library.trainers.BpeTrainer(
+        vocab_size=size, special_tokens=list(SPECIAL), show_progress=False))
+    pieces = Pieces(tokenizer)
+    if joint:
+        return pieces
+    kept = {}
+    for side, lines in (("source", source), ("target", target)):
+        seen = {piece for numbers in pieces.encode(lines, side) for piece in numbers}
+        kept[side] = [*range(len(SPECIAL)), *sorted(seen - set(range(len(SPECIAL))))]
+    return Pieces(tokenizer, kept)

@@ -1,0 +1,223 @@
+"""Any curve as the classification loss of torchvision's RetinaNet.
+
+>>> from torchvision.models.detection import retinanet_resnet50_fpn
+>>> from encouraging import curves
+>>> model = retinanet_resnet50_fpn(weights=None, weights_backbone=None, num_classes=4)
+>>> with_curve(model, curves.halted_focal(gamma=1.0, halt=0.5), alpha=0.5) is model
+True
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal, get_args
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torchvision.models.detection.retinanet import (
+    RetinaNet,
+    RetinaNetClassificationHead,
+    RetinaNetRegressionHead,
+)
+
+from ..curves import Curve, halted_focal
+from ..curves._curve import check_curve
+from ..errors import ArgumentError, DtypeError, did_you_mean
+from ..losses import sigmoid_curve_loss
+from ..targets import check_alpha
+
+Divisor = Literal["images", "positives", "moving_positives"]
+DIVISORS = get_args(Divisor)
+HALT_ON = ("likelihood", "logit")
+MOMENTUM, FIRST = 0.9, 100.0  # detectron2's moving average of the positives: its momentum, and its first value
+
+__all__ = ["CurveClassificationHead", "DividedRegressionHead", "with_curve"]
+
+
+class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc]
+    """RetinaNet's classification head with any curve as its loss; :func:`with_curve` makes one.
+
+    ``positives`` is the number of anchors of the last batch that were matched with a box.
+    """
+
+    curve: Curve
+    negative_curve: Curve
+    alpha: float | None
+    divisor: Divisor
+    from_zero: bool
+    positives: Tensor
+    moving_positives: Tensor
+
+    def compute_loss(self, targets: list[dict[str, Tensor]], head_outputs: dict[str, Tensor],
+                     matched_idxs: list[Tensor]) -> Tensor:
+        """The loss of a batch, divided as ``divisor`` says."""
+        logits = head_outputs["cls_logits"]
+        present = torch.stack([_labels(target["labels"], matched)
+                               for target, matched in zip(targets, matched_idxs, strict=True)])
+        counted = torch.stack(list(matched_idxs)) != self.BETWEEN_THRESHOLDS
+        per_image = (present >= 0).sum(1)
+        self.positives = per_image.sum()
+        precise = torch.promote_types(logits.dtype, torch.float32)
+        weight = counted.to(precise) / self._divisors(per_image)[:, None]
+        loss = sigmoid_curve_loss(logits, present, self.curve, weight[..., None], "sum", alpha=self.alpha,
+                                  negative_curve=self.negative_curve)
+        return loss - self._constant(present, weight) if self.from_zero else loss
+
+    def _divisors(self, per_image: Tensor) -> Tensor:
+        """What the summed loss of each image is divided by."""
+        if self.divisor == "images":
+            return per_image.clamp(min=1) * len(per_image)
+        return batch_divisor(self).expand(len(per_image))
+
+    def _constant(self, present: Tensor, weight: Tensor) -> Tensor:
+        """What the loss of this batch would be if every logit were certain of the truth."""
+        of_present, of_absent = least_value(self.curve), least_value(self.negative_curve)
+        if self.alpha is not None:
+            of_present, of_absent = self.alpha * of_present, (1 - self.alpha) * of_absent
+        hits = (present >= 0).to(weight.dtype)
+        constant: Tensor = (weight * (of_absent * (self.num_classes - hits) + of_present * hits)).sum()
+        return constant
+
+
+class DividedRegressionHead(RetinaNetRegressionHead):  # type: ignore[misc]
+    """RetinaNet's regression head with its loss divided by the same number as that of the classification head."""
+
+    classification: list[CurveClassificationHead]  # in a list, so that its weights are not counted twice
+
+    def compute_loss(self, targets: list[dict[str, Tensor]], head_outputs: dict[str, Tensor], anchors: list[Tensor],
+                     matched_idxs: list[Tensor]) -> Tensor:
+        """The summed loss of all boxes of the batch, divided."""
+        boxes = head_outputs["bbox_regression"]
+        total = boxes.new_zeros((), dtype=torch.float32)
+        for number, (target, anchor, matched) in enumerate(zip(targets, anchors, matched_idxs, strict=True)):
+            mean = super().compute_loss([target], {"bbox_regression": boxes[number : number + 1]}, [anchor], [matched])
+            total = total + mean * (matched >= 0).sum().clamp(min=1)
+        return total / batch_divisor(self.classification[0], seen=True)
+
+
+def with_curve(model: RetinaNet, curve: Curve, *, alpha: float | None = None, negative_curve: Curve | None = None,
+               halt_on: str = "likelihood", divisor: Divisor = "images", from_zero: bool = True) -> RetinaNet:
+    """Give a RetinaNet of torchvision another classification loss. Weights, names and outputs stay as they are.
+
+    The loss of every anchor and class is that of :func:`~encouraging.sigmoid_curve_loss`; anchors between the two
+    thresholds of the matcher do not count, as before. ``curves.focal(2.0)`` with ``alpha=0.25`` is torchvision's own.
+
+    Args:
+        model: ``retinanet_resnet50_fpn``, its ``_v2``, or any other ``RetinaNet`` with torchvision's heads. It is
+            changed in place. A model that has been changed can be changed again.
+        curve: What is taught at which confidence.
+        alpha: Classes that are present count ``alpha``, absent ones ``1 - alpha``; None to count both alike.
+        negative_curve: A curve of its own for absent classes.
+        halt_on: For ``curves.halted_focal``. ``"likelihood"`` halts on the probability of the truth, as the paper's
+            formula has it. ``"logit"`` halts on the predicted probability, as the authors' code has it: absent classes
+            that are rightly not predicted keep focal loss.
+        divisor: ``"images"`` divides the loss of an image by its positives and takes the mean over images, as
+            torchvision does. ``"positives"`` divides by the positives of the whole batch. ``"moving_positives"``
+            divides by their moving average, as detectron2 does; the average is a buffer of the model. The last two
+            divide the loss of the boxes by the same number.
+        from_zero: Leave out the constant by which a curve is below 0 where the truth is certain. It has no gradient,
+            but a hundred thousand easy anchors turn it into a large negative loss.
+
+    Returns:
+        The same model.
+
+    Raises:
+        DtypeError, ArgumentError: The model is no RetinaNet, its head is not torchvision's, or an argument is unknown.
+    """
+    if not isinstance(model, RetinaNet):
+        raise DtypeError(f"model is a {type(model).__name__}: expected a RetinaNet of torchvision.models.detection.")
+    classification, regression = _heads(model)
+    check_curve(curve)
+    check_alpha(alpha)
+    if divisor not in DIVISORS:
+        raise ArgumentError(f"divisor={divisor!r}: expected {', '.join(DIVISORS)}." + did_you_mean(divisor, DIVISORS))
+    head = _become(classification, CurveClassificationHead)
+    head.curve, head.alpha, head.divisor, head.from_zero = curve, alpha, divisor, from_zero
+    head.negative_curve = _negatives(curve, negative_curve, halt_on)
+    head.positives = torch.zeros((), dtype=torch.int64)
+    _keep_average(head, divisor)
+    model.head.classification_head = head
+    kind = RetinaNetRegressionHead if divisor == "images" else DividedRegressionHead
+    boxes = _become(regression, kind)
+    if divisor != "images":
+        boxes.classification = [head]
+    model.head.regression_head = boxes
+    return model
+
+
+def least_value(curve: Curve) -> float:
+    """The value of a curve where the truth is certain; 0 where it has no end.
+
+    >>> from encouraging import curves
+    >>> round(least_value(curves.halted_focal(1.0, 0.5)), 4), least_value(curves.focal(2.0))
+    (-0.3466, 0.0)
+    """
+    value = curve.value(torch.tensor(torch.inf, dtype=torch.float64)).item()
+    return value if -torch.inf < value < torch.inf else 0.0
+
+
+def batch_divisor(head: CurveClassificationHead, seen: bool = False) -> Tensor:
+    """What the summed loss of a batch is divided by, at least 1. The moving average takes the positives of all ranks
+    in, once per batch: not again where they have been ``seen``. DDP's gradients are means over ranks, and so each
+    divides by its part of the average."""
+    if head.divisor == "positives":
+        return head.positives.clamp(min=1)
+    if not seen:
+        batch = head.positives.float()
+        if ranks() > 1:
+            dist.all_reduce(batch)
+        head.moving_positives.lerp_(batch.clamp(min=1).to(head.moving_positives), 1 - MOMENTUM)
+    return head.moving_positives / ranks()
+
+
+def ranks() -> int:
+    """The processes that train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def _labels(labels: Tensor, matched: Tensor) -> Tensor:
+    """The class of the box that each anchor was matched with, -1 for none."""
+    if not len(labels):
+        return torch.full_like(matched, -1)
+    return torch.where(matched >= 0, labels[matched.clamp(min=0)], -1)
+
+
+def _negatives(curve: Curve, given: Curve | None, halt_on: str) -> Curve:
+    if halt_on not in HALT_ON:
+        raise ArgumentError(f"halt_on={halt_on!r}: expected 'likelihood' or 'logit'." + did_you_mean(halt_on, HALT_ON))
+    if given is not None:
+        check_curve(given)
+    if halt_on == "likelihood":
+        return curve if given is None else given
+    if given is not None or not isinstance(curve, halted_focal):
+        raise ArgumentError(f"halt_on='logit' with curve={curve!r} and negative_curve={given!r}: expected "
+                            "curves.halted_focal and no curve for negatives.")
+    return curve.on_logit()
+
+
+def _heads(model: RetinaNet) -> tuple[nn.Module, nn.Module]:
+    heads = [getattr(model.head, name, None) for name in ("classification_head", "regression_head")]
+    known = ((RetinaNetClassificationHead, CurveClassificationHead), (RetinaNetRegressionHead, DividedRegressionHead))
+    for head, kinds in zip(heads, known, strict=True):
+        if type(head) not in kinds:
+            raise ArgumentError(f"the model has a {type(head).__name__}: expected torchvision's {kinds[0].__name__}, "
+                                "whose loss is replaced. Call sigmoid_curve_loss in the compute_loss of your own head.")
+    return heads[0], heads[1]  # type: ignore[return-value]
+
+
+def _become(module: nn.Module, kind: type[Any]) -> Any:
+    """The same layers under another class; the module itself is left as it is."""
+    changed = copy.copy(module)
+    for part in ("_parameters", "_buffers", "_modules"):
+        changed.__dict__[part] = dict(module.__dict__[part])
+    changed.__dict__.pop("classification", None)
+    changed.__class__ = kind
+    return changed
+
+
+def _keep_average(head: CurveClassificationHead, divisor: Divisor) -> None:
+    head._buffers.pop("moving_positives", None)
+    if divisor == "moving_positives":
+        device = next(head.parameters()).device
+        head.register_buffer("moving_positives", torch.tensor(FIRST, device=device))

@@ -1,0 +1,210 @@
+"""RetinaNet by name, on one of torchvision's ResNets, with the loss of any curve.
+
+Backbones start from scratch, or from a file of weights that the user has; nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..curves import Curve
+from ..errors import RecipeError, did_you_mean
+from ..plugins import is_reference, load_function
+
+if TYPE_CHECKING:
+    from torchvision.models.detection import RetinaNet
+
+# The ResNet of each, and whether it is torchvision's second version: group norm in the heads, GIoU as the box loss.
+DETECTORS = {f"retinanet_resnet{depth}_fpn": (f"resnet{depth}", False) for depth in (18, 34, 50, 101)}
+DETECTORS |= {"retinanet_resnet50_fpn_v2": ("resnet50", True)}
+OPTIONS = ("weights", "backbone_weights", "trainable_layers", "score_thresh", "nms_thresh", "detections_per_img",
+           "topk_candidates", "fg_iou_thresh", "bg_iou_thresh")
+HEAD = "head.classification_head.cls_logits."  # what depends on the number of classes
+
+
+class Detector(nn.Module):
+    """A RetinaNet as a task trains it: with its losses it returns the number of ``positives`` of the batch and, where
+    they were divided by it, the moving ``average`` of that number over the updates of all ranks."""
+
+    def __init__(self, net: RetinaNet, divisor: str = "images") -> None:
+        super().__init__()
+        self.net, self.divisor = net, divisor
+        net.transform._skip_resize = True  # in training the data's own transforms resize; at the end the model does
+        net.backbone.register_forward_hook(_in_float32)
+
+    def forward(self, images: list[Tensor], targets: list[dict[str, Tensor]] | None = None, curve: Curve | None = None,
+                negative_curve: Curve | None = None, alpha: float | None = None) -> Any:
+        """Detections, or in training the losses of a batch for a curve."""
+        if targets is None or curve is None:
+            return self.net(images)
+        head = self.net.head.classification_head
+        head.curve, head.negative_curve, head.alpha = curve, negative_curve or curve, alpha
+        if images:
+            losses = self.net(images, targets)
+        else:  # a rank's share of a small batch: it takes part with nothing
+            device = next(self.parameters()).device
+            nothing = {"boxes": torch.zeros(0, 4, device=device),
+                       "labels": torch.zeros(0, dtype=torch.int64, device=device)}
+            losses = {name: 0 * loss for name, loss in self.net([torch.zeros(3, 64, 64, device=device)],
+                                                                [nothing]).items()}
+        counts = {"positives": head.positives if images else torch.zeros_like(head.positives)}
+        if self.divisor == "moving_positives":
+            counts["average"] = head.moving_positives.clone()
+        return {**losses, **counts}
+
+
+def _in_float32(backbone: nn.Module, inputs: Any, features: Any) -> Any:
+    """torchvision rounds its anchors to the type of the features: to whole multiples of 4 pixels in bfloat16."""
+    if isinstance(features, Tensor):
+        return features.float()
+    return type(features)((name, feature.float()) for name, feature in features.items())
+
+
+def check_detector(name: str, options: Mapping[str, Any], folder: str | None = None) -> None:
+    """Refuse an unknown model, or options that it does not take, before anything is built."""
+    if is_reference(name):
+        load_function(name, folder, "model")
+        return
+    if name not in DETECTORS:
+        raise RecipeError(f"no detector is called {name!r}; expected {', '.join(DETECTORS)}, or module:function."
+                          + did_you_mean(name, DETECTORS), "model")
+    for key in options:
+        if key not in OPTIONS:
+            raise RecipeError(f"{key}: the model {name} takes {', '.join(OPTIONS)}." + did_you_mean(key, OPTIONS),
+                              "model_options")
+    for key in ("weights", "backbone_weights"):
+        if key in options:
+            _weights_file(key, options[key], folder)
+    if {"weights", "backbone_weights"} <= options.keys():
+        raise RecipeError("weights and backbone_weights: a whole detector has its backbone's weights too; give one.",
+                          "model_options")
+    if "trainable_layers" in options and not {"weights", "backbone_weights"} & options.keys():
+        raise RecipeError("trainable_layers: without weights or backbone_weights all layers learn.", "model_options")
+
+
+def build_detector(name: str, classes: int, options: Mapping[str, Any] | None = None, *, min_size: int = 800,
+                   max_size: int = 1333, divisor: str = "images", folder: str | None = None) -> Detector:
+    """The detector of that name, freshly initialised from torch's random state or from files of weights.
+
+    Args:
+        name: One of :data:`DETECTORS`, or ``module:function``, which is called with ``classes``, ``min_size``,
+            ``max_size`` and the options it takes, and returns a ``RetinaNet`` of torchvision.
+        classes: Without the background.
+        options: ``backbone_weights``, a file with the state of the ResNet, with which torchvision freezes batch norm
+            and all but the last three stages (``trainable_layers``); ``weights``, a file with that of a whole
+            detector, whose last layer starts anew where it has another number of classes; RetinaNet's thresholds.
+        min_size: Of the shorter side of an image that is evaluated.
+        max_size: Of its longer side.
+        divisor: See :func:`encouraging.integrations.torchvision.with_curve`.
+    """
+    from ..curves import focal
+
+    try:
+        from ..integrations.torchvision import with_curve
+    except ImportError as error:
+        raise RecipeError(f"{name} needs the package torchvision ({error}): pip install torchvision.",
+                          "model") from error
+    given = dict(options or {})
+    check_detector(name, given, folder)
+    sides = {"min_size": min_size, "max_size": max_size}
+    if is_reference(name):
+        net = _own(name, load_function(name, folder, "model"), classes, sides, given)
+    else:
+        net = _named(name, classes, sides, given, folder)
+    return Detector(with_curve(net, focal(2.0), alpha=0.25, divisor=divisor), divisor)  # type: ignore[arg-type]
+
+
+def _own(name: str, build: Callable[..., Any], classes: int, sides: dict[str, int], options: dict[str, Any]) -> Any:
+    from torchvision.models.detection import RetinaNet
+
+    takes = inspect.signature(build).parameters
+    anything = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
+    unknown = [key for key in options if key not in takes and not anything]
+    if unknown:
+        raise RecipeError(f"{unknown[0]}: {name} takes {', '.join(takes)}." + did_you_mean(unknown[0], takes),
+                          "model_options")
+    net = build(classes=classes, **{key: value for key, value in sides.items() if key in takes or anything}, **options)
+    if not isinstance(net, RetinaNet):
+        raise RecipeError(f"{name} returned a {type(net).__name__}: expected a RetinaNet of torchvision.", "model")
+    return net
+
+
+def _named(name: str, classes: int, sides: dict[str, int], options: dict[str, Any], folder: str | None) -> Any:
+    from torchvision.models.detection import RetinaNet, retinanet_resnet50_fpn_v2
+    from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+    from torchvision.ops import FrozenBatchNorm2d
+    from torchvision.ops.feature_pyramid_network import LastLevelP6P7
+
+    whole, backbone = options.pop("weights", None), options.pop("backbone_weights", None)
+    layers = int(options.pop("trainable_layers", 3 if whole or backbone else 5))
+    resnet, second = DETECTORS[name]
+    # As torchvision's own functions build them: with weights, batch norm of the first version is frozen.
+    fpn = resnet_fpn_backbone(
+        backbone_name=resnet, weights=None, trainable_layers=layers, returned_layers=[2, 3, 4],
+        norm_layer=FrozenBatchNorm2d if (whole or backbone) and not second else nn.BatchNorm2d,
+        extra_blocks=LastLevelP6P7(2048 if second else 256, 256))
+    if second:
+        net = retinanet_resnet50_fpn_v2(weights=None, weights_backbone=None, num_classes=classes, **sides, **options)
+        net.backbone = fpn
+    else:
+        net = RetinaNet(fpn, classes, **sides, **options)
+    if backbone is not None:
+        _load(net.backbone.body, "backbone_weights", _weights_file("backbone_weights", backbone, folder), resnet, "fc.")
+    if whole is not None:
+        path = _weights_file("weights", whole, folder)
+        _load(net, "weights", path, name, HEAD if _classes_of(path) != net.state_dict()[f"{HEAD}bias"].shape[0] else "")
+    return net
+
+
+def _weights_file(key: str, given: object, folder: str | None) -> Path:
+    path = Path(str(given)).expanduser()
+    places = [path, *([Path(folder) / path] if folder else [])]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise RecipeError(f"{key} = {str(given)!r}: there is no such file. Expected the state of a model of "
+                          "torchvision, as .pth or .safetensors; nothing is downloaded. Leave the key out to start "
+                          "from scratch.", "model_options")
+    return found
+
+
+def _state(path: Path) -> dict[str, Tensor]:
+    if path.suffix == ".safetensors":
+        import safetensors.torch
+
+        return safetensors.torch.load_file(path)
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle, zip and torch have errors of their own
+        raise RecipeError(f"{path}: cannot be read as a file of weights ({type(error).__name__}: {error}).",
+                          "model_options") from error
+    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise RecipeError(f"{path}: expected a dict of tensors, the state_dict of a model.", "model_options")
+    return dict(found)
+
+
+def _classes_of(path: Path) -> int | None:
+    bias = _state(path).get(f"{HEAD}bias")
+    return None if bias is None else bias.shape[0]
+
+
+def _load(model: nn.Module, key: str, path: Path, kind: str, without: str) -> None:
+    """All weights must be there; those whose names begin with ``without`` are left as they are."""
+    state = {name: tensor for name, tensor in _state(path).items() if not without or not name.startswith(without)}
+    try:
+        found = model.load_state_dict(state, strict=False)
+    except RuntimeError as error:  # another shape
+        raise RecipeError(f"{key}: {path} is not the state of torchvision's {kind}: "
+                          f"{str(error).splitlines()[-1].strip()}", "model_options") from error
+    for words, names in (("lacks", found.missing_keys), ("has the unknown", found.unexpected_keys)):
+        # Frozen batch norm has no counters.
+        wrong = [name for name in names if not name.endswith("num_batches_tracked")
+                 and not (without and name.startswith(without))]
+        if wrong:
+            raise RecipeError(f"{key}: {path} {words} {wrong[0]}{f' and {len(wrong) - 1} more' if wrong[1:] else ''}: "
+                              f"expected the state of torchvision's {kind}.", "model_options")

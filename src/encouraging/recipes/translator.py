@@ -1,0 +1,95 @@
+"""A finished run of translation as a translator: its directory has all that is needed, so no data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ..data import Pieces, pieces_from_json
+from ..data.parallel import normalise
+from ..engine import RunDir
+from ..engine.precision import float32_is
+from ..errors import ArgumentError, RunError
+from ..models.translation_named import build_translation_model
+from ..tasks.translation import Options, translate_pieces
+from .schema import Recipe
+from .trained import load_run_weights
+
+
+@dataclass(frozen=True)
+class Translator:
+    """A trained model with its vocabulary; ``options`` are those of its recipe."""
+
+    name: str
+    model: nn.Module
+    pieces: Pieces
+    options: Options
+    device: torch.device
+
+    def translate(self, lines: Iterable[str], *, beam: int | None = None, length_penalty: float | None = None,
+                  at_once: int | None = None) -> Iterator[str]:
+        """One translation per line, in the order of the lines; an empty line stays empty.
+
+        Args:
+            lines: Sentences. So many are read as are translated at once.
+            beam: By default that of the recipe.
+            length_penalty: By default that of the recipe.
+            at_once: Sentences per batch; by default as many as the recipe has.
+        """
+        beam = self.options.beam if beam is None else beam
+        penalty = self.options.length_penalty if length_penalty is None else length_penalty
+        if beam < 1 or (at_once is not None and at_once < 1):
+            raise ArgumentError(f"beam={beam}, at_once={at_once}: expected 1 or more.")
+        rest = iter(lines)
+        while block := list(islice(rest, at_once or self.options.sentences)):
+            yield from self._block(block, beam, penalty)
+
+    def _block(self, lines: list[str], beam: int, penalty: float) -> list[str]:
+        encoded = self.pieces.encode([normalise(line, self.options.lowercase) for line in lines], "source")
+        filled = [number for number, sentence in enumerate(encoded) if sentence]
+        answers = [""] * len(lines)
+        if filled:
+            with torch.no_grad(), float32_is("ieee"):
+                said = translate_pieces(self.model, [encoded[number] for number in filled], self.device, beam, penalty)
+            for number, line in zip(filled, self.pieces.decode(said, "target"), strict=True):
+                answers[number] = line
+        return answers
+
+
+def load_translator(folder: str | Path, device: torch.device) -> Translator:
+    """The translator that a finished run has left behind.
+
+    Args:
+        folder: the run directory.
+        device: where the model goes.
+
+    Raises:
+        RunError: it is no finished run of translation, or a file of it is missing or damaged.
+    """
+    folder = Path(folder)
+    run = RunDir(folder)
+    if not run.done:
+        raise RunError(f"{folder}: expected the directory of a finished run, and it has no final.json. Continue or "
+                       "train it with `encouraging run`.")
+    config = run.read_config()
+    try:
+        arm, seed = str(config["asked"]["arm"]), int(config["asked"]["seed"])
+        recipe = Recipe(**config["recipe"])
+        spec = recipe.task_spec(arm, seed, device)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder}: its config.json has no recipe from which the model could be rebuilt "
+                       f"({type(error).__name__}: {error}). Train it again with `encouraging run`.") from error
+    vocabulary = folder / "files" / "pieces.json"
+    if recipe.task != "translation" or not vocabulary.is_file():
+        raise RunError(f"{folder}: its task is {recipe.task!r}; expected a finished run of translation, with its "
+                       f"vocabulary in {vocabulary}.")
+    pieces = pieces_from_json(vocabulary.read_bytes())
+    model = build_translation_model(spec.model, pieces.size("source"), pieces.size("target"), spec.model_options)
+    model.load_state_dict(load_run_weights(folder, model))
+    return Translator(f"{recipe.name} {arm} seed {seed}", model.to(device).eval(), pieces, Options(**spec.options),
+                      device)

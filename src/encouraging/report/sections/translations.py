@@ -1,0 +1,72 @@
+"""The section of translations: the paired bootstrap between arms, and the best and the worst translations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...metrics import paired_bootstrap
+from ..arms import Arm
+from ..numbers import between, plural, show, signed
+from .parts import Cell, Section, Table
+
+SENTENCES = 3  # per arm, at either end
+
+
+def section(arms: Sequence[Arm]) -> Section | None:
+    """None where the arms did not translate anything."""
+    translated = [arm for arm in arms if arm.diagnosed("translation")]
+    if not translated:
+        return None
+    tables = [table for table in (_bootstrap(translated), *_sentences(translated)) if table]
+    notes = [f"sacrebleu’s signature: {words}." for words in sorted({str(one.get("signature", "")) for arm in translated
+                                                                    for one in arm.diagnosed("translation")}) if words]
+    if not any(arm.diagnosed("translation", "sentences") for arm in translated):
+        notes.append("Records hold no sentences, because the text belongs to the dataset: a report on the run "
+                     "directories themselves shows them.")
+    return Section("translations", "Translations", [
+        "The verdicts above compare trainings: would another seed show the difference? The paired bootstrap compares "
+        "two trained models: would other sentences show it? A small p says that the two models differ on sentences "
+        "like these, and nothing about the loss."], tables=tables, notes=notes)
+
+
+def _bootstrap(arms: Sequence[Arm]) -> Table | None:
+    """Every arm against the first one, seed by seed."""
+    baseline, others = arms[0], arms[1:]
+    theirs = dict(_counts(baseline))
+    rows: list[list[Cell]] = []
+    for arm in others:
+        for seed, counts in _counts(arm):
+            if seed in theirs:
+                found = paired_bootstrap(counts, theirs[seed])
+                rows.append([Cell(arm.name), Cell(str(seed)), Cell(signed(found.difference, 2)),
+                             Cell(between(found.low, found.high, 2)), Cell(show(found.p, 3))])
+    if not rows:
+        return None
+    sentences = plural(len(next(iter(theirs.values()))), "test sentence")
+    return Table(f"BLEU of a run minus that of {baseline.name} with the same seed: sacrebleu’s paired bootstrap over "
+                 f"{sentences}, 1000 draws, and the interval of 95% of the draws.",
+                 ["arm", "seed", f"BLEU beside {baseline.name}", "interval", "p"], rows)
+
+
+def _counts(arm: Arm) -> Iterator[tuple[int, Any]]:
+    """What BLEU counts of every sentence, by seed."""
+    for record in arm.records:
+        found = (record.diagnosis or {}).get("translation")
+        if isinstance(found, Mapping) and found.get("counts"):
+            yield record.seed, found["counts"]
+
+
+def _sentences(arms: Sequence[Arm]) -> list[Table]:
+    """The first seed's sentences of every arm that has them."""
+    tables = []
+    for end, words in (("best", "closest to"), ("worst", "farthest from")):
+        rows = []
+        for arm in arms:
+            for one in next(iter(arm.diagnosed("translation", "sentences", end)), [])[:SENTENCES]:
+                rows.append([Cell(arm.name), Cell(show(float(one["chrf"]), 1)),
+                             *(Cell(str(one[key]), words=True) for key in ("source", "said", "reference"))])
+        if rows:
+            tables.append(Table(f"The translations of the first seed that are {words} their references, by chrF.",
+                                ["arm", "chrF", "source", "translation", "reference"], rows))
+    return tables

@@ -1,0 +1,97 @@
+"""COCO's average precision, by its own code: pycocotools."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..data import Boxes, BoxSet
+from ..errors import RunError
+
+NAMES = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")  # the first six numbers of COCO's summary
+
+
+class Evaluator:
+    """The true boxes of one part of a dataset, against which any number of detections is measured."""
+
+    def __init__(self, boxes: Boxes, part: BoxSet) -> None:
+        self.names, self.numbers, self.part = boxes.names, boxes.numbers, part
+        self.truth = _coco(self._truth())
+
+    def measure(self, found: Mapping[int, Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
+        """COCO's numbers in percent, and the average precision of every class that the part has.
+
+        ``found`` has boxes, scores and labels by the place of the image in the part; every image must be there. A
+        number about boxes of a size that the part does not have is left out.
+        """
+        if len(found) != len(self.part):
+            raise RunError(f"detections of {len(found)} images: expected those of all {len(self.part)}.")
+        rows = [row for place, one in sorted(found.items()) for row in self._rows(place, one)]
+        if not rows:  # pycocotools does not take an empty list
+            present = self._present()
+            return ({name: 0.0 for name in NAMES if name in ("ap", "ap50", "ap75")},
+                    {name: 0.0 for name, there in zip(self.names, present, strict=True) if there})
+        evaluation = self._evaluation(np.asarray(rows, dtype=np.float64))
+        whole = {name: 100 * float(value) for name, value in zip(NAMES, evaluation.stats, strict=False) if value >= 0}
+        # precision: thresholds of overlap, of recall, classes, sizes of boxes (all first), numbers of detections
+        precision = evaluation.eval["precision"][:, :, :, 0, -1]
+        by_class = {}
+        for name, values in zip(self.names, np.moveaxis(precision, 2, 0), strict=True):
+            if (values > -1).any():
+                by_class[name] = 100 * float(values[values > -1].mean())
+        return whole, by_class
+
+    def _present(self) -> list[bool]:
+        labels = {int(label) for image in self.part.images for label in image.labels[~image.crowd]}
+        return [index in labels for index in range(len(self.names))]
+
+    def _evaluation(self, rows: np.ndarray) -> Any:
+        from pycocotools.cocoeval import COCOeval
+
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints its tables
+            evaluation = COCOeval(self.truth, self.truth.loadRes(rows), "bbox")
+            evaluation.evaluate()
+            evaluation.accumulate()
+            evaluation.summarize()
+        return evaluation
+
+    def _truth(self) -> dict[str, Any]:
+        images: list[dict[str, Any]] = []
+        annotations: list[dict[str, Any]] = []
+        for image in self.part.images:
+            images.append({"id": image.number, "width": image.width, "height": image.height})
+            for box, label, crowd, area in zip(image.boxes.tolist(), image.labels.tolist(), image.crowd.tolist(),
+                                               image.areas.tolist(), strict=True):
+                annotations.append({"id": len(annotations) + 1, "image_id": image.number, "bbox": _sides(box),
+                                    "category_id": self.numbers[label], "iscrowd": int(crowd), "area": area})
+        categories = [{"id": number, "name": name} for number, name in zip(self.numbers, self.names, strict=True)]
+        return {"info": {}, "images": images, "annotations": annotations, "categories": categories}
+
+    def _rows(self, place: int, one: Mapping[str, Any]) -> list[list[float]]:
+        """Image, left, top, width, height, score and class of every detection, as pycocotools takes them."""
+        number = self.part.images[place].number
+        return [[number, *_sides(box), score, self.numbers[label]]
+                for box, score, label in zip(one["boxes"].tolist(), one["scores"].tolist(), one["labels"].tolist(),
+                                             strict=True) if math.isfinite(score)]
+
+
+def _sides(box: Sequence[float]) -> list[float]:
+    left, top, right, bottom = box
+    return [left, top, right - left, bottom - top]
+
+
+def _coco(content: dict[str, Any]) -> Any:
+    try:
+        from pycocotools.coco import COCO
+    except ImportError as error:
+        raise RunError(f"average precision is measured by pycocotools ({error}): pip install pycocotools.") from error
+    with contextlib.redirect_stdout(io.StringIO()):
+        coco = COCO()
+        coco.dataset = content
+        coco.createIndex()
+    return coco

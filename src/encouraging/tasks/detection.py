@@ -1,0 +1,233 @@
+"""Object detection with torchvision's RetinaNet, whose classification loss is any curve on the sigmoid link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from torch import Tensor, nn
+
+from .. import curves
+from ..data import DATASETS, Boxes, Clock, LoaderSource, Shuffled, dataset, read_boxes
+from ..data.box_examples import BoxBatch, BoxExamples, Share
+from ..data.boxes import BOX_READERS
+from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
+from ..engine.explain import explain
+from ..engine.settings import Frozen
+from ..errors import DataError, RecipeError
+from ..models.detection import build_detector, check_detector
+from ..plugins import is_reference
+from .base import BaseTask
+from .box_metrics import Evaluator
+from .box_pictures import pictures
+from .objective import Objective
+from .spec import TaskSpec
+
+NAMED = 12  # classes at most whose average precision has a column of its own
+PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
+HIDDEN: dict[str, Any] = {"shown": False}
+
+
+class Options(Frozen):
+    """The ``options`` table of a detection recipe.
+
+    In training the shorter side of an image is resized to one of ``sizes``, drawn at random; to evaluate it is resized
+    to ``test_size``. ``divisor`` is what the loss is divided by, see
+    :func:`encouraging.integrations.torchvision.with_curve`. ``pictures`` test images are kept with their boxes.
+    """
+
+    sizes: tuple[int, ...] = Field(default=(640, 672, 704, 736, 768, 800), min_length=1)
+    test_size: int = Field(default=800, gt=0)
+    max_size: int = Field(default=1333, gt=0)
+    flip: float = Field(default=0.5, ge=0, le=1)
+    divisor: Literal["images", "positives", "moving_positives"] = "images"
+    evaluate_batch: int = Field(default=8, gt=0)
+    pictures: int = Field(default=3, ge=0)
+
+    @field_validator("sizes", mode="before")
+    @classmethod
+    def _some_sizes(cls, given: object) -> object:
+        sizes = (given,) if isinstance(given, int) else given
+        if isinstance(sizes, list | tuple) and any(not isinstance(size, int) or size < 1 for size in sizes):
+            raise ValueError(f"{list(sizes)}: expected numbers of pixels")
+        return sizes
+
+
+def metrics_of(names: Sequence[str]) -> tuple[Metric, ...]:
+    """What is measured: COCO's numbers on the test part, on the validation part where there is one, and per class."""
+    return (
+        Metric("ap", "test AP", **PERCENT, primary=True,
+               about="AP is COCO's: the mean over overlaps from 50% to 95%, in percent. Test AP is that of the last "
+                     "epoch."),
+        Metric("best_ap", "test AP at the best epoch", **PERCENT,
+               about="The best epoch is the one with the highest validation AP where there is a validation part, else "
+                     "with the highest test AP."),
+        Metric("ap50", "test AP at 50% overlap", **PERCENT, **HIDDEN),
+        Metric("best_ap50", "test AP50 at the best epoch", **PERCENT),
+        Metric("ap75", "test AP at 75% overlap", **PERCENT, **HIDDEN),
+        Metric("best_ap75", "test AP75 at the best epoch", **PERCENT),
+        *(Metric(f"{best}ap_{size}", f"test AP of {size} boxes{words}", **PERCENT, **HIDDEN)
+          for size in ("small", "medium", "large") for best, words in (("", ""), ("best_", " at the best epoch"))),
+        Metric("val_ap", "validation AP", **PERCENT, **HIDDEN),
+        Metric("best_val_ap", "best validation AP", **PERCENT),
+        Metric("val_ap50", "validation AP at 50% overlap", **PERCENT, **HIDDEN),
+        *(Metric(f"class_ap.{name}", f"test AP of {name}", **PERCENT,
+                 about="" if number else "AP of single classes is that of the model that the recipe concludes on.")
+          for number, name in enumerate(names[:NAMED] if len(names) <= NAMED else ())),
+        Metric("best_epoch", "best epoch", digits=1, better="lower", **HIDDEN),
+        Metric("classification_loss", "classification loss", digits=3, better="lower", log=True, **HIDDEN),
+        Metric("box_loss", "box loss", digits=3, better="lower", log=True, **HIDDEN),
+        Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **HIDDEN),
+    )
+
+
+class DetectionTask(BaseTask[BoxBatch]):
+    """A dataset of images with boxes, a RetinaNet and a curve."""
+
+    metrics = metrics_of(())
+    sums = ("classification", "boxes", "weight")
+
+    def __init__(self, spec: TaskSpec) -> None:
+        super().__init__(spec)
+        self.options = Options(**spec.options)
+        self.data: Boxes = read_boxes(spec.data, spec.root, spec.folder)
+        self.metrics = metrics_of(self.data.names)
+        self.parts_evaluated = {part: boxes for part, boxes in self.data.parts.items() if part != "train"}
+        self.evaluators = {part: Evaluator(self.data, boxes) for part, boxes in self.parts_evaluated.items()}
+        self.workers = spec.stages[0].train.workers
+        self._sources: dict[tuple[str, int, int], LoaderSource[BoxBatch, BoxBatch]] = {}
+
+    @classmethod
+    def check(cls, spec: TaskSpec) -> Needs:
+        try:
+            options = Options(**spec.options)
+        except ValidationError as error:
+            raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
+        for stage in spec.stages:
+            if stage.objective.link != "sigmoid" or stage.objective.loss != "curve":
+                raise RecipeError("an arm of a detection recipe needs link = 'sigmoid' and a curve: every class of an "
+                                  "anchor is a question of its own.", "arms")
+            if stage.objective.divisor != "weights":
+                raise RecipeError(f"divisor = {stage.objective.divisor!r} in an arm: in detection it is an option of "
+                                  "the task, options.divisor = 'images', 'positives' or 'moving_positives'.", "arms")
+            if stage.objective.reweight_from_epoch is not None or stage.objective.logit_norm is not None:
+                raise RecipeError("reweight_from_epoch and logit_norm belong to classification.", "arms")
+            if stage.sampling.kind == "class_balanced":
+                raise RecipeError("sampling = 'class_balanced': an image has boxes of several classes.", "stages")
+            if stage.train.compile:
+                raise RecipeError("compile: batches of images have another shape every time. Leave it out.", "train")
+            if options.divisor == "moving_positives" and stage.train.accumulate > 1:
+                raise RecipeError("divisor = 'moving_positives' counts the positives of an update as they come: use "
+                                  "accumulate = 1, or divisor = 'positives'.", "options")
+        check_detector(spec.model, spec.model_options, spec.folder)
+        datasets: list[tuple[str, tuple[str, ...]]] = []
+        names: Sequence[str] = ()
+        if not is_reference(spec.data) and not spec.data.startswith("folder:"):
+            try:
+                facts = dataset(spec.data)
+            except DataError as error:
+                raise RecipeError(f"{error} Your own are folder:PATH or module:function.", "data") from error
+            if facts.reader not in BOX_READERS:
+                known = ", ".join(name for name, other in DATASETS.items() if other.reader in BOX_READERS)
+                raise RecipeError(f"{spec.data} has no boxes: expected {known}, folder:PATH or module:function.",
+                                  "data")
+            datasets.append((spec.data, ("train", "test")))
+            names = facts.names
+        return Needs(datasets, ("detection",), metrics_of(names))
+
+    def build(self) -> nn.Module:
+        options = self.options
+        return build_detector(self.spec.model, self.data.classes, self.spec.model_options, min_size=options.test_size,
+                              max_size=options.max_size, divisor=options.divisor,
+                              folder=self.spec.folder).to(self.device)
+
+    def parts(self, model: nn.Module) -> Mapping[str, nn.Module]:
+        net: Any = model.net
+        return {"body": net.backbone, "head": net.head}
+
+    def source(self, stage: int) -> LoaderSource[BoxBatch, BoxBatch]:
+        here, options = self.spec.stages[stage - 1], self.options
+        images = self.data.parts["train"].images
+        examples = BoxExamples(images, options.sizes, options.max_size, options.flip)
+        shuffle = here.train.shuffle and here.sampling.kind == "shuffled"
+        return LoaderSource(examples, Shuffled(len(images), here.train.batch_size, shuffle), self.spec.seed,
+                            workers=here.train.workers, move=self._move)
+
+    def _move(self, batch: BoxBatch) -> BoxBatch:
+        return batch.to(self.device)
+
+    def probes(self, clock: Clock) -> dict[str, Objective]:
+        own = self.spec.stages[clock.stage - 1].objective
+        return {"ce": Objective(curves.cross_entropy(), link="sigmoid", alpha=own.alpha)}
+
+    def loss(self, model: nn.Module, batch: BoxBatch, objective: Objective) -> Loss:
+        said = model(batch.images, batch.targets, objective.curve, objective.negative_curve, objective.alpha)
+        mean = said["classification"] + said["bbox_regression"]
+        if self.options.divisor == "images":
+            return Loss(mean, len(batch.images), self._sums(said, len(batch.images), len(batch.images)))
+        if self.options.divisor == "positives":
+            positives = said["positives"]
+            divisor = positives.clamp(min=1)
+            return Loss(mean, positives, self._sums(said, divisor, positives), mean * divisor, 1.0)
+        from ..integrations.torchvision import ranks
+
+        whole, part = float(said["average"]), float(said["average"]) / ranks()
+        return Loss(mean, 0, self._sums(said, part, part), mean * part, whole)
+
+    @staticmethod
+    def _sums(said: Mapping[str, Tensor], divisor: float | Tensor, weight: float | Tensor) -> dict[str, float | Tensor]:
+        """The two losses as sums, and what the epoch's sums are divided by in the end."""
+        return {"classification": said["classification"].detach() * divisor,
+                "boxes": said["bbox_regression"].detach() * divisor, "weight": weight}
+
+    def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
+        weight = max(sums["weight"], 1.0)
+        return {"classification_loss": sums["classification"] / weight, "box_loss": sums["boxes"] / weight}
+
+    def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
+        """Detections of the validation and test images, in batches that do not depend on the number of ranks."""
+        for part in self.parts_evaluated:
+            for batch in self._evaluated(part, rank, world).batches(Clock(), 0, 0, 1):
+                for place, found in zip(batch.numbers, model(batch.images), strict=True):
+                    yield {"part": part, "place": place, **{key: value.cpu() for key, value in found.items()}}
+
+    def _evaluated(self, part: str, rank: int, world: int) -> LoaderSource[BoxBatch, BoxBatch]:
+        key = (part, rank, world)
+        if key not in self._sources:
+            examples = BoxExamples(self.parts_evaluated[part].images)
+            share = Share(len(examples.images), self.options.evaluate_batch, rank, world)
+            workers = 0 if examples.cached else self.workers  # what is in memory is there at once
+            self._sources[key] = LoaderSource(examples, share, 0, workers=workers, move=self._move)
+        return self._sources[key]
+
+    def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
+        numbers: dict[str, float] = {}
+        for part, found in by_part(predictions).items():
+            whole, _ = self.evaluators[part].measure(found)
+            prefix = {"test": "", "validation": "val_"}.get(part, f"{part}_")
+            numbers |= {f"{prefix}{name}": value for name, value in whole.items()}
+        return numbers
+
+    def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
+        found = by_part(predictions)["test"]
+        whole, by_class = self.evaluators["test"].measure(found)
+        numbers: dict[str, Any] = {
+            "class_ap": by_class, "concluded": whole,
+            "images": {part: len(boxes) for part, boxes in self.data.parts.items()},
+            "boxes": {part: sum(len(image.boxes) for image in boxes.images)
+                      for part, boxes in self.data.parts.items()},
+            "skipped_boxes": {part: boxes.skipped for part, boxes in self.data.parts.items()}}
+        drawn = pictures(self.data.parts["test"].images, found, self.data.names, self.options.pictures)
+        return Conclusion(numbers, diagnosis={"boxes": drawn} if drawn["images"] else None)
+
+
+def by_part(predictions: Sequence[Predictions]) -> dict[str, dict[int, Predictions]]:
+    """Detections by part and image, from pieces of any number of ranks."""
+    found: dict[str, dict[int, Predictions]] = {}
+    for piece in predictions:
+        found.setdefault(piece["part"], {})[int(piece["place"])] = piece
+    return found
+
+
+_: type[Task[BoxBatch]] = DetectionTask  # mypy: a detection task is a task

@@ -1,0 +1,223 @@
+"""Image classification on sets that fit no device: workers decode and cut, the device normalises and erases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..data import Clock, FileSplit, LoaderSource, Source, generator, is_large, read_image_files
+from ..data.file_examples import FileExamples, Loaded, Picture, Pieces
+from ..data.picture_transforms import erase, evaluation_transform, training_transform
+from ..engine import Conclusion, Loss, Needs, ParameterGroup, Predictions, Task
+from ..engine.explain import explain
+from ..errors import DataError, RecipeError
+from ..metrics import correct
+from ..models.named import check_named
+from .base import BaseTask
+from .broken_files import BrokenFiles
+from .file_source import FileSource, check_shared_memory
+from .image import Batch, ImageTask
+from .image_check import check_together
+from .image_files_options import FileOptions, file_metrics, file_option_words
+from .joined import joined
+from .objective import Objective
+from .spec import TaskSpec
+
+PIECE = 250  # images that are evaluated at once, at 224 pixels
+
+
+class ImageFilesTask(ImageTask):
+    """A dataset of files, a network and a loss; accuracy in percent on the whole test set."""
+
+    options: FileOptions
+
+    def __init__(self, spec: TaskSpec) -> None:
+        BaseTask.__init__(self, spec)
+        options = FileOptions(**spec.options)
+        self._declare(options)
+        self.sums = (*self.sums, "broken")
+        self.metrics = file_metrics(options)
+        data = read_image_files(spec.data, spec.root, folder=spec.folder)
+        self.data = data
+        self.sets = {"train": data.splits["train"], "test": data.splits["test"]}
+        self.sample = self.sets["train"].sample(options.train_sample, generator(0))
+        # Listed now, although used last: what is missing must be said before days of training and not after.
+        self.ood = {name: read_image_files(name, spec.root, splits=("test",), folder=spec.folder).splits["test"]
+                    for name in options.ood_sets}
+        self.broken = BrokenFiles(options.broken == "refuse", sum(map(len, self.sets.values())))
+        self.crops = None
+        self.side = torch.Size((options.resize, options.resize))
+        self.piece = max(1, int(PIECE * (224 / options.side) ** 2))
+        self.cut = evaluation_transform(options.resize, options.side, options.test_interpolation)
+        self.test = _Decoded(FileExamples(self.sets["test"], self.cut, options.side)), self.sets["test"].labels
+        self._prepare(self.sets["train"].labels)
+
+    @classmethod
+    def check(cls, spec: TaskSpec) -> Needs:
+        try:
+            options = FileOptions(**spec.options)
+        except ValidationError as error:
+            raise RecipeError(explain(error, ("options",), file_option_words)) from error
+        check_together(spec, options)
+        check_named(spec.model, spec.model_options, next((stage.objective.margin for stage in spec.stages
+                                                          if stage.objective.margin is not None), None), spec.folder)
+        named = [name for name in (spec.data, *options.ood_sets) if not name.startswith("folder:")]
+        for name in named:
+            try:
+                large = is_large(name)
+            except DataError as error:
+                raise RecipeError(f"{error} Your own are folder:PATH.", "data") from error
+            if not large:
+                raise RecipeError(f"{name} is small enough for the device: expected imagenet, inaturalist2018 or "
+                                  "folder:PATH, or task = \"image\".", "data")
+        datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
+        # Whoever trains to the end has met no broken file, or has left the same ones out.
+        return Needs(datasets, ("vision",), file_metrics(options), incidental=("broken",))
+
+    def groups(self, model: nn.Module) -> Sequence[ParameterGroup]:
+        if self.options.decay == "all":
+            return super().groups(model)
+        params = list(model.parameters())
+        return [ParameterGroup([param for param in params if param.ndim > 1]),
+                ParameterGroup([param for param in params if param.ndim <= 1], weight_decay=0.0)]
+
+    def source(self, stage: int) -> Source[Batch]:
+        options, split = self.options, self.sets["train"]
+        transform = training_transform(options.side, options.interpolation, options.rand_augment, self.data.mean)
+        examples = FileExamples(split, transform, options.side, options.erase)
+        batch = self.spec.stages[stage - 1].train.batch_size
+        return FileSource(self._loader(examples, self._sampler(stage, split.labels), batch), self._moved)
+
+    def _loader(self, examples: FileExamples, sampler: Any, batch: int) -> LoaderSource[Picture, Loaded]:
+        workers = self.workers
+        check_shared_memory(workers, batch * 3 * self.options.side**2)
+        return LoaderSource(examples, sampler, self.spec.seed, workers=workers,
+                            pin_memory=self.device.type == "cuda")
+
+    @property
+    def workers(self) -> int:
+        """Processes that read: as the recipe says, else one per core, shared among the ranks of this machine."""
+        train = self.spec.stages[0].train
+        if "workers" in train.model_fields_set:
+            return train.workers
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+    def _moved(self, loaded: Loaded) -> Batch:
+        """A batch on the device: images (N, C, H, W) whose channels lie together, labels, boxes, and the number of
+        files that were left out. All are tensors, so that a CUDA graph can hold them."""
+        if loaded.lost:
+            raise DataError(loaded.lost[0])
+        self.broken.note(loaded.faults)
+        images, *rest = (tensor.to(self.device, non_blocking=True) for tensor in loaded[:4])
+        return images.permute(0, 3, 1, 2), *rest
+
+    def loss(self, model: nn.Module, batch: Batch, objective: tuple[int, Objective]) -> Loss:
+        images, target, boxes, skipped = batch
+        if not len(images):
+            return self._nothing(model, skipped)
+        stage, taught = objective
+        floats = self._floats(images)
+        if self.options.erase:
+            floats = erase(floats, boxes)
+        logits = model(floats, target)
+        loss = taught.loss(self.shifts[stage - 1](logits, target), target, self.weights[stage - 1])
+        sums = self._sums(logits.detach(), correct(logits, target).sum())
+        return replace(loss, sums={**sums, "broken": skipped})
+
+    def _nothing(self, model: nn.Module, skipped: Tensor) -> Loss:
+        """A share of a batch without images. Other ranks wait for its gradient, so the model sees a grey image whose
+        loss does not count; batch statistics must not see it."""
+        with _statistics_kept(model):
+            grey = torch.zeros(1, 3, self.options.side, self.options.side, device=self.device)
+            logits = model(self._ordered(grey), torch.zeros(1, dtype=torch.long, device=self.device))
+        sums = dict.fromkeys(self.sums, 0.0)
+        return Loss(logits.sum() * 0.0, 0, {**sums, "broken": skipped})
+
+    def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return {**super().training_numbers(sums), "broken": round(sums["broken"])}
+
+    def _test_cut(self, images: Tensor) -> Tensor:
+        """The middle of images whose shorter side is already of the right length."""
+        side = self.options.side
+        upper, left = ((length - side) // 2 for length in images.shape[2:])
+        return images[:, :, upper : upper + side, left : left + side].to(self.device)
+
+    def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
+        """After an epoch, whether each test image was right and its loss; at the end also the logits of all sets."""
+        sets = {"test": self.sets["test"]}
+        if final:
+            sets |= {"train": self.sample, **{f"ood.{name}": split for name, split in self.ood.items()}}
+        for name, split in sets.items():
+            for number, loaded in self._pieces(split, rank, world):
+                images, labels, _, _ = self._moved(loaded)
+                logits = self.shifts[-1].evaluated(model(self._floats(images)))
+                piece: dict[str, Any] = {"set": name, "number": number, "labels": labels, "broken": len(loaded.faults)}
+                if final:
+                    yield {**piece, "logits": logits}
+                else:
+                    yield {**piece, "correct": correct(logits, labels),
+                           "loss": F.cross_entropy(logits, labels, reduction="none")}
+        if final:
+            yield {"set": "broken", "number": rank, "faults": list(self.broken.faults)}
+
+    def _pieces(self, split: FileSplit, rank: int, world: int) -> Iterator[tuple[int, Loaded]]:
+        pieces = Pieces(len(split), self.piece, rank, world)
+        loader = self._loader(FileExamples(split, self.cut, self.options.side), pieces, self.piece)
+        # Nothing is random here, and the workers end with the loop.
+        yield from zip(pieces.numbers, loader.batches(Clock(0, 0), 0, 0, 1), strict=True)
+
+    def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
+        right, labels, losses = (joined(predictions, key)["test"] for key in ("correct", "labels", "loss"))
+        if not len(labels):
+            raise DataError(f"{self.spec.data}: all test images are broken.")
+        numbers = {"accuracy": 100 * float(right.double().mean()), "test_loss": float(losses.double().mean()),
+                   "broken_test": sum(piece["broken"] for piece in predictions)}
+        return numbers if self.tail is None else numbers | self.tail.accuracies(right, labels)
+
+    def _labels(self, part: str, predictions: Sequence[Predictions]) -> Tensor:
+        return joined(predictions, "labels")[part]
+
+    def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
+        for piece in predictions:
+            self.broken.faults |= dict.fromkeys(piece.get("faults", ()))
+        whole = super().conclude([piece for piece in predictions if "logits" in piece], last)
+        return replace(whole, files={"broken.txt": self.broken.text()}) if self.broken.faults else whole
+
+
+class _Decoded:
+    """Test images for what needs them as one tensor: a slice of them is decoded when it is asked for."""
+
+    def __init__(self, examples: FileExamples) -> None:
+        self.examples = examples
+
+    def __getitem__(self, part: slice) -> Tensor:
+        draw = generator(0)
+        chosen = range(len(self.examples.split))[part]
+        loaded = self.examples.collate([self.examples.example(index, draw) for index in chosen], draw)
+        if loaded.lost or loaded.faults:
+            raise DataError(f"{(loaded.lost + loaded.faults)[0]}. Repair it, or remove it from the data.")
+        return loaded.images.permute(0, 3, 1, 2)
+
+
+@contextmanager
+def _statistics_kept(model: nn.Module) -> Iterator[None]:
+    """Batch norm uses its averages inside, and leaves them as they are."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+_: type[Task[Batch]] = ImageFilesTask  # mypy: it is a task

@@ -1,0 +1,75 @@
+"""The options of a recipe whose images stay in files."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from ..engine import Metric
+from .image_options import Options, metrics_of
+from .image_tail import Shots
+
+_RAND_AUGMENT = re.compile(r"rand(-(m\d+|n\d+|p\d*\.?\d+|mstd\d*\.?\d+|mmax\d+|inc[01]|t[a-z0-9]+))*")
+_RESIDENT = ("mixup", "adversarial", "size", "imbalance", "validation")  # what needs all images on the device
+
+
+class FileOptions(Options):
+    """The ``options`` table of a recipe with ``task = "image_files"``.
+
+    Training images are always cut by RandomResizedCrop to ``train_size``, with ``interpolation`` (``random``: bilinear
+    or bicubic, per image) and flipped; ``rand_augment`` has timm's words. ``erase`` is the probability with which a box
+    of an image becomes noise. ``decay = "weights"`` leaves biases and norms without weight decay. ``broken`` says what
+    to do with a file that is no whole image. ``train_sample`` training images are looked at once, at the end.
+    """
+
+    augment: Literal["resized_crop"] = "resized_crop"
+    train_size: int | None = Field(default=224, gt=0)
+    interpolation: Literal["bilinear", "bicubic", "random"] = "bilinear"
+    test_interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    rand_augment: str | None = None
+    erase: float = Field(default=0.0, ge=0, le=1)
+    decay: Literal["all", "weights"] = "all"
+    broken: Literal["skip", "refuse"] = "skip"
+    train_sample: int = Field(default=20_000, gt=0)
+
+    @property
+    def side(self) -> int:
+        assert self.train_size is not None
+        return self.train_size
+
+    @property
+    def resize(self) -> int:
+        return self.test_resize or round(self.side * 8 / 7)
+
+    @field_validator("rand_augment")
+    @classmethod
+    def _words(cls, given: str | None) -> str | None:
+        if given is not None and not _RAND_AUGMENT.fullmatch(given):
+            raise ValueError(f"{given!r}: expected timm's words, such as 'rand-m9-mstd0.5': magnitude 9 with a "
+                             "standard deviation of 0.5")
+        return given
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.train_size is None:
+            raise ValueError("train_size is missing: the side to which training images are cut, for example 224")
+        for name in _RESIDENT:
+            if getattr(self, name) != FileOptions.model_fields[name].default:
+                raise ValueError(f"{name} belongs to task = 'image', whose images are all on the device")
+        return self
+
+
+def file_metrics(options: FileOptions) -> list[Metric]:
+    """What is measured: as with images on the device, and how many files were broken."""
+    return [*metrics_of(options),
+            Metric("broken", "broken training files", digits=0, better="lower", low=0, shown=False),
+            Metric("broken_test", "broken test files", digits=0, better="lower", low=0, shown=False)]
+
+
+def file_option_words(parents: tuple[Any, ...]) -> list[str]:
+    """The keys that the options, or a table in them, may have."""
+    if "shots" in parents:
+        return list(Shots.model_fields)
+    return [name for name in FileOptions.model_fields if name not in _RESIDENT]

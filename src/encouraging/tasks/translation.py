@@ -1,0 +1,230 @@
+"""Machine translation: byte-pair encoding on both languages, batches of a few shapes, BLEU with beam search.
+
+After every epoch the validation sentences are scored, and some of them translated greedily. The test sentences are
+translated once, at the end, by the model that the recipe concludes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from pydantic import Field, ValidationError
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .. import curves
+from ..data import Clock, Pairs, TextOptions, TokenBatches, dataset, learn_pieces, padded, read_corpus
+from ..data.buckets import LENGTHS, TokenBatch
+from ..data.pieces import END, PAD
+from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
+from ..engine.explain import explain
+from ..engine.settings import Frozen
+from ..errors import DataError, RecipeError
+from ..models.beam import beam_search
+from ..models.translation_named import build_translation_model, check_translation_model
+from ..plugins import is_reference
+from .base import BaseTask
+from .objective import Objective
+from .spec import TaskSpec
+from .token_loss import token_loss
+from .translation_scores import bleu, details, scores
+
+PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
+HIDDEN: dict[str, Any] = {"shown": False}
+SCORED_AT_ONCE = 4096  # tokens, with padding
+OTHER_LOSSES = ("margin", "reweight_from_epoch", "balanced_softmax", "ldam_margin", "bonus_divisor", "logit_norm")
+
+
+class Options(Frozen):
+    """The ``options`` table of a translation recipe."""
+
+    vocabulary: int = Field(default=10_000, ge=16)  # pieces of both languages together
+    source: str = ""  # the endings of the files, for data = "folder:..."
+    target: str = ""
+    lowercase: bool = False
+    longest: int | None = Field(default=None, gt=0)  # words of a training sentence
+    ratio: float | None = Field(default=None, ge=1)  # of the words of a training sentence and its translation
+    lengths: int = Field(default=LENGTHS, gt=0)  # to which sentences are padded
+    validated: int = Field(default=1000, ge=0)  # validation sentences that are translated after an epoch
+    beam: int = Field(default=5, ge=1)
+    length_penalty: float = Field(default=1.0, ge=0)
+    sentences: int = Field(default=128, gt=0)  # that are translated at once
+    tokenize: str = "13a"  # sacrebleu's, for BLEU
+
+    @property
+    def text(self) -> TextOptions:
+        return TextOptions(self.lowercase, self.longest, self.ratio)
+
+
+METRICS = (
+    Metric("bleu", "BLEU", primary=True, low=0, high=100,
+           about="BLEU is sacrebleu's on the test sentences, translated with beam search by the model that the recipe "
+                 "concludes on."),
+    Metric("tokenised_bleu", "BLEU on words and marks", low=0, high=100),
+    Metric("chrf", "chrF", low=0, high=100),
+    Metric("length_ratio", "length beside the reference", digits=3),
+    Metric("test_loss", "test cross-entropy per piece", "nats", 3, better="lower", low=0),
+    Metric("test_accuracy", "next piece accuracy", **PERCENT),
+    Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", low=0,
+           about="The gradient norm is compared with that of cross-entropy with the same smoothing, at the same "
+                 "weights and on the same batches; both norms are means over updates."),
+    Metric("val_loss", "validation cross-entropy per piece", "nats", 3, better="lower", log=True, **HIDDEN),
+    Metric("val_bleu", "validation BLEU, greedy", low=0, high=100, **HIDDEN),
+    Metric("val_accuracy", "validation next piece accuracy", **PERCENT, **HIDDEN),
+    Metric("best_val_loss", "best validation cross-entropy", "nats", 3, better="lower", **HIDDEN),
+)
+
+
+class TranslationTask(BaseTask[TokenBatch]):
+    """Sentences in two languages, a network and a loss; a batch is padded sentences and their translations."""
+
+    metrics = METRICS
+
+    def __init__(self, spec: TaskSpec) -> None:
+        super().__init__(spec)
+        self.options = Options(**spec.options)
+        bleu(["a"], ["a"], self.options.tokenize)  # what is missing for it is said now and not after an epoch
+        self.corpus = read_corpus(spec.data, spec.root, spec.folder, options=self.options.text,
+                                  languages=(self.options.source, self.options.target))
+        self.pieces = learn_pieces(self.corpus.train.source, self.corpus.train.target, self.options.vocabulary,
+                                   joint=spec.model_options.get("share") == "all")
+        self._scored: dict[str, TokenBatches] = {}
+
+    @classmethod
+    def check(cls, spec: TaskSpec) -> Needs:
+        try:
+            options = Options(**spec.options)
+        except ValidationError as error:
+            raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
+        for stage in spec.stages:
+            objective, monitor = stage.objective, stage.train.monitor
+            wrong = [key for key in OTHER_LOSSES if getattr(objective, key)]
+            wrong += ["loss"] if objective.loss != "curve" else ["link"] if objective.link != "softmax" else []
+            wrong += ["divisor"] if objective.divisor not in ("weights", "tokens") else []
+            wrong += ["ignore_index"] if objective.ignore_index not in (None, PAD) else []
+            if wrong:
+                raise RecipeError(f"{', '.join(wrong)}: translation has a softmax over pieces and a mean over tokens, "
+                                  "with any curve, label_smoothing and match_norm.", "arms")
+            if stage.sampling.kind == "class_balanced":
+                raise RecipeError("sampling = 'class_balanced': sentences have no classes.", "stages")
+            if monitor is None or monitor == "bleu":
+                raise RecipeError("monitor: test BLEU is measured only at the end. Say what chooses the best epoch: "
+                                  'monitor = "val_loss", better = "lower", or monitor = "val_bleu".', "train")
+        check_translation_model(spec.model, spec.model_options)
+        datasets = []
+        if spec.data.startswith("folder:"):
+            if not options.source or not options.target:
+                raise RecipeError(f"data = {spec.data!r} needs source and target, the endings of its files: "
+                                  'options = { source = "de", target = "en" }.', "options")
+        elif not is_reference(spec.data):
+            if dataset(spec.data).reader not in ("multi30k", "iwslt"):
+                raise RecipeError(f"{spec.data} holds no sentences: expected data for translation, such as "
+                                  "multi30k-de-en.", "data")
+            datasets.append((spec.data, ("train", "test")))
+        return Needs(datasets, ("translation",), METRICS)
+
+    def build(self) -> nn.Module:
+        return build_translation_model(self.spec.model, self.pieces.size("source"), self.pieces.size("target"),
+                                       self.spec.model_options, self.spec.folder).to(self.device)
+
+    def source(self, stage: int) -> TokenBatches:
+        here = self.spec.stages[stage - 1]
+        shuffle = here.train.shuffle and here.sampling.kind == "shuffled"
+        return self._batches(self.corpus.train, here.train.batch_size, shuffle)
+
+    def _batches(self, pairs: Pairs, budget: int | None, shuffle: bool) -> TokenBatches:
+        """Without a budget, that of scores: no sentence may be left out of them, however long it is."""
+        source, target = self.pieces.encode(pairs.source, "source"), self.pieces.encode(pairs.target, "target")
+        if budget is None:
+            budget = max(SCORED_AT_ONCE, *(len(numbers) + 1 for numbers in (*source, *target)))
+        return TokenBatches(source, target, budget, self.spec.seed, self.device, shuffle=shuffle,
+                            lengths=self.options.lengths)
+
+    def objective(self, clock: Clock) -> Objective:
+        taught = self.spec.stages[clock.stage - 1].objective.at(clock)
+        return replace(taught, ignore_index=PAD, divisor="tokens")
+
+    def probes(self, clock: Clock) -> dict[str, Objective]:
+        return {"ce": replace(self.objective(clock), curve=curves.cross_entropy(), match_norm=False)}
+
+    def loss(self, model: nn.Module, batch: TokenBatch, objective: Objective) -> Loss:
+        source, target = batch
+        hidden, weight = model(source, target[:, :-1])
+        return token_loss(objective, hidden, weight, target[:, 1:])
+
+    def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
+        """How probable the reference translations are, and translations: greedy ones of the validation sentences, at
+        the end those of the test sentences, with beam search."""
+        name, options = "test" if final else "validation", self.options
+        for number, batch in enumerate(self._batches_of(name).batches(Clock(), 0, 0, 1)):
+            if number % world == rank:
+                yield {"scored": self._score(model, *batch)}
+        pairs = getattr(self.corpus, name)
+        sources = pairs.source if final else pairs.source[: options.validated]
+        encoded = self.pieces.encode(sources, "source")
+        order = sorted(range(len(encoded)), key=lambda at: len(encoded[at]))  # sentences of a batch end together
+        pieces = [order[first : first + options.sentences] for first in range(0, len(order), options.sentences)]
+        for number in range(rank, len(pieces), world):
+            chosen = [encoded[at] for at in pieces[number]]
+            said = translate_pieces(model, chosen, self.device, options.beam if final else 1, options.length_penalty)
+            yield {"numbers": pieces[number], "said": self.pieces.decode(said, "target")}
+
+    def _batches_of(self, name: str) -> TokenBatches:
+        """Put together once: they are the same after every epoch."""
+        if name not in self._scored:
+            self._scored[name] = self._batches(getattr(self.corpus, name), None, False)
+        return self._scored[name]
+
+    def _score(self, model: nn.Module, source: Tensor, target: Tensor) -> list[float]:
+        """The cross-entropy of the labels, how many are the most probable piece, and how many there are."""
+        hidden, weight = model(source, target[:, :-1])
+        labels = target[:, 1:]
+        kept = labels != PAD
+        logits = F.linear(hidden[kept].float(), weight)
+        right = (logits.argmax(1) == labels[kept]).sum()
+        numbers = torch.stack([F.cross_entropy(logits, labels[kept], reduction="sum").double(), right.double()])
+        return [*numbers.tolist(), int(kept.sum())]
+
+    def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
+        numbers = self._likelihood(predictions, "val")
+        said = self._said(predictions)
+        if said:
+            numbers["val_bleu"] = bleu(said, self.corpus.validation.target[: len(said)], self.options.tokenize)
+        return numbers
+
+    def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
+        said, test, options = self._said(predictions), self.corpus.test, self.options
+        numbers = {**scores(said, test.target, options.tokenize), **self._likelihood(predictions, "test")}
+        found = {"beam": options.beam, "length_penalty": options.length_penalty,
+                 **details(test.source, said, test.target, options.tokenize)}
+        files = {"pieces.json": self.pieces.to_json(), "translations.txt": "".join(f"{s}\n" for s in said).encode()}
+        return Conclusion(numbers, diagnosis={"translation": found}, files=files)
+
+    @staticmethod
+    def _likelihood(predictions: Sequence[Predictions], name: str) -> dict[str, float]:
+        rows = torch.tensor([piece["scored"] for piece in predictions if "scored" in piece], dtype=torch.float64)
+        loss, right, count = rows[rows[:, 0].argsort()].sum(0).tolist()  # in an order that ranks do not change
+        return {f"{name}_loss": loss / count, f"{name}_accuracy": 100 * right / count}
+
+    @staticmethod
+    def _said(predictions: Sequence[Predictions]) -> list[str]:
+        """The translations in the order of the sentences, whichever rank made them."""
+        lines = {at: line for piece in predictions if "numbers" in piece
+                 for at, line in zip(piece["numbers"], piece["said"], strict=True)}
+        if sorted(lines) != list(range(len(lines))):
+            raise DataError(f"{len(lines)} translations with gaps between them: a rank has lost some.")
+        return [lines[at] for at in range(len(lines))]
+
+
+def translate_pieces(model: Any, sentences: Sequence[Sequence[int]], device: torch.device, beam: int = 5,
+                     length_penalty: float = 1.0) -> list[list[int]]:
+    """The translations of sentences that are numbers of pieces, without an end, as such numbers."""
+    longest = max(len(sentence) for sentence in sentences) + 1
+    source = padded([[*sentence, END] for sentence in sentences], longest).to(device)
+    return beam_search(model, source, beam, length_penalty).lists()
+
+
+_: type[Task[TokenBatch]] = TranslationTask  # mypy: a translation task is a task

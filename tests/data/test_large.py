@@ -1,0 +1,196 @@
+"""The layouts in which ImageNet and iNaturalist 2018 are shipped, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from encouraging.data import FileList, download, load, missing, read_image_files
+from encouraging.data.decode import BrokenImageError, decode
+from encouraging.errors import DataError
+from tiny_files import CLASSES, truncate, write_devkit, write_imagenet, write_inaturalist, write_picture
+
+
+def brightness(path: str) -> float:
+    return float(np.asarray(decode(path)).mean())
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_the_label_of_every_image_is_its_class_in_the_order_of_the_wordnet_ids(tmp_path, flat):
+    write_imagenet(tmp_path, flat=flat, broken=False)
+    data = read_image_files("imagenet", tmp_path)
+    assert data.names == CLASSES
+    assert [len(data.splits[part]) for part in ("train", "test")] == [20, 8]
+    for split in data.splits.values():
+        for index in range(len(split)):
+            # The pictures are the brighter the higher their class: 45 more for each.
+            assert round((brightness(split.path(index)) - 30) / 45) == int(split.labels[index]), split.path(index)
+
+
+@pytest.mark.parametrize("name", ["ILSVRC2012", "ILSVRC/Data/CLS-LOC", ""])
+def test_the_folder_may_have_another_usual_name(tmp_path, name):
+    write_imagenet(tmp_path / "here")
+    target = tmp_path / "data" / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(tmp_path / "here" / "imagenet", target)
+    assert len(read_image_files("imagenet", tmp_path / "data").splits["train"]) == 20
+    assert missing("imagenet", tmp_path / "data") == []
+
+
+def test_the_devkit_is_read_from_its_archive_too(tmp_path):
+    folder = write_imagenet(tmp_path, flat=True)
+    expected = read_image_files("imagenet", tmp_path).splits["test"].labels
+    truth = (folder / "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt").read_text().split()
+    shutil.rmtree(folder / "ILSVRC2012_devkit_t12")
+    write_devkit(folder, [int(number) for number in truth], archive=True)
+    assert torch.equal(read_image_files("imagenet", tmp_path).splits["test"].labels, expected)
+
+
+def test_labels_of_inaturalist_are_its_categories_whatever_the_order_of_the_entries(tmp_path):
+    write_inaturalist(tmp_path, broken=False)
+    data = read_image_files("inaturalist2018", tmp_path)
+    assert data.names == tuple(f"species {label}" for label in range(4))
+    assert data.mean == (0.466, 0.471, 0.380)
+    assert torch.bincount(data.splits["train"].labels).tolist() == [9, 6, 3, 2]
+    for split in data.splits.values():
+        for index in range(len(split)):
+            assert split.path(index).split("/")[-2] == str(int(split.labels[index]))
+
+
+def test_a_folder_of_ones_own(tmp_path):
+    write_imagenet(tmp_path)
+    data = read_image_files(f"folder:{tmp_path / 'imagenet'}")
+    assert data.names == CLASSES
+    assert len(data.splits["train"]) == 20
+
+
+def _no_devkit(folder: Path) -> None:
+    shutil.rmtree(folder / "ILSVRC2012_devkit_t12")
+
+
+def _empty_class(folder: Path) -> None:
+    for path in (folder / "train" / CLASSES[1]).iterdir():
+        path.unlink()
+
+
+def _other_class(folder: Path) -> None:
+    shutil.rmtree(folder / "train" / CLASSES[1])
+
+
+def _odd_name(folder: Path) -> None:
+    (folder / "val" / "ILSVRC2012_val_00000003.JPEG").rename(folder / "val" / "cat.JPEG")
+
+
+def _short_truth(folder: Path) -> None:
+    (folder / "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt").write_text("4\n1\n")
+
+
+def _bad_meta(folder: Path) -> None:
+    (folder / "ILSVRC2012_devkit_t12/data/meta.mat").write_bytes(b"no matrix")
+
+
+def _no_images(folder: Path) -> None:
+    for path in (folder / "val").iterdir():
+        path.unlink()
+
+
+def _archives(folder: Path) -> None:
+    shutil.rmtree(folder / "train")
+    (folder / "train").mkdir()
+    (folder / "train" / "n01440764.tar").write_bytes(b"")
+
+
+@pytest.mark.parametrize(("breaks", "words"), [
+    (_no_devkit, ["val has images and no folders per class", "ILSVRC2012_validation_ground_truth.txt", "Put ImageNet"]),
+    (_empty_class, [CLASSES[1], "no images; expected files ending in", "Unpack"]),
+    (_other_class, [f"of the class {CLASSES[1]!r}, which the training part has not"]),
+    (_odd_name, ["cat.JPEG: expected names ILSVRC2012_val_00000001.JPEG to 00000008"]),
+    (_short_truth, ["ILSVRC2012_val_00000003.JPEG: expected names", "to 00000002"]),
+    (_bad_meta, ["data/meta.mat is not what ImageNet's devkit has", "Unpack it anew"]),
+    (_no_images, ["val: no images; expected 50000 such as"]),
+    (_archives, ["1 archives such as n01440764.tar and no folders", "tar xf"]),
+], ids=lambda value: getattr(value, "__name__", ""))
+def test_what_is_wrong_with_imagenet_is_said(tmp_path, breaks, words):
+    breaks(write_imagenet(tmp_path, flat=True))
+    with pytest.raises(DataError) as caught:
+        read_image_files("imagenet", tmp_path)
+    for part in words:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda tree: tree.pop("annotations"), ["KeyError: 'annotations'", "Unpack train2018.json.tar.gz anew"]),
+    (lambda tree: tree["images"][0].update(file_name="../secret.jpg"), ["leads out of"]),
+    (lambda tree: tree["images"][-1].update(file_name="gone.jpg"), ["gone.jpg: no such file", "train_val2018.tar.gz"]),
+    (lambda tree: tree["categories"].append({"id": 9, "name": "unseen"}), ["'unseen'", "has no training images"]),
+    (lambda tree: tree["images"].clear(), ["has no images"]),
+])
+def test_what_is_wrong_with_inaturalist_is_said(tmp_path, change, words):
+    path = write_inaturalist(tmp_path) / "train2018.json"
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+    with pytest.raises(DataError) as caught:
+        read_image_files("inaturalist2018", tmp_path)
+    for part in words:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["imagenet", "inaturalist2018"])
+def test_missing_data_is_named_with_where_to_get_it_and_is_not_downloaded(tmp_path, name):
+    for reading in (lambda: read_image_files(name, tmp_path), lambda: download(name, tmp_path)):
+        with pytest.raises(DataError, match=rf"part of {name} is not in (.|\n)*(image-net.org|visipedia)(.|\n)*--data"):
+            reading()
+    with pytest.raises(DataError, match='task = "image_files"'):
+        load(name, "train", tmp_path)
+    with pytest.raises(DataError, match='Use task = "image"'):
+        read_image_files("mnist", tmp_path)
+
+
+def test_paths_come_back_as_they_were_and_travel_to_workers():
+    names = ["a/1.JPEG", "ü/tail é.jpg", "", "b/2.JPEG"]
+    files = pickle.loads(pickle.dumps(FileList("/data", names)))
+    assert [files[index] for index in range(len(files))] == [f"/data/{name}" for name in names]
+    with pytest.raises(IndexError):
+        files[4]
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("RGB", "JPEG"), ("L", "JPEG"), ("CMYK", "JPEG"), ("RGB", "PNG"),
+                                            ("P", "PNG"), ("RGBA", "PNG"), ("LA", "PNG"), ("1", "PNG"), ("I;16", "PNG"),
+                                            ("RGB", "WEBP")])
+def test_every_mode_becomes_colours_whatever_the_ending_says(tmp_path, mode, kind):
+    path = tmp_path / "picture.JPEG"
+    pixels = np.full((21, 30), 102, np.uint8)  # a colour of the usual palette
+    picture = Image.fromarray(pixels.astype(np.uint16) * 256) if mode == "I;16" else Image.fromarray(pixels)
+    (picture if mode == "I;16" else picture.convert("RGB").convert(mode)).save(path, kind)
+    decoded = decode(str(path))
+    assert (decoded.mode, decoded.size) == ("RGB", (30, 21))
+    if mode != "1":
+        assert np.abs(np.asarray(decoded).astype(int) - 102).max() <= 4
+
+
+@pytest.mark.parametrize("content", [b"", b"no image at all", b"\xff\xd8\xff\xe0 only a head"])
+def test_what_is_no_image_is_broken(tmp_path, content):
+    path = tmp_path / "a.JPEG"
+    path.write_bytes(content)
+    with pytest.raises(BrokenImageError, match=r"a\.JPEG"):
+        decode(str(path))
+
+
+def test_a_truncated_file_is_broken_and_a_file_that_is_gone_is_another_fault(tmp_path):
+    path = tmp_path / "a.JPEG"
+    write_picture(path, 4, 1)
+    truncate(path)
+    with pytest.raises(BrokenImageError, match="runcated"):
+        decode(str(path))
+    path.unlink()
+    with pytest.raises(DataError, match="cannot be read from the disk") as caught:
+        decode(str(path))
+    assert not isinstance(caught.value, BrokenImageError)

@@ -1,0 +1,94 @@
+"""The recipes for detection: their settings, and two updates of every arm on small files of the same layouts."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from box_toys import tiny_retinanet, write_coco, write_voc
+from encouraging import curves, sigmoid_curve_loss
+from encouraging.data import Clock
+from encouraging.data.registry import VARIABLE
+from encouraging.engine import RunDir, Train
+from encouraging.engine.schedule import learning_rate
+from encouraging.recipes import read_recipe
+from encouraging.tasks import ObjectiveConfig
+from encouraging.tasks.detection import Options
+from strategies import generator
+from task_laws import train
+
+
+@pytest.mark.parametrize("name", ["coco-retinanet", "bccd-retinanet"])
+def test_the_recipes_have_the_losses_of_the_paper(name):
+    recipe = read_recipe(name)
+    objectives = {arm: recipe.stages_of(arm)[0].objective.at(Clock(1, 1, 0)) for arm in recipe.arms}
+    halted = curves.halted_focal(1.0, 0.5)
+    assert {arm: (objective.curve, objective.negative_curve, objective.alpha) for arm, objective in
+            objectives.items()} == {
+        "focal": (curves.focal(1.0), None, 0.5), "focal_usual": (curves.focal(2.0), None, 0.25),
+        "halted": (halted, None, 0.5), "halted_logit": (halted, halted.on_logit(), 0.5),
+        "ce": (curves.cross_entropy(), None, 0.5), "el": (curves.conservative(0.75), None, 0.5)}
+    paper = {"focal": 34.45, "halted_logit": 34.60}
+    assert recipe.claims[0].paper == (paper if name == "coco-retinanet" else {})
+    assert recipe.stands_in == (name == "bccd-retinanet")
+    assert "not comparable" in recipe.departs
+
+
+def test_cocos_schedule_is_the_1x_one():
+    recipe = read_recipe("coco-retinanet")
+    train = recipe.stages_of("focal")[0].train
+    assert (train.max_steps, train.batch_size, train.lr, train.milestone_steps) == (90_000, 8, 0.005, (60_000, 80_000))
+    assert (train.momentum, train.weight_decay, train.warmup_steps) == (0.9, 1e-4, 1000)
+    assert Options(**recipe.options).divisor == "moving_positives"
+
+
+@pytest.mark.parametrize(("done", "rate"), [(0, 5e-6 + 0.004995 / 1000), (999, 0.005), (59_999, 0.005),
+                                             (60_000, 0.0005), (79_999, 0.0005), (80_000, 0.00005)])
+def test_milestones_in_updates_do_not_depend_on_epochs(done, rate):
+    train = read_recipe("coco-retinanet").stages_of("focal")[0].train
+    for epoch, steps in ((1, 100_000), (7, 14_658)):
+        assert learning_rate(train, epoch, done, steps) == pytest.approx(rate)
+
+
+def test_a_config_without_milestones_in_updates_is_what_it_was():
+    assert "milestone_steps" not in Train(epochs=1, lr=0.1, milestones=(3,)).config()
+    assert Train(epochs=1, lr=0.1, milestone_steps=(3,)).config()["milestone_steps"] == [3]
+    for wrong in ({"milestones": (2,), "milestone_steps": (3,)}, {"milestone_steps": (4, 3)}):
+        with pytest.raises(ValueError, match="milestone_steps"):
+            Train(epochs=1, lr=0.1, **wrong)
+    objective = read_recipe("mnist").config("ce", 0)["objectives"][0]
+    assert not {"alpha", "halt_on"} & objective.keys()
+
+
+def test_an_arm_with_alpha_and_halt_on_has_them_in_its_loss():
+    g = generator(0)
+    logits, present = 3 * torch.randn(6, 4, generator=g), torch.randint(2, (6, 4), generator=g)
+    config = ObjectiveConfig(curve="halted_focal", gamma=1.0, halt=0.3, link="sigmoid", alpha=0.25, halt_on="logit",
+                             divisor="positives")
+    curve = curves.halted_focal(1.0, 0.3)
+    expected = sigmoid_curve_loss(logits, present, curve, alpha=0.25, negative_curve=curve.on_logit(), reduction="sum")
+    loss = config.at(Clock()).loss(logits, present)
+    assert loss.mean.item() == pytest.approx(expected.item() / int(present.sum()), rel=1e-6)
+    for wrong in ({"alpha": 0.5}, {"curve": "halted_focal", "halt_on": "logit"}):
+        with pytest.raises(ValueError, match="link = 'sigmoid'"):
+            ObjectiveConfig(**wrong)
+
+
+@pytest.mark.parametrize("name", ["coco-retinanet", "bccd-retinanet"])
+def test_every_arm_trains_on_small_files_of_the_same_layout(name, tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    if name == "coco-retinanet":
+        write_coco(tmp_path / "coco")
+    else:
+        write_voc(tmp_path / "BCCD", {"train": 5, "val": 2, "test": 2})
+    words = [f"model={tiny_retinanet.__code__.co_filename}:tiny_retinanet", "train.max_steps=2", "train.batch_size=2",
+             "train.workers=0", "train.evaluate_every=1", "options.sizes=[48, 56]", "options.test_size=48"]
+    recipe = read_recipe(name, words)
+    for arm in recipe.arms:
+        final = RunDir(train(recipe, tmp_path / "out", arm)).final()
+        assert final["steps"] == 2
+        assert math.isfinite(final["train_loss"])
+        assert 0 <= final["ap"] <= 100
+        assert final["skipped_boxes"]["test"] == (name == "coco-retinanet")
