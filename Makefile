@@ -28,7 +28,7 @@ lint: $(VENV)/.installed-test  ## ruff and mypy
 docs: $(VENV)/.installed-docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-clean:  ## remove everything that these commands made
+clean:  ## remove the environment, the site and all caches; runs/ stays
 	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,7 +1,7 @@
 """The kernels of every argument on a GPU against float64, with the plain code in float32 as the measure. One line per
 check.
 
-    python benchmarks/check_gpu_arguments.py [--list] [NAME ...]
+    python benchmarks/check_gpu_arguments.py [--list] [--part I/N] [NAME ...]
 
 Exits with status 1 when a check fails. ``check_gpu.py`` has the losses of labels.
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+import time
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +21,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
-from check_gpu import CURVES, EL, ULP, draw, expect, main, row_error, spacing
+from gpu_checks import CURVES, EL, TYPES, ULP, Checks, draw, expect, main, mine, row_error, spacing
 
 from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
+from encouraging.commands.bench_cases import TOLERANCE, matrix, random_cases
 from encouraging.commands.bench_cases import check as case_error
-from encouraging.commands.bench_cases import matrix, random_cases
 from encouraging.curves import Curve
 from encouraging.ops import reference
 
 if find_spec("triton"):  # --help and --list do without
     from encouraging.ops.triton import loss_and_gradient_, soft_loss
 
-CHECKS: list[Callable[[], str]] = []
-TYPES = (torch.float32, torch.bfloat16, torch.float16)
-
-
-def check(function: Callable[[], str]) -> Callable[[], str]:
-    CHECKS.append(function)
-    return function
+check = Checks()
 
 
 def at_odd_place(tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:
@@ -93,124 +88,129 @@ def soft_case(rows: int, classes: int, dtype: torch.dtype, target_dtype: torch.d
     return worst
 
 
-@check
+@check(in_parts=True)
 def soft_targets_of_every_size() -> str:
     cases = [(512, 2), (512, 3), (512, 10), (512, 101), (256, 1000), (64, 8142), (33, 32000), (33, 50257), (17, 128257)]
-    worst = [soft_case(rows, classes, dtype, target, EL) for rows, classes in cases
-             for dtype, target in ((torch.float32, torch.float32), (torch.bfloat16, torch.float32),
-                                   (torch.bfloat16, torch.bfloat16), (torch.float16, torch.float32))]
-    return f"{len(worst)} cases: at most {max(worst):.2f} of what is allowed"
+    types = ((torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.bfloat16, torch.bfloat16),
+             (torch.float16, torch.float32))
+    worst = [soft_case(*size, *pair, EL) for size, pair in mine((size, pair) for size in cases for pair in types)]
+    return f"{len(worst)} cases: at most {max(worst, default=0):.2f} of what is allowed"
 
 
-@check
+@check(in_parts=True)
 def soft_targets_of_every_curve() -> str:
-    weight = torch.rand(1000, device="cuda") + 0.5
-    worst = [soft_case(256, 1000, torch.float32, torch.float32, curve, weight=weight) for curve in CURVES]
-    worst += [soft_case(33, 20001, torch.float32, torch.float32, curve, label_smoothing=0.1) for curve in CURVES]
-    worst += [soft_case(33, 50257, torch.bfloat16, torch.bfloat16, EL, offset) for offset in (1, 3, 7)]
-    return f"{len(worst)} cases: at most {max(worst):.2f} of what is allowed"
+    weights = {classes: torch.rand(classes, device="cuda") + 0.5 for classes in (1000, 20001)}
+    whole, half = (torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16)
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        ((rows, classes, *whole, curve), arguments) for curve in CURVES for rows, classes, arguments in (
+            (256, 1000, {"weight": weights[1000]}), (33, 20001, {"label_smoothing": 0.1}),
+            (33, 20001, {"weight": weights[20001]}))]
+    cases += [((33, 50257, *half, EL, offset), {}) for offset in (1, 3, 7)]
+    worst = [soft_case(*case, **arguments) for case, arguments in mine(cases)]
+    return f"{len(worst)} cases: at most {max(worst, default=0):.2f} of what is allowed"
 
 
-@check
+@check(in_parts=True)
 def rows_that_start_anywhere() -> str:
-    worst, tried = 0.0, 0
-    for rows, classes in ((257, 1001), (65, 4095), (65, 10007), (33, 32001), (33, 50257), (17, 262145)):
-        for dtype in TYPES:
-            for offset, smoothing in ((0, 0.0), (3, 0.0), (0, 0.1), (5, 0.1)):
-                z, y = draw(rows, classes, dtype)
-                y[1] = -100
-                view, storage = at_odd_place(z, offset)
-                exact = z.double().requires_grad_()
-                reference.hard_loss(exact, y, EL, reduction="sum", label_smoothing=smoothing).backward()
-                plain = z.detach().float().clone().requires_grad_()
-                reference.hard_loss(plain, y, EL, reduction="sum", label_smoothing=smoothing).backward()
-                loss_and_gradient_(view, y, EL, label_smoothing=smoothing)
-                error = (row_error(view, exact.grad) / allowed(plain.grad, exact.grad, dtype)).max().item()
-                words = f"{classes} {dtype} offset {offset} smoothing {smoothing}"
-                expect(error <= 1, f"{words}: {error:.2f} of what is allowed")
-                outside = torch.cat([storage[:offset], storage[offset + z.numel():]])
-                expect(outside.isnan().all(), f"{words}: written outside")
-                worst, tried = max(worst, error), tried + 1
-    return f"{tried} cases: at most {worst:.2f} of what is allowed"
+    worst, cases = 0.0, mine(
+        (*size, dtype, offset, smoothing)
+        for size in ((257, 1001), (65, 4095), (65, 10007), (33, 32001), (33, 50257), (17, 262145)) for dtype in TYPES
+        for offset, smoothing in ((0, 0.0), (3, 0.0), (0, 0.1), (5, 0.1)))
+    for rows, classes, dtype, offset, smoothing in cases:
+        z, y = draw(rows, classes, dtype)
+        y[1] = -100
+        view, storage = at_odd_place(z, offset)
+        exact = z.double().requires_grad_()
+        reference.hard_loss(exact, y, EL, reduction="sum", label_smoothing=smoothing).backward()
+        plain = z.detach().float().clone().requires_grad_()
+        reference.hard_loss(plain, y, EL, reduction="sum", label_smoothing=smoothing).backward()
+        loss_and_gradient_(view, y, EL, label_smoothing=smoothing)
+        error = (row_error(view, exact.grad) / allowed(plain.grad, exact.grad, dtype)).max().item()
+        words = f"{classes} {dtype} offset {offset} smoothing {smoothing}"
+        expect(error <= 1, f"{words}: {error:.2f} of what is allowed")
+        outside = torch.cat([storage[:offset], storage[offset + z.numel():]])
+        expect(outside.isnan().all(), f"{words}: written outside")
+        worst = max(worst, error)
+    return f"{len(cases)} cases: at most {worst:.2f} of what is allowed"
 
 
-@check
+@check(in_parts=True)
 def sigmoid_losses() -> str:
-    worst, tried = 0.0, 0
-    for dtype in TYPES:
+    worst, cases = 0.0, mine((dtype, curve) for dtype in TYPES for curve in CURVES)
+    for dtype, curve in cases:
         z = (16 * (2 * torch.rand(511, 80, device="cuda") - 1)).to(dtype)
         present = torch.rand(511, 80, device="cuda") < 0.3
-        for curve in CURVES:
-            for target in (present, present.to(dtype), torch.rand(511, 80, device="cuda"), present.long()):
-                arguments = {"pos_weight": torch.rand(80, device="cuda") + 0.5, "alpha": 0.25, "reduction": "none"}
-                leaf, exact = z.clone().requires_grad_(), z.double().requires_grad_()
-                wide = target.double() if target.is_floating_point() else target
-                sigmoid_curve_loss(leaf, target, curve, **arguments).sum().backward()
-                arguments["pos_weight"] = arguments["pos_weight"].double()
-                sigmoid_curve_loss(exact, wide, curve, **arguments).sum().backward()
-                bound = 0.51 * torch.finfo(dtype).eps * exact.grad.abs() + 64 * ULP * exact.grad.abs() + 1e-6
-                bound += torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
-                error = ((leaf.grad.double() - exact.grad).abs() / bound).max().item()
-                expect(error <= 1, f"{dtype} {curve!r} {target.dtype}: {error:.2f} of what is allowed")
-                worst, tried = max(worst, error), tried + 1
-    return f"{tried} cases: at most {worst:.2f} of what is allowed"
+        for target in (present, present.to(dtype), torch.rand(511, 80, device="cuda"), present.long()):
+            arguments = {"pos_weight": torch.rand(80, device="cuda") + 0.5, "alpha": 0.25, "reduction": "none"}
+            leaf, exact = z.clone().requires_grad_(), z.double().requires_grad_()
+            wide = target.double() if target.is_floating_point() else target
+            sigmoid_curve_loss(leaf, target, curve, **arguments).sum().backward()
+            arguments["pos_weight"] = arguments["pos_weight"].double()
+            sigmoid_curve_loss(exact, wide, curve, **arguments).sum().backward()
+            bound = 0.51 * torch.finfo(dtype).eps * exact.grad.abs() + 64 * ULP * exact.grad.abs() + 1e-6
+            bound += torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+            error = ((leaf.grad.double() - exact.grad).abs() / bound).max().item()
+            expect(error <= 1, f"{dtype} {curve!r} {target.dtype}: {error:.2f} of what is allowed")
+            worst = max(worst, error)
+    return f"{4 * len(cases)} cases: at most {worst:.2f} of what is allowed"
 
 
-@check
+@check(in_parts=True)
 def squared_errors() -> str:
-    worst, tried = 0.0, 0
-    for rows, classes in ((512, 2), (512, 10), (256, 1000), (64, 8142), (33, 32000), (17, 50257)):
-        for dtype in TYPES:
-            z, y = draw(rows, classes, dtype)
-            for target in (y, soft_targets(rows, classes, y, torch.float32)):
-                for bonus in (True, False):
-                    for link in ("softmax", "sigmoid"):
-                        leaf, exact = z.clone().requires_grad_(), z.double().requires_grad_()
-                        plain = z.detach().cpu().float().requires_grad_()
-                        wide = target.double() if target.is_floating_point() else target
-                        for one, truth in ((leaf, target), (exact, wide), (plain, target.cpu())):
-                            mirror_mse_loss(one, truth, bonus=bonus, link=link, reduction="sum").backward()
-                        bound = allowed(plain.grad.cuda(), exact.grad, dtype).clamp(min=128 * ULP)
-                        error = (row_error(leaf.grad, exact.grad) / bound).max().item()
-                        expect(error <= 1, f"{classes} {dtype} {bonus} {link}: {error:.2f} of what is allowed")
-                        worst, tried = max(worst, error), tried + 1
-    return f"{tried} cases: at most {worst:.2f} of what is allowed"
+    worst, cases = 0.0, mine(
+        (*size, dtype) for size in ((512, 2), (512, 10), (256, 1000), (64, 8142), (33, 32000), (17, 50257))
+        for dtype in TYPES)
+    for rows, classes, dtype in cases:
+        z, y = draw(rows, classes, dtype)
+        for target in (y, soft_targets(rows, classes, y, torch.float32)):
+            for bonus, link in product((True, False), ("softmax", "sigmoid")):
+                leaf, exact = z.clone().requires_grad_(), z.double().requires_grad_()
+                plain = z.detach().cpu().float().requires_grad_()
+                wide = target.double() if target.is_floating_point() else target
+                for one, truth in ((leaf, target), (exact, wide), (plain, target.cpu())):
+                    mirror_mse_loss(one, truth, bonus=bonus, link=link, reduction="sum").backward()
+                bound = allowed(plain.grad.cuda(), exact.grad, dtype).clamp(min=128 * ULP)
+                error = (row_error(leaf.grad, exact.grad) / bound).max().item()
+                expect(error <= 1, f"{classes} {dtype} {bonus} {link}: {error:.2f} of what is allowed")
+                worst = max(worst, error)
+    return f"{8 * len(cases)} cases: at most {worst:.2f} of what is allowed"
 
 
-@check
+@check(in_parts=True)
 def norm_matching_and_own_curves() -> str:
     own = curves.custom(lambda gap: F.softplus(-gap, threshold=40), lambda gap: torch.sigmoid(-gap), "own")
-    tried = 0
-    for rows, classes in ((512, 10), (256, 1000), (257, 1001), (33, 50257)):
-        for dtype in TYPES:
-            z, y = draw(rows, classes, dtype)
-            soft = soft_targets(rows, classes, y, torch.float32)
-            for curve, twin, target, arguments in (
-                    (curves.normal(), curves.normal(), y, {"match_norm": True}),
-                    (EL, EL, y, {"match_norm": True, "label_smoothing": 0.1}), (EL, EL, soft, {"match_norm": True}),
-                    (own, curves.cross_entropy(), y, {}), (own, curves.cross_entropy(), y, {"match_norm": True})):
-                leaf, exact = z.clone().requires_grad_(), z.double().requires_grad_()
-                wide = target.double() if target.is_floating_point() else target
-                curve_loss(leaf, target, curve, reduction="sum", impl="triton", **arguments).backward()
-                curve_loss(exact, wide, twin, reduction="sum", **arguments).backward()
-                # Smoothed and soft gradients are rounded, multiplied by the factor, and rounded again.
-                bound = 1.02 * torch.finfo(dtype).eps + 512 * ULP + 2 * spacing(exact.grad, dtype)
-                error = (row_error(leaf.grad, exact.grad) / bound).max().item()
-                expect(error <= 1, f"{classes} {dtype} {curve!r} {arguments}: {error:.2f} of what is allowed")
-                tried += 1
-    return f"{tried} cases"
+    ce, worst = curves.cross_entropy(), 0.0
+    kinds: list[tuple[Curve, Curve, bool, dict[str, Any]]] = [
+        (curves.normal(), curves.normal(), False, {"match_norm": True}),
+        (EL, EL, False, {"match_norm": True, "label_smoothing": 0.1}), (EL, EL, True, {"match_norm": True}),
+        (own, ce, False, {}), (own, ce, False, {"match_norm": True})]
+    cases = mine((*size, dtype, *kind) for size in ((512, 10), (256, 1000), (257, 1001), (33, 50257))
+                 for dtype in TYPES for kind in kinds)
+    for rows, classes, dtype, curve, twin, soft, arguments in cases:
+        z, y = draw(rows, classes, dtype)
+        target = soft_targets(rows, classes, y, torch.float32) if soft else y
+        leaf, exact = z.clone().requires_grad_(), z.double().requires_grad_()
+        wide = target.double() if target.is_floating_point() else target
+        curve_loss(leaf, target, curve, reduction="sum", impl="triton", **arguments).backward()
+        curve_loss(exact, wide, twin, reduction="sum", **arguments).backward()
+        # Smoothed and soft gradients are rounded, multiplied by the factor, and rounded again.
+        bound = 1.02 * torch.finfo(dtype).eps + 512 * ULP + 2 * spacing(exact.grad, dtype)
+        error = (row_error(leaf.grad, exact.grad) / bound).max().item()
+        expect(error <= 1, f"{classes} {dtype} {curve!r} {arguments}: {error:.2f} of what is allowed")
+        worst = max(worst, error)
+    return f"{len(cases)} cases: at most {worst:.2f} of what is allowed"
 
 
-@check
+@check(in_parts=True)
 def every_case_of_the_matrix_is_its_formula() -> str:
     worst, tried = 0.0, 0
-    for case in {case.small() for case in [*matrix(), *random_cases(40, torch.initial_seed())]}:
-        bound = {"float32": 2e-4, "bfloat16": 2.0**-6, "float16": 2.0**-8}[case.dtype]
-        error = case_error(case, "cuda")
+    cases = {case.small() for case in [*matrix(), *random_cases(40, seed=time.time_ns() // 10**12)]}
+    for case in mine(sorted(cases)):
+        bound, error = TOLERANCE[case.dtype], case_error(case, "cuda")
         expect(error <= bound, f"{case}: {error:.1e}")
         worst, tried = max(worst, error / bound), tried + 1
     return f"{tried} cases: at most {worst:.2f} of what is allowed"
 
 
 if __name__ == "__main__":
-    sys.exit(main(CHECKS, __doc__))
+    sys.exit(main(check, __doc__))

@@ -9,6 +9,8 @@ model is confident, that gradient is shorter still.
 
 from __future__ import annotations
 
+import argparse
+
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +41,7 @@ def trained(loss: nn.Module, x: Tensor, y: Tensor) -> nn.Module:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     torch.set_num_threads(1)
     x, y = images("train")
     test, labels = (part[:EXAMPLES] for part in images("test"))

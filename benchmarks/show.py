@@ -1,6 +1,7 @@
 """Put records of the benchmarks into the documentation: a plot, and tables between markers.
 
     python benchmarks/show.py results/bench/h200.json results/bench/loss-cpu.json results/bench/loss-cpu-smoothed.json
+    python benchmarks/show.py --matrix results/bench/h200-matrix.json
 
 Run it in the root of the repository. It writes docs/performance.md and docs/images/bench.svg.
 """
@@ -21,6 +22,7 @@ import matplotlib.pyplot as plt
 
 PAGE = Path("docs/performance.md")
 PLOT = Path("docs/images/bench.svg")
+ALLOWED = 1.03  # as encouraging.commands.bench_records
 COLOURS = {"ours": "#0072B2", "torch": "#999999", "torch.compile": "#666666", "Liger": "#E69F00",
            "published": "#D55E00"}
 
@@ -82,6 +84,25 @@ def cpu_table(source: Path) -> str:
     return "\n".join(lines)
 
 
+def matrix_summary(source: Path, shown: int = 12) -> str:
+    """Worst and median of ``encouraging bench --matrix``, how many are slower than torch, and the worst cases."""
+    record = json.loads(source.read_text())
+    cases = [case for case in record["cases"] if "ratio" in case]
+    slower = [case for case in cases if case["ratio"] > ALLOWED]
+    versions = ", ".join(f"{name} {record[name]}" for name in ("torch", "triton", "encouraging"))
+    words = (f"Of {len(cases)} calls on one {record['device']} ({versions}, {record['date']}: `{source}`), forward and "
+             f"backward, the median takes **{record['median_ratio']:.2f}** of the time of the same formula in torch, "
+             f"eager or compiled, whichever is faster; the worst takes **{record['worst_ratio']:.2f}**. {len(slower)} "
+             f"take more than {ALLOWED}. Device time from 1 MiB of logits on, wall time below. The slowest of them:")
+    lines = [textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False), "",
+             "| ratio | call | ours | torch | torch.compile | measured |", "| --- | --- | --- | --- | --- | --- |"]
+    for case in cases[:shown]:
+        times = (f"{case['milliseconds'][name]:.3f}" if name in case["milliseconds"] else "failed"
+                 for name in ("ours", "torch", "torch.compile"))
+        lines.append(f"| {case['ratio']:.2f} | {case['case']} | {' | '.join(times)} | {case['measured']} |")
+    return "\n".join(lines)
+
+
 def put(name: str, text: str) -> None:
     """Replace what stands between a pair of markers."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
@@ -91,13 +112,20 @@ def put(name: str, text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("gpu", type=Path, help="a record of `encouraging bench --out FILE` on a GPU")
-    parser.add_argument("cpu", type=Path, help="a record of `python benchmarks/loss_cpu.py --out FILE`")
-    parser.add_argument("smoothed", type=Path, help="the same with --smoothing 0.1")
+    parser.add_argument("--matrix", type=Path, help="a record of `encouraging bench --matrix --out FILE`")
+    parser.add_argument("gpu", type=Path, nargs="?", help="a record of `encouraging bench --out FILE` on a GPU")
+    parser.add_argument("cpu", type=Path, nargs="?", help="a record of `python benchmarks/loss_cpu.py --out FILE`")
+    parser.add_argument("smoothed", type=Path, nargs="?", help="the same with --smoothing 0.1")
     if len(sys.argv) == 1:
         parser.print_help()
         return
     asked = parser.parse_args()
+    if asked.matrix:
+        put("matrix", matrix_summary(asked.matrix))
+    if asked.gpu is None:
+        return
+    if asked.smoothed is None:
+        parser.error("expected three records: of the GPU, of the CPU, and of the CPU with smoothing")
     source = asked.gpu
     record = json.loads(source.read_text())
     losses = [case for case in record["cases"] if not case["width"]]

@@ -90,13 +90,48 @@ def bench(
         typer.Option(help="float32, bfloat16, float16 or float64, for every shape. By default the type of the default "
                           "shapes; for --shape, bfloat16 on a GPU and float32 on a CPU."),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure each loss per shape.")] = 1.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="How long to measure each loss per shape: 1, or 0.2 with --matrix and --random."),
+    ] = None,
+    only: Annotated[
+        str, typer.Option(metavar="NAME", help="Measure only losses whose name begins so: ours, or torch.")
+    ] = "",
+    matrix: Annotated[
+        bool,
+        typer.Option("--matrix", help="Measure some two hundred calls (class counts, types, arguments, curves) beside "
+                                      "the same formula in torch, eager and compiled; the worst ratio first."),
+    ] = False,
+    random: Annotated[int | None, typer.Option(min=1, help="The same for so many calls drawn at random.")] = None,
+    seed: Annotated[int, typer.Option(help="The seed of --random.")] = 0,
+    part: Annotated[
+        str | None, typer.Option(metavar="I/N", help="The I-th of N parts of --matrix or --random.")
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes that compile the calls of --matrix or --random beside each other.")
+    ] = 1,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Check the gradients of --matrix or --random instead, at small sizes against "
+                                     "float64; without a GPU in Triton's interpreter (TRITON_INTERPRET=1)."),
+    ] = False,
+    merge: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Put records of parts together; repeat it for each.")
+    ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="BEFORE AFTER", help="Compare our times in two records; exit code 1 where one is slower "
+                                                  "by more than 3%."),
+    ] = None,
 ) -> None:
     """Measure time and memory of the losses on this machine, beside torch's cross-entropy."""
-    from .commands.bench import run_arguments
+    from .commands.bench_arguments import BenchArguments, run_bench
 
     with _errors_in_one_line():
-        run_arguments(shape or (), dtype, out, device, seconds)
+        code = run_bench(BenchArguments(
+            out=out, device=device, shapes=shape or (), dtype=dtype, seconds=seconds, only=only, matrix=matrix,
+            count=random, seed=seed, part=part, jobs=jobs, check=check, merge=merge or (), compare=compare))
+    raise typer.Exit(code)
 
 
 @app.command()

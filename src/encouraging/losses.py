@@ -99,9 +99,10 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
             loss = reference.hard_loss(rows.logits, labels, curve, ignore_index=ignore_index, **arguments)
         loss = loss if divisor is None else loss / divisor
         loss = loss * factor if match_norm else loss
-    if reduction == "none":
+    if reduction == "none" and loss.shape != rows.shape:
         loss = loss.reshape(rows.shape)
-    return loss.to(result_dtype(input, labels))
+    dtype = result_dtype(input, labels)
+    return loss if loss.dtype == dtype else loss.to(dtype)
 
 
 def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None,
@@ -254,7 +255,7 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     if dispatch.takes_elementwise(input, target, weight, pos_weight, curves=(curve, negative_curve)):
         loss: Tensor = dispatch.kernels().sigmoid_loss(
             input, target, curve, negative_curve=negative_curve, weight=weight, pos_weight=pos_weight, alpha=alpha,
-            reduction=reduction, divisor=divisor)
+            reduction=reduction, divisor=divisor, dtype=result_dtype(input))
     else:
         losses = sigmoid_losses(input, target, curve, negative_curve, weight, pos_weight, alpha)
         loss = reduce(losses, reduction, divisor)
@@ -286,7 +287,7 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
     check_divisor(divisor, reduction)
     rows = as_rows(input, target)
     if dispatch.takes_elementwise(input, target, curves=()):
-        arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor}
+        arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor, "dtype": result_dtype(input)}
         loss: Tensor = dispatch.kernels().mse_loss(rows.logits, rows.target, bonus=bonus, link=link, **arguments)
     else:
         logits = rows.logits.to(reference.compute_dtype(input.dtype))

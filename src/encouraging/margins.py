@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .errors import ArgumentError, DtypeError, ShapeError, TargetError
+from .errors import ArgumentError, DtypeError, ShapeError
+from .targets import checked_labels
 from .torch_state import values_are_readable
 
 
@@ -57,10 +58,7 @@ class LSoftmaxLinear(nn.Module):
                              f"expected labels of shape {tuple(input.shape[:-1])}.")
         if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
             raise DtypeError(f"target is {target.dtype}: expected integer labels. Use target.long().")
-        if values_are_readable(target) and bool(((target < 0) | (target >= self.out_features)).any()):
-            raise TargetError(f"target holds labels outside 0 to {self.out_features - 1}: there are "
-                              f"{self.out_features} classes.")
-        label = target.long()[..., None]
+        label = checked_labels(target, self.out_features)[..., None]
         plain = logits.gather(-1, label)
         length = self.weight.norm(dim=-1)[label] * input.norm(dim=-1, keepdim=True)
         # Clamped, so that a length of 0 does not divide by 0 and rounding does not leave [-1, 1].
@@ -107,7 +105,7 @@ def ldam_margins(class_counts: Tensor, max_margin: float = 0.5) -> Tensor:
 
 def subtract_margin(logits: Tensor, target: Tensor, margins: Tensor) -> Tensor:
     """The logits (N, C) with its class's margin subtracted from each label's: the label has to win by that much."""
-    label = target.clamp(0, logits.shape[-1] - 1).long()[..., None]
+    label = target.long().clamp(0, logits.shape[-1] - 1)[..., None]
     return logits.scatter_add(-1, label, -margins.to(logits.dtype)[label])
 
 

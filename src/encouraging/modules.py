@@ -21,6 +21,8 @@ from .margins import ldam_margins, subtract_margin
 from .ops.reduction import Divisor, check_divisor
 from .targets import as_rows, check_alpha, check_link, check_reduction, check_smoothing
 
+_LOG_END = 0.75
+
 
 class Arguments(TypedDict, total=False):
     """What every module over a softmax takes beside its curve."""
@@ -146,7 +148,7 @@ class EncouragingLoss(_NamedCurveLoss):
     family = (curves.conservative, curves.normal)
     _eps = 1e-5  # for when log_end becomes 1
 
-    def __init__(self, *misplaced: Never, log_end: float = 0.75, eps: float = 1e-5,
+    def __init__(self, *misplaced: Never, log_end: float = _LOG_END, eps: float = 1e-5,
                  **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.encouraging(log_end, eps), *misplaced, **arguments)
         self._eps = eps
@@ -162,7 +164,8 @@ class EncouragingLoss(_NamedCurveLoss):
 
     @log_end.setter
     def log_end(self, value: float) -> None:
-        self.curve = curves.encouraging(value, self.eps)
+        self._eps = self.eps  # that of the present curve, which the next one may not have
+        self.curve = curves.encouraging(value, self._eps)
 
     @property
     def eps(self) -> float:
@@ -171,7 +174,8 @@ class EncouragingLoss(_NamedCurveLoss):
 
     @eps.setter
     def eps(self, value: float) -> None:
-        self.curve, self._eps = curves.encouraging(self.log_end, value), value
+        log_end = self.log_end if isinstance(self.curve, self.family) else _LOG_END
+        self.curve, self._eps = curves.encouraging(log_end, value), value
 
     def _parameters_of_curve(self) -> list[tuple[str, Any]]:
         return [("log_end", self.log_end), *([("eps", self.eps)] if self.log_end == 1 else [])]
@@ -322,8 +326,8 @@ class LinearCurveLoss(nn.Linear):
         bias: Whether the layer has one.
         class_weight: One number per class.
         device, dtype: Of the layer's parameters.
-        **arguments: ``ignore_index``, ``reduction``, ``label_smoothing``, ``divisor``, ``chunk_bytes``,
-            ``accumulate`` and ``impl`` of :func:`linear_curve_loss`.
+        **arguments: ``ignore_index``, ``reduction``, ``label_smoothing``, ``match_norm``, ``divisor``,
+            ``chunk_bytes``, ``accumulate`` and ``impl`` of :func:`linear_curve_loss`.
     """
 
     curve: Curve
@@ -332,10 +336,14 @@ class LinearCurveLoss(nn.Linear):
     def __init__(self, in_features: int, out_features: int, curve: Curve, *, bias: bool = False,
                  class_weight: Tensor | None = None, device: Any = None, dtype: Any = None, **arguments: Any) -> None:
         check_curve(curve)
-        takes = inspect.signature(linear_curve_loss).parameters
-        for name in arguments.keys() - takes.keys():
-            raise ArgumentError(f"{name}={arguments[name]!r}: linear_curve_loss has no such argument."
-                                f"{did_you_mean(name, takes)}")
+        own = ("hidden", "weight", "target", "curve", "bias", "class_weight")  # what the module itself passes on
+        takes = [name for name in inspect.signature(linear_curve_loss).parameters if name not in own]
+        for name in sorted(arguments.keys() - set(takes)):
+            hint = " The weights of classes are class_weight." if name == "weight" else did_you_mean(name, takes)
+            raise ArgumentError(f"{name}={arguments[name]!r}: expected one of {', '.join(takes)}.{hint}")
+        check_reduction(arguments.get("reduction", "mean"))
+        check_smoothing(arguments.get("label_smoothing", 0.0))
+        check_divisor(arguments.get("divisor"), arguments.get("reduction", "mean"))
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         self.curve, self.arguments = curve, arguments
         self.register_buffer("class_weight", class_weight)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from .errors import ArgumentError, DtypeError, ShapeError, TargetError
-from .torch_state import values_are_readable
+from .torch_state import autocasts, values_are_readable
 
 REDUCTIONS = ("none", "mean", "sum")
+_LABELS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch stores these and has few operations for them
 
 
@@ -65,7 +66,8 @@ def as_rows(input: Tensor, target: Tensor) -> Rows:
         _check_labels(input, target, shape)
     if classes == 0:
         raise ShapeError(f"input of shape {tuple(input.shape)} has no classes: expected at least one.")
-    return Rows(input, _rows(target) if soft else target.reshape(-1), soft, shape)
+    labels = target if target.ndim == 1 else target.reshape(-1)
+    return Rows(input, _rows(target) if soft else labels, soft, shape)
 
 
 def _rows(tensor: Tensor) -> Tensor:
@@ -75,6 +77,8 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _check_labels(input: Tensor, target: Tensor, shape: torch.Size) -> None:
+    if target.shape == shape and target.dtype in _LABELS:
+        return
     came = f"target is {target.dtype} of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}"
     if target.is_floating_point() or target.is_complex():
         raise TargetError(f"{came}: expected integer labels of shape {tuple(shape)}, or probabilities of the input's "
@@ -170,15 +174,21 @@ def result_dtype(input: Tensor, target: Tensor | None = None) -> torch.dtype:
     dtype = input.dtype
     if target is not None and target.is_floating_point():
         dtype = torch.promote_types(dtype, target.dtype)
-    return torch.float32 if dtype.itemsize < 4 and torch.is_autocast_enabled(input.device.type) else dtype
+    return torch.float32 if dtype.itemsize < 4 and autocasts(input.device.type) else dtype
 
 
 def one_hot(rows: Rows, dtype: torch.dtype) -> Tensor:
     """Labels as rows of 0 and 1. A label that names no class is refused where its value can be read."""
-    classes = rows.classes
-    if values_are_readable(rows.target) and bool(((rows.target < 0) | (rows.target >= classes)).any()):
+    labels = checked_labels(rows.target, rows.classes)
+    return torch.zeros_like(rows.logits, dtype=dtype).scatter(-1, labels[:, None], 1.0)
+
+
+def checked_labels(target: Tensor, classes: int) -> Tensor:
+    """Labels of any integer type as int64. One that names no class is refused where its value can be read."""
+    labels = target.long()  # before the comparison: in uint8, 300 classes are 44
+    if values_are_readable(labels) and bool(((labels < 0) | (labels >= classes)).any()):
         raise TargetError(f"target holds labels outside 0 to {classes - 1}: there are {classes} classes.")
-    return torch.zeros_like(rows.logits, dtype=dtype).scatter(-1, rows.target.long()[:, None], 1.0)
+    return labels
 
 
 def check_presence(input: Tensor, target: Tensor) -> None:
@@ -197,7 +207,8 @@ def check_presence(input: Tensor, target: Tensor) -> None:
         return
     if target.is_complex():
         raise DtypeError(f"target is {target.dtype}: expected 0s and 1s, or probabilities.")
-    if target.dtype != torch.bool and values_are_readable(target) and bool(((target < 0) | (target > 1)).any()):
+    values = target.long() if target.dtype in _WIDE_UNSIGNED else target
+    if target.dtype != torch.bool and values_are_readable(values) and bool(((values < 0) | (values > 1)).any()):
         raise TargetError("target holds numbers outside [0, 1]: expected 0, 1 or a probability for each logit.")
 
 

@@ -26,6 +26,11 @@ def is_jit_tracing() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
+def autocasts(device: str) -> bool:
+    """Whether autocast is on for this type of device; the meta device knows of none."""
+    return device != "meta" and torch.is_autocast_enabled(device)
+
+
 def is_eager() -> bool:
     """Whether tensors hold ordinary numbers: nothing compiles or traces, no transform of ``torch.func`` is active."""
     return (not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is None

@@ -121,7 +121,7 @@ def test_training_refuses_what_it_can_see_without_looking_at_values() -> None:
 
 def test_autoattack_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyautoattack", None)
-    with pytest.raises(ImportError, match=r"encouraging-loss\[attacks\]"):
+    with pytest.raises(ImportError, match=r"pip install pyautoattack"):
         autoattack(MODEL, X, Y, 0.1)
 
 

@@ -228,3 +228,17 @@ def test_weights_of_another_model_are_refused(runs: Path) -> None:
     assert "head.bias differs" in call(runs / "ce/seed0", *FEW, code=1)
     path.write_bytes(b"nothing")
     assert "the weights cannot be read" in call(runs / "ce/seed0", *FEW, code=1)
+
+
+@pytest.mark.parametrize(("key", "name"), [("data", "folder:pictures"), ("data", "mine.py:images"),
+                                           ("model", "mine.py:network"), ("task", "mine.py:Counting")])
+def test_what_lay_beside_the_recipe_is_named_where_it_is_not_found(runs: Path, key: str, name: str) -> None:
+    run = runs / "ce/seed0"
+    config = json.loads((run / "config.json").read_text())
+    config["recipe"][key] = name
+    (run / "config.json").write_text(json.dumps(config))
+    said = call(run, *FEW, code=1)
+    assert f"Start this command in a folder from which {name} can be found." in said
+    assert "Train it again" not in said
+    assert "0 of 1 run measured" in said
+    assert "attacks.json" not in said

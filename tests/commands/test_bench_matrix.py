@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 pytest.importorskip("triton")
 
-from encouraging.commands import bench_matrix
-from encouraging.commands.bench_cases import CALLS, Case, check, inputs, losses, matrix, random_cases
+from encouraging.cli import app
+from encouraging.commands import bench_matrix, bench_records
+from encouraging.commands.bench_cases import CALLS, TOLERANCE, Case, check, inputs, losses, matrix, random_cases
+from encouraging.commands.bench_workers import Workers
 from encouraging.errors import ArgumentError
 from kernel_cases import MARKS
 
@@ -32,8 +36,7 @@ def test_the_matrix_has_cases_of_every_kind() -> None:
 
 @pytest.mark.parametrize("case", KINDS, ids=str)
 def test_a_case_is_its_formula_in_float64(case: Case) -> None:
-    tolerance = {"float32": 2e-4, "bfloat16": 2.0**-6, "float16": 2.0**-8}[case.dtype]
-    assert check(case, "cpu") <= tolerance
+    assert check(case, "cpu") <= TOLERANCE[case.dtype]
 
 
 test_a_case_is_its_formula_in_float64.pytestmark = [*MARKS, *test_a_case_is_its_formula_in_float64.pytestmark]
@@ -57,42 +60,150 @@ def test_parts_make_the_whole() -> None:
     for part in ("0/3", "4/3", "x", "1"):
         with pytest.raises(ArgumentError, match="the second of five"):
             bench_matrix.part_of(cases, part)
+    with pytest.raises(ArgumentError, match="Ask for at most 2 parts"):
+        bench_matrix.part_of(cases[:2], "3/3")
 
 
 def record(ratios: list[float], **changed: Any) -> dict[str, Any]:
     cases = [{"case": f"case {ratio}", "ratio": ratio, "measured": "device",
               "milliseconds": {"ours": ratio, "torch": 1.0}} for ratio in ratios]
-    return {"device": "a GPU", "torch": "2", "triton": "3", "encouraging": "1", "cases": cases, **changed}
+    return {"device": "a GPU", "torch": "2", "triton": "3", "encouraging": "1", "drawn": [], "cases": cases, **changed}
 
 
-def test_merged_parts_are_sorted_by_the_worst_ratio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = []
-    for i, ratios in enumerate(([0.5, 1.2], [0.7])):
-        files.append(tmp_path / f"{i}.json")
-        files[-1].write_text(json.dumps(record(ratios)))
-    merged = bench_matrix.run_matrix(merge=files, out=tmp_path / "whole" / "all.json")
+def bench(*words: object) -> Any:
+    return CliRunner().invoke(app, ["bench", *map(str, words)])
+
+
+def test_merged_parts_are_sorted_by_the_worst_ratio(tmp_path: Path) -> None:
+    first, second, out = tmp_path / "1.json", tmp_path / "2.json", tmp_path / "whole" / "all.json"
+    first.write_text(json.dumps(record([0.5, 1.2], drawn=[{"count": 2, "seed": 0}])))
+    second.write_text(json.dumps(record([0.7, 0.5])))
+    shown = bench("--merge", first, "--merge", second, "--out", out)
+    assert shown.exit_code == 0, shown.output
+    merged = json.loads(out.read_text())
     assert [case["ratio"] for case in merged["cases"]] == [1.2, 0.7, 0.5]
     assert (merged["worst_ratio"], merged["median_ratio"]) == (1.2, 0.7)
-    assert json.loads((tmp_path / "whole" / "all.json").read_text()) == merged
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[0].startswith(" 1.20 case 1.2: ours 1.200, torch 1.000 ms")
-    assert shown[-1] == "3 cases: the worst 1.20, the median 0.70, 1 above 1.03"
-    files[1].write_text(json.dumps(record([0.7], device="another GPU")))
+    assert merged["drawn"] == [{"count": 2, "seed": 0}]
+    lines = shown.output.splitlines()
+    assert lines[0].startswith(" 1.20 case 1.2: ours 1.200, torch 1.000 ms")
+    assert lines[-1] == "3 cases: the worst 1.20, the median 0.70, 1 above 1.03"
+    second.write_text(json.dumps(record([0.7], device="another GPU")))
     with pytest.raises(ArgumentError, match="one machine"):
-        bench_matrix.run_matrix(merge=files)
+        bench_records.merge([first, second])
+
+
+def test_a_case_slower_than_before_is_named_and_sets_the_exit_code(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    old = record([0.5, 1.0])
+    old["cases"].append({"shape": "8 x 5", "results": {"ours, EL": {"milliseconds": 2.0}, "torch CE": {
+        "milliseconds": 1.0}, "ours, CE": {"failed": "no"}}})
+    before.write_text(json.dumps(old))
+    new = json.loads(before.read_text())
+    new["cases"][0]["milliseconds"]["ours"] *= 1.02
+    new["cases"][2]["results"]["torch CE"]["milliseconds"] = 9.0  # not ours
+    after.write_text(json.dumps(new))
+    same = bench("--compare", before, after)
+    assert same.exit_code == 0, same.output
+    assert same.output.splitlines()[-1] == "3 times in both records, 0 slower by more than 3%"
+    new["cases"][2]["results"]["ours, EL"]["milliseconds"] = 2.1
+    after.write_text(json.dumps(new))
+    slower = bench("--compare", before, after)
+    assert slower.exit_code == 1
+    assert slower.output.splitlines()[0] == " 1.05 8 x 5: ours, EL: 2.000 ms, now 2.100  SLOWER"
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["--compare", "none.json", "none.json"], "none.json: there is no such file"),
+    (["--merge", "broken.json"], "broken.json: expected a record that `encouraging bench --out FILE` wrote"),
+    (["--merge", "list.json"], "list.json: this is not a record"),
+    (["--merge", "shapes.json"], "expected a record of --matrix or --random"),
+    (["--compare", "shapes.json", "other.json"], "Expected records of one device"),
+    (["--compare", "shapes.json", "empty.json"], "have no case in common"),
+    (["--merge", "shapes.json", "--out", "shapes.json"], "this file is read by the command itself"),
+    (["--matrix", "--random", "3"], "--matrix and --random: expected one of them at a time"),
+    (["--part", "1/2"], "--part belongs to --matrix or --random"),
+    (["--matrix", "--seed", "2"], "--seed belongs to --random"),
+    (["--matrix", "--shape", "8x5"], "--shape belongs to a measurement without --matrix"),
+    (["--check"], "--check belongs to --matrix or --random"),
+    (["--only", "thiers"], "--only thiers: no loss is called so. They are: "),
+    (["--random", "3", "--check", "--part", "9/9"], "Ask for at most 3 parts"),
+])
+def test_wrong_words_are_answered_in_one_line(words: list[str], message: str, tmp_path: Path,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shapes = {"device": "a GPU", "cases": [{"shape": "8 x 5", "results": {"ours, EL": {"milliseconds": 2.0}}}]}
+    for name, content in (("list", "[]"), ("broken", "{"), ("shapes", json.dumps(shapes)),
+                          ("other", json.dumps(record([1.0], device="another"))), ("empty", json.dumps(record([])))):
+        Path(f"{name}.json").write_text(content)
+    result = bench(*words)
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert result.output.count("\n") == 1
+    assert message in result.output
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ArgumentError, match="CUDA device"):
-        bench_matrix.run_matrix(count=3)
+    assert "on a CUDA device, and there is none" in bench("--matrix").output
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert "Set TRITON_INTERPRET=1" in bench("--matrix", "--check").output
 
 
-def test_checks_are_a_record_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_matrix, "check", lambda case, device: 1e-7)
-    found = bench_matrix.run_matrix(count=5, seed=3, checks=True, out=tmp_path / "checks.json")
-    assert set(found["checks"].values()) == {1e-7}
-    assert json.loads((tmp_path / "checks.json").read_text()) == found
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="runs in Triton's interpreter")
+def test_checks_print_every_case_and_a_wrong_one_sets_the_exit_code(tmp_path: Path,
+                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    out = tmp_path / "checks.json"
+    right = bench("--random", 3, "--seed", 5, "--check", "--out", out)
+    assert right.exit_code == 0, right.output
+    assert right.output.splitlines()[-1] == "3 cases, 0 of them wrong"
+    assert len(json.loads(out.read_text())["share_of_allowed_error"]) == 3
+    monkeypatch.setattr(bench_matrix, "check", lambda case, device: math.nan)
+    wrong = bench("--random", 3, "--seed", 5, "--check")
+    assert (wrong.exit_code, wrong.output.splitlines()[-1]) == (1, "3 cases, 3 of them wrong")
+
+
+def test_random_cases_are_measured_in_parts_and_one_that_breaks_is_named(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(case: Case, seconds: float) -> dict[str, Any]:
+        if case == random_cases(4, 7)[2]:
+            raise RuntimeError("the device is lost")
+        return {**case._asdict(), "case": str(case), "ratio": 0.5, "measured": "device", "milliseconds": {"ours": 1.0}}
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(bench_matrix, "measure", measured)
+    out = tmp_path / "part.json"
+    shown = bench("--random", 4, "--seed", 7, "--part", "1/2", "--out", out)
+    assert shown.exit_code == 0, shown.output
+    record = json.loads(out.read_text())
+    assert [case.get("ratio") for case in record["cases"]] == [0.5, None]
+    assert record["cases"][1]["skipped"] == "RuntimeError: the device is lost"
+    assert record["drawn"] == [{"count": 4, "seed": 7}]
+
+
+_seen: list[int] = []
+
+
+def remember(item: int) -> None:
+    _seen.append(item)
+
+
+def pid_and_seen(item: int, factor: int) -> tuple[int, list[int]]:
+    return os.getpid(), [factor * one for one in _seen]
+
+
+def test_an_item_comes_back_to_the_process_that_prepared_it() -> None:
+    with Workers(2) as workers:
+        workers.all(remember, [1, 2, 3])
+        answers = {item: workers.one(pid_and_seen, item, 10) for item in (1, 2, 3)}
+    assert answers[1] == answers[3] != answers[2]
+    assert answers[1][1] == [10, 30]
+    assert os.getpid() not in {pid for pid, _ in answers.values()}
+    with Workers(1) as alone:
+        alone.all(remember, [4])
+        assert alone.one(pid_and_seen, 4, 10)[0] == os.getpid()
 
 
 def test_a_contender_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,3 +224,14 @@ def test_a_contender_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> 
     assert large["measured"] == "device"
     assert large["milliseconds"] == {"ours": 2.0, "torch": 2.0}
     assert math.isclose(large["floor_milliseconds"], (2 * 1200000 + 240000) * 1e-9)
+
+
+def test_every_case_is_compiled_from_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions: list[Any] = []
+    monkeypatch.setattr(torch, "compile", lambda function, **_: functions.append(function) or function)
+    case = Case("smoothed", 4, 9, "float32")
+    formula = losses(case, "cpu")[1]
+    first, second = bench_matrix._compiled(formula), bench_matrix._compiled(formula)
+    assert functions[0].__code__ is not functions[1].__code__
+    logits, target = inputs(case, "cpu")
+    assert first(logits, target) == second(logits, target) == formula(logits, target)

@@ -81,6 +81,13 @@ def test_it_says_what_the_model_knows(mine: Path, page: list[Any]) -> None:
     assert len(result.output.splitlines()) <= 18
 
 
+def test_the_probability_in_float32_has_a_line_only_where_rounding_costs_something(mine: Path, page: list[Any]) -> None:
+    assert "in float32" not in run(mine).output
+    held = content()
+    save_file(held | {name: 20 * held[name].float() for name in ("logits", "ood_logits.far")}, mine)
+    assert "highest probability in float32" in run(mine).output
+
+
 def test_the_numbers_are_a_reader_s(mine: Path) -> None:
     held = content()
     reader = Reader(5)

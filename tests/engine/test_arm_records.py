@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from encouraging.engine.arm_records import DIGITS, columns, lines, rounded
 from encouraging.engine.outputs import check_output
-from encouraging.engine.records import collect_by_arm, read_records
+from encouraging.engine.records import collect, collect_by_arm, read_records
 from encouraging.errors import ArgumentError, RunError
 from synthetic_runs import write_mnist_runs
 
@@ -47,6 +47,40 @@ def test_seeds_that_are_not_collected_again_stay(runs, tmp_path):
         shutil.rmtree(runs / f"mnist/ce/seed{seed}")
     collect_by_arm(runs, tmp_path / "results")
     assert read_records(tmp_path / "results") == before
+
+
+def test_seeds_of_other_settings_stay_too(runs, tmp_path):
+    """The file with a fingerprint in its name is added to as the first one is."""
+    collect_by_arm(runs, tmp_path / "results")
+    for config in runs.glob("mnist/ce/*/config.json"):
+        content = json.loads(config.read_text())
+        content["asked"]["train"] = [{"epochs": 7}]
+        config.write_text(json.dumps(content))
+    collect_by_arm(runs, tmp_path / "results")
+    before = read_records(tmp_path / "results")
+    for seed in (0, 1, 2, 3):
+        shutil.rmtree(runs / f"mnist/ce/seed{seed}")
+    collect_by_arm(runs, tmp_path / "results")
+    assert read_records(tmp_path / "results") == before
+
+
+def test_what_is_no_file_of_records_is_left_alone(runs, tmp_path):
+    path = tmp_path / "results/mnist/ce-seeds.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"notes": "mine"}')
+    with pytest.raises(RunError, match=r"ce-seeds.json: is not a file of records, and is left as it is"):
+        collect_by_arm(runs, tmp_path / "results")
+    assert path.read_text() == '{"notes": "mine"}'
+
+
+@pytest.mark.parametrize("collected", [collect, collect_by_arm])
+def test_a_run_that_diverged_does_not_replace_the_record_of_a_finished_one(runs, tmp_path, collected):
+    collected(runs, tmp_path / "results")
+    before = read_records(tmp_path / "results", failed=True)
+    (runs / "mnist/ce/seed0/final.json").unlink()
+    (runs / "mnist/ce/seed0/failed.json").write_text('{"message": "the loss became NaN"}')
+    collected(runs, tmp_path / "results")
+    assert read_records(tmp_path / "results", failed=True) == before
 
 
 def test_other_settings_are_another_file(runs, tmp_path):

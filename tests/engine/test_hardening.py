@@ -103,6 +103,13 @@ def test_impossible_betas_are_refused_when_the_recipe_is_read(betas):
         read_recipe("digits", ["train.optimizer=adam", "train.momentum=0", f"train.betas={betas}"])
 
 
+@pytest.mark.parametrize("setting", ["train.weight_decay=inf", "train.eps=inf", "train.warmup_epochs=inf",
+                                     "train.warmup_from=inf", "seeds=99999999999999999999", "seeds=1000000000"])
+def test_settings_that_no_run_can_have_are_refused_when_the_recipe_is_read(setting):
+    with pytest.raises(RecipeError, match=setting.partition("=")[0]):
+        read_recipe("digits", [setting])
+
+
 def run_with_slow_writes(folder: str) -> None:
     """A run whose every checkpoint takes a while to be written: a kill is then likely to fall into one."""
     torch.set_num_threads(1)

@@ -101,6 +101,8 @@ def test_lists_by_arm_keep_every_number(source):
     ("n.csv", "\xff\xfe\x00".encode("latin-1"), "cannot be read"),
     ("n.jsonl", '{"arm": "ce"\n', "line 1: not JSON"),
     ("n.jsonl", "[1, 2]\n", "line 1: a list; expected the columns"),
+    ("n.jsonl", '{"arm": "ce", "seed": [1], "accuracy": 1}\n', "line 1: seed is a list, expected a name or a number"),
+    ("n.jsonl", '{"arm": {"x": 1}, "seed": 1, "accuracy": 1}\n', "line 1: arm is a dict, expected a name"),
     ("n.jsonl", "[" * 100_000, "line 1: not JSON"),
     ("n.json", "{", "cannot be read"),
     ("n.json", "3", "numbers are a int"),

@@ -240,5 +240,5 @@ def test_without_torch_geometric_its_names_are_refused_with_what_to_install(monk
     import sys
 
     monkeypatch.setitem(sys.modules, "torch_geometric.nn", None)
-    with pytest.raises(RecipeError, match=r"encouraging-loss\[graph\]"):
+    with pytest.raises(RecipeError, match=r"pip install torch-geometric"):
         check_graph_model("torch_geometric/GIN", {})

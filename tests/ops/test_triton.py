@@ -16,7 +16,7 @@ from encouraging.curves import Curve
 from encouraging.errors import ArgumentError, DerivativeError
 from encouraging.ops import dispatch, reference
 from encouraging.ops import triton as kernels
-from encouraging.ops.triton import Tiling, cached_launch, hard_loss, loss_and_gradient_, operators, use_tiling
+from encouraging.ops.triton import Tiling, hard_loss, loss_and_gradient_, operators, use_tiling
 from kernel_cases import CLASSES, CURVES, MARKS, SIXTEEN, STREAMED, ULP, WHOLE, draw, gaps_of, ours, row_error, truth
 
 pytestmark = MARKS
@@ -486,40 +486,3 @@ class TestDispatch:
             curve = curves.by_name(name)
             assert dispatch.choose("triton", self.z, self.y, curve) == "triton"
             torch.testing.assert_close(hard_loss(self.z, self.y, curve), reference.hard_loss(self.z, self.y, curve))
-
-
-class _Recorder:
-    """Stands for a kernel of Triton: counts launches, and returns what a launch by Triton returns."""
-
-    __name__, arg_names = "recorder", ("x", "n", "BLOCK")
-
-    def __init__(self) -> None:
-        self.public: list[tuple[object, ...]] = []
-        self.direct: list[tuple[object, ...]] = []
-
-    def __getitem__(self, grid: tuple[int, ...]) -> object:
-        def run(*arguments: object, **constants: object) -> _Recorder:
-            self.public.append((grid, *arguments, *constants.values()))
-            return self
-        return run
-
-    function, packed_metadata = "function", "metadata"
-
-    def run(self, *arguments: object) -> None:
-        self.direct.append(arguments)
-
-
-@pytest.mark.parametrize("tested", [True, False])
-def test_only_tested_versions_of_triton_are_launched_directly(tested: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_launch, "_is_tested", tested)
-    monkeypatch.setattr(cached_launch, "_compiled", {})
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 7, raising=False)
-    x, kernel = torch.zeros(4), _Recorder()
-    monkeypatch.setattr(x, "get_device", lambda: 0)
-    for number in (3, 3, 4, 3):
-        cached_launch.launch(kernel, 2, (x,), (number,), BLOCK=16)
-    launches = [((2,), x, number, 16) for number in (3, 4)] if tested else [((2,), x, n, 16) for n in (3, 3, 4, 3)]
-    assert [call[2:] for call in kernel.public] == [call[2:] for call in launches]
-    direct = (2, 1, 1, 7, "function", "metadata", None, None, None, x, 3, 16)
-    assert [[a is b or a == b for a, b in zip(call, direct, strict=True)] for call in kernel.direct] == (
-        [[True] * len(direct)] * 2 if tested else [])

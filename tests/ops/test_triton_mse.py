@@ -59,6 +59,22 @@ def test_labels_and_probabilities_at_any_confidence(bonus: bool, tiling: Tiling)
         assert row_error(gradient, slope).max() <= 128 * ULP
 
 
+@TILINGS
+@pytest.mark.parametrize("bonus", [False, True])
+def test_equal_upstream_gradients_cost_no_digits(bonus: bool, tiling: Tiling) -> None:
+    """A mistake with p = 1e-6 beside two classes that share the rest: its gradient is 4e-6 of terms near 1."""
+    z = torch.zeros(8, CLASSES).uniform_(-40, -30, generator=torch.Generator().manual_seed(2))
+    z[:, 0], z[:, 1], z[:, 2] = torch.linspace(0, 7, 8), torch.linspace(-1, 6, 8) + 0.3, torch.linspace(-14, -7, 8)
+    target = torch.full((8,), 2)
+    upstream = torch.full((8, CLASSES), 0.7)
+    with use_tiling(tiling):
+        _, gradient = ours(z, target, upstream, bonus=bonus, reduction="none")
+    _, slope = truth(z, target, upstream, bonus=bonus, reduction="none")
+    assert row_error(gradient[:, 2:], slope[:, 2:]).max() <= 16 * ULP
+    if bonus:  # without it the two others have a gradient of their own, which is not small
+        assert row_error(gradient, slope).max() <= 16 * ULP
+
+
 def test_means_divisors_types_and_layouts() -> None:
     z, y = draw(9, seed=2)
     for divisor in (None, 5.0, torch.tensor(4.0)):
@@ -152,3 +168,19 @@ def test_the_loss_takes_the_kernels_where_they_apply(link: str, monkeypatch: pyt
             patch.setattr(dispatch, "takes_elementwise", lambda *a, **k: True)
             found = mirror_mse_loss(images, labels, link=link, reduction=reduction)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@TILINGS
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_sum_of_the_losses_has_the_gradient_of_the_sum(dtype: torch.dtype, tiling: Tiling) -> None:
+    z, y = draw(6, seed=7, dtype=dtype)
+    each, whole = z.clone().requires_grad_(), z.clone().requires_grad_()
+    with use_tiling(tiling):
+        rows = mse_loss(each, y, bonus=True, reduction="none", dtype=dtype)
+        assert rows.dtype == dtype
+        (rows.float().sum() * 0.5).backward()
+        loss = mse_loss(whole, y, bonus=True, reduction="sum")
+        several, = torch.autograd.grad(loss, whole, torch.tensor([1.0, 0.5]), retain_graph=True, is_grads_batched=True)
+        loss.backward(torch.tensor(0.5))
+    torch.testing.assert_close(each.grad, whole.grad, rtol=torch.finfo(dtype).eps, atol=6e-8)
+    torch.testing.assert_close(several[1], whole.grad, rtol=2 * torch.finfo(dtype).eps, atol=6e-8)

@@ -17,6 +17,8 @@ from encouraging.ops import dispatch
 from encouraging.ops.elementwise import sigmoid_losses
 from encouraging.ops.reduction import reduce
 from encouraging.ops.triton import sigmoid_autograd, sigmoid_loss
+from encouraging.ops.triton.maths import EACH, ONE
+from encouraging.ops.triton.upstream import one_or_each
 from kernel_cases import CURVES, MARKS, ULP
 
 pytestmark = MARKS
@@ -230,3 +232,42 @@ def test_the_losses_take_the_kernel_where_it_applies(monkeypatch: pytest.MonkeyP
         found = sigmoid_curve_loss(z, t, FOCAL, weight, reduction, alpha=0.25)
         expected = reduce(sigmoid_losses(z, t, FOCAL, FOCAL, weight, None, 0.25), reduction)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_sum_of_the_losses_has_the_gradient_of_the_sum(dtype: torch.dtype) -> None:
+    """Its upstream gradient is one number for all elements, and is read as one."""
+    z, target = draw(seed=4, dtype=dtype)
+    for factor in (1.0, 0.25):
+        each, whole = z.clone().requires_grad_(), z.clone().requires_grad_()
+        rows = sigmoid_loss(each, target, FOCAL, reduction="none", dtype=dtype)
+        assert rows.dtype == dtype
+        rows.backward(torch.tensor(factor, dtype=dtype).expand(SHAPE))
+        sigmoid_loss(whole, target, FOCAL, reduction="sum").backward(torch.tensor(factor))
+        torch.testing.assert_close(each.grad, whole.grad, rtol=torch.finfo(dtype).eps, atol=6e-8)
+
+
+def test_float16_keeps_small_gradients_for_a_scaler() -> None:
+    z, target = draw((64, 7), seed=6, dtype=torch.float16)
+    leaf = z.clone().requires_grad_()
+    loss = sigmoid_loss(leaf, target, FOCAL)
+    several, = torch.autograd.grad(loss, leaf, torch.tensor([1.0, 4.0]), retain_graph=True, is_grads_batched=True)
+    scaled, = torch.autograd.grad(loss, leaf, torch.tensor(2.0**14), retain_graph=True)
+    expected, slope = truth(z, target, FOCAL, torch.tensor(2.0**14))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    torch.testing.assert_close(scaled.double(), slope, rtol=2.0**-10, atol=6e-8)
+    torch.testing.assert_close(several[1], 4 * several[0], rtol=2.0**-9, atol=4 * 6e-8)
+    once, = torch.autograd.grad(loss, leaf, create_graph=True)
+    once.float().square().sum().backward()
+    assert leaf.grad.isfinite().all()
+
+
+def test_one_number_for_all_is_told_from_one_for_each() -> None:
+    one, each = ONE.value, EACH.value
+    assert one_or_each(torch.ones(()))[1] == one
+    assert one_or_each(torch.ones(()).expand(3, 4))[1] == one
+    assert one_or_each(torch.ones(1, 1).expand(1, 4))[1] == one
+    assert one_or_each(torch.ones(3, 4))[1] == each
+    rows, how = one_or_each(torch.rand(3, 1).expand(3, 4))
+    assert how == each
+    assert rows.is_contiguous()

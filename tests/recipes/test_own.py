@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import sys
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
+from encouraging.commands.run import run_recipe
 from encouraging.data.images import read_images
 from encouraging.engine import RunDir
 from encouraging.errors import DataError, RecipeError
@@ -252,6 +255,25 @@ def refusal(folder):
     except DataError as error:
         return str(error)
     return None
+
+
+def test_a_class_without_training_images_is_refused_and_one_without_test_images_is_not(folder):
+    (folder / "train" / "cat" / "nested").mkdir(parents=True)
+    draw(folder / "train" / "cat" / "nested" / "0.png")
+    with pytest.raises(DataError, match="cat: no images in it, so this class could not be learned"):
+        read(folder)
+    draw(folder / "train" / "cat" / "0.png")
+    assert read(folder).classes == 3
+
+
+def test_runs_that_fail_with_the_same_words_share_a_line(recipe, tmp_path):
+    (tmp_path / "half.py").write_text("def images():\n    return {'train': ([], [])}\n")
+    said = io.StringIO()
+    assert run_recipe(str(recipe(data="half.py:images")), seeds="4", out=tmp_path / "runs", device="cpu", threads=1,
+                      jobs=1, console=Console(file=said, width=200)) == 1
+    words = "failed: half.py:images returned a dict with train: expected a dict with train and test, each a pair"
+    assert said.getvalue().count("failed: ") == 1
+    assert f"ce seed 0, ce seed 1 and 2 more {words}" in said.getvalue()
 
 
 def test_what_is_missing_in_a_folder_is_said(folder, tmp_path):

@@ -151,3 +151,22 @@ def test_the_page_is_at_home_in_a_browser(open_page, ten, tmp_path, width):
     shown = open_page(path, viewport=(width, 900))
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     assert shown.inner_text(".verdict") == "holds"
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-320])
+def test_numbers_at_the_ends_of_their_range_are_compared(scale):
+    """Their spread overflows, or has more decimals than can be shown."""
+    found = encouraging.compare({"ce": [1 * scale, -1 * scale, 1 * scale], "el": [-1 * scale, 1 * scale, 0.0]}, "loss")
+    assert found["el"].verdict == "undecided"
+    assert "el beats ce" in found.page()
+
+
+@pytest.mark.parametrize(("metric", "how", "words"), [
+    (3, {}, "metric: 3: expected the name of a column"),
+    (["loss", ""], {}, "metric: '': expected the name of a column"),
+    ("loss", {"expected": "much"}, "expected = 'much': expected a number above 0"),
+    ("loss", {"overlap": "a half"}, "overlap = 'a half': expected a number above 0"),
+])
+def test_arguments_of_another_type_are_refused_in_words(metric, how, words):
+    with pytest.raises(ArgumentError, match=words):
+        encouraging.compare({"ce": [1.0, 2.0], "el": [2.0, 3.0]}, metric, **how)

@@ -22,6 +22,7 @@ def test_the_page_puts_ours_beside_the_papers(runs):
     for words in ("## mnist", "| el | 5 | 99.57 ± 0.02 (paper 99.56) |", "99.42 -> 99.56", "**reproduced**", "a card"):
         assert words in page, words
     assert results_page(runs) == page
+    assert f"The records are in `{runs.name}/`" in page
 
 
 def test_runs_with_other_settings_than_the_recipes_are_named(runs):

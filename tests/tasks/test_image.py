@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from encouraging.data import Clock, load
 from encouraging.engine import RunDir, Train
-from encouraging.errors import CurveError
+from encouraging.errors import CurveError, DataError
 from encouraging.recipes import read_recipe
 from encouraging.recipes.grid import jobs_of, train_job
 from encouraging.tasks import ObjectiveConfig, StageSpec, TaskSpec, build_task
@@ -152,3 +152,10 @@ def test_logit_norm_is_cross_entropy_on_logits_of_one_length():
     expected = F.cross_entropy(logits / logits.norm(dim=1, keepdim=True) / 0.5, it.train[1][batch[0]])
     torch.testing.assert_close(it.loss(model, batch, it.objective(Clock())).mean, expected)
     assert it.objective(Clock()) != task().objective(Clock())
+
+
+@pytest.mark.parametrize("held", [1200, 5000])
+def test_validation_data_leaves_something_to_train_on(held):
+    with pytest.raises(DataError, match=rf"options.validation = {held}: digits has 1200 training images"):
+        task(validation=held)
+    assert len(task(validation=1199).train[1]) == 1

@@ -20,7 +20,7 @@ from ..engine.records import read_records
 from ..errors import ArgumentError
 from ..judge.claims import claim_rows, finals_of
 from ..judge.looks import plan_of
-from ..judge.metric_book import MetricBook
+from ..judge.metric_book import book_of
 from ..recipes import kept_recipes
 from ..recipes.grid import cores
 from ..recipes.trained import TrainedImages, load_trained, run_folders
@@ -28,6 +28,7 @@ from ..report.numbers import plural
 from .attack_plan import Plan, read_epsilons
 from .attack_progress import AttackDisplay
 from .attack_table import print_attacks
+from .progress import failures
 from .run_table import print_claims
 
 BATCH = 1000  # AutoAttack draws per batch: another size gives other numbers
@@ -76,23 +77,25 @@ def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattac
             sweep.run_pool(grid, attack_job, display, min(jobs, len(grid)))
         else:
             sweep.run_here(grid, attack_job, display)
-    for event in display.failed:
-        console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
+    for line in failures(display.failed):
+        console.print(line, style="red", markup=False, highlight=False)
     if display.stopped:
         console.print(f"stopped with {len(display.stopped)} of {len(grid)} runs unfinished. What was measured is kept; "
                       "run the same command again to continue.", markup=False, highlight=False)
     _show(folders, console)
-    console.print(f"{plural(len(grid), 'run')} in {time.monotonic() - started:.0f} s; every run directory has an "
-                  "attacks.json", highlight=False)
+    measured = len(grid) - len(display.failed) - len(display.stopped)
+    console.print(f"{measured} of {plural(len(grid), 'run')} measured in {time.monotonic() - started:.0f} s"
+                  + ("; attacks.json in a run's directory has its numbers" if measured else ""), highlight=False)
     return 130 if display.stopped else int(bool(display.failed))
 
 
 def _show(folders: Sequence[Path], console: Console) -> None:
     records = read_records(*folders)
     for recipe in kept_recipes(records).values():
-        print_attacks(console, recipe, [record for record in records if record.recipe == recipe.name])
-        if recipe.claims:
-            plan, book = plan_of(recipe, records), MetricBook(recipe.needs().metrics)
+        own = [record for record in records if record.recipe == recipe.name]
+        print_attacks(console, recipe, own)
+        if recipe.claims and any(record.attacks for record in own):
+            plan, book = plan_of(recipe, records), book_of(own)
             print_claims(console, claim_rows(recipe, finals_of(recipe.name, records), book, plan), plan)
 
 

@@ -81,7 +81,8 @@ def parse_dtype(text: str) -> torch.dtype:
     return DTYPES[text]
 
 
-def run_arguments(shapes: Sequence[str], dtype: str | None, out: Path | None, device: str, seconds: float) -> None:
+def run_arguments(shapes: Sequence[str], dtype: str | None, out: Path | None, device: str, seconds: float,
+                  only: str = "") -> None:
     """:func:`run` with the arguments of the command line. All of them are checked before anything is measured."""
     target = _device(device)
     if out is not None:
@@ -92,14 +93,19 @@ def run_arguments(shapes: Sequence[str], dtype: str | None, out: Path | None, de
     if not chosen:
         chosen = [shape if given is None else shape._replace(dtype=given)
                   for shape in (GPU_SHAPES if target == "cuda" else CPU_SHAPES)]
-    run(list(dict.fromkeys(chosen)), out, target, seconds)
+    if only:
+        names = {name for losses in (loss_contenders(target), layer_contenders(target)) for name in losses}
+        if not any(name.startswith(only) for name in names):
+            raise ArgumentError(f"--only {only}: no loss is called so. They are: {'; '.join(sorted(names))}.")
+    run(list(dict.fromkeys(chosen)), out, target, seconds, only)
 
 
 def run(shapes: Sequence[Shape] | None = None, out: Path | None = None, device: str = "auto",
-        seconds: float = 1.0) -> dict[str, Any]:
+        seconds: float = 1.0, only: str = "") -> dict[str, Any]:
     """Measure all contenders at every shape, print tables, and return (and write) them.
 
-    Every contender is run for ``seconds`` per shape, and at least five times.
+    Every contender is run for ``seconds`` per shape, and at least five times; ``only`` is how the names of those that
+    are measured begin.
     """
     device = _device(device)
     machine = _machine(device)
@@ -109,7 +115,7 @@ def run(shapes: Sequence[Shape] | None = None, out: Path | None = None, device: 
     record: dict[str, Any] = {**machine, "date": datetime.date.today().isoformat(), "cases": []}
     for shape in shapes or (GPU_SHAPES if device != "cpu" else CPU_SHAPES):
         print(f"\nmeasuring {shape} ...", flush=True)
-        case = _case(shape, device, seconds)
+        case = _case(shape, device, seconds, only)
         record["cases"].append(case)
         _show(case)
         if out is not None:
@@ -147,7 +153,7 @@ def _installed_version(name: str) -> str:
         return "installed"
 
 
-def _case(shape: Shape, device: str, seconds: float) -> dict[str, Any]:
+def _case(shape: Shape, device: str, seconds: float, only: str = "") -> dict[str, Any]:
     generator = torch.Generator(device).manual_seed(0)
     draw = partial(torch.randn, device=device, dtype=shape.dtype, generator=generator)
     try:
@@ -165,6 +171,8 @@ def _case(shape: Shape, device: str, seconds: float) -> dict[str, Any]:
         losses = layer_contenders(device)
     steps: dict[str, Step] = {}
     for name, loss in losses.items():
+        if not name.startswith(only):
+            continue
         # Liger writes the gradient over its input: it gets one of its own.
         own = [leaf.detach().clone().requires_grad_() for leaf in leaves] if name == "Liger CE" else leaves
         steps[name] = partial(step, loss, own, target)

@@ -19,6 +19,7 @@ from . import bench_formulas
 
 _OWN = "own"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+TOLERANCE = {"float32": 2e-4, "bfloat16": 2.0**-6, "float16": 2.0**-8}  # of what :func:`check` returns
 
 
 class Case(NamedTuple):

@@ -7,16 +7,16 @@ one line per case, the worst ratio first.
 
 from __future__ import annotations
 
-import datetime
 import importlib
-import json
 import math
+import os
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -24,35 +24,66 @@ from torch import Tensor
 
 from .. import __version__
 from ..errors import ArgumentError
-from .bench_cases import Case, Loss, check, inputs, losses, matrix, random_cases
+from .bench_cases import TOLERANCE, Case, Loss, check, inputs, losses, matrix, random_cases
+from .bench_records import finish, line, now, write
 from .bench_timing import copy_time_per_byte, medians
+from .bench_workers import Workers
 
 SMALL_BYTES = 1 << 20  # below, the host decides, and wall time is what a user has
-ALLOWED = 1.03
+
+_prepared: dict[Case, tuple[dict[str, Loss], dict[str, str]]] = {}
+
+
+def prepare(case: Case) -> None:
+    """Compile everything that a case needs, for :func:`measure` in the same process."""
+    if case in _prepared:
+        return
+    logits, target = inputs(case, "cuda")
+    ours, formula = losses(case, "cuda")
+    contenders: dict[str, Loss] = {"ours": ours, "torch": formula, "torch.compile": _compiled(formula)}
+    failed = {}
+    for name, loss in list(contenders.items()):
+        try:
+            _step(loss, logits, target)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:  # a contender that cannot run here is a result
+            failed[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            del contenders[name]
+    _prepared[case] = contenders, failed
+    del logits, target
+    torch.cuda.empty_cache()
+
+
+def _compiled(formula: Any) -> Loss:
+    """The formula compiled. It gets a code object of its own, by which the compiler remembers: with one in common, it
+    would look through all cases in every call, and give up after eight."""
+    function, arguments = formula.func, formula.keywords
+
+    def loss(logits: Tensor, target: Tensor) -> Tensor:
+        return function(logits, target, **arguments)  # type: ignore[no-any-return]
+
+    own = FunctionType(loss.__code__.replace(), loss.__globals__, loss.__name__, None, loss.__closure__)
+    return torch.compile(own, dynamic=False)
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
     """Times of our loss, torch's and the compiled one, forward and backward, and the ratio."""
+    prepare(case)
+    contenders, failed = _prepared.pop(case)
     logits, target = inputs(case, "cuda")
-    ours, formula = losses(case, "cuda")
-    compiled = torch.compile(formula, dynamic=False)
-    contenders: dict[str, Loss] = {"ours": ours, "torch": formula, "torch.compile": compiled}
     steps = {name: partial(_step, loss, logits, target) for name, loss in contenders.items()}
-    failed = {}
-    for name in list(steps):
-        try:
-            steps[name]()
-        except Exception as error:  # a contender that cannot run here is a result
-            failed[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-            del steps[name]
     small = logits.nbytes < SMALL_BYTES
-    times = {name: taken[0] for name, taken in medians(steps, "cuda", seconds).items()} if not small else (
-        {name: _wall(step, seconds) for name, step in steps.items()})
+    both = {} if small else medians(steps, "cuda", seconds)
+    times = {name: _wall(step, seconds) for name, step in steps.items()} if small else (
+        {name: device for name, (device, _) in both.items()})
     rivals = [taken for name, taken in times.items() if name != "ours"]
     floor = (2 * logits.nbytes + target.nbytes) * copy_time_per_byte("cuda")
-    torch._dynamo.reset()
+    del logits, target, steps
+    torch.cuda.empty_cache()
     return {**case._asdict(), "case": str(case), "measured": "wall" if small else "device", "milliseconds": times,
-            "failed": failed, "floor_milliseconds": floor,
+            "host_milliseconds": {name: host for name, (_, host) in both.items()}, "failed": failed,
+            "floor_milliseconds": floor,
             "ratio": times["ours"] / min(rivals) if rivals and "ours" in times else math.inf}
 
 
@@ -64,6 +95,8 @@ def _step(loss: Loss, logits: Tensor, target: Tensor) -> None:
 def _wall(step: Callable[[], None], seconds: float) -> float:
     """Median milliseconds until a step is done, by the clock."""
     taken: list[float] = []
+    for _ in range(3):
+        step()
     start = time.perf_counter()
     while time.perf_counter() - start < seconds or len(taken) < 5:
         torch.cuda.synchronize()
@@ -74,34 +107,59 @@ def _wall(step: Callable[[], None], seconds: float) -> float:
     return statistics.median(taken)
 
 
-def run_matrix(*, count: int | None = None, seed: int = 0, part: str = "1/1", out: Path | None = None,
-               seconds: float = 0.2, checks: bool = False, merge: Sequence[Path] = ()) -> dict[str, Any]:
-    """Measure (or with ``checks`` only check, also in Triton's interpreter, at small sizes) the matrix or ``count``
-    random cases, or ``merge`` records of parts; print one line per case, the worst ratio first; write and return the
-    record."""
-    if merge:
-        return _finish(merged(json.loads(path.read_text()) for path in merge), out)
-    cases = part_of(matrix() if count is None else random_cases(count, seed), part)
-    if checks:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        errors = {str(case.small()): check(case.small(), device) for case in cases}
-        return _finish({"checks": errors}, out)
+def run_matrix(*, count: int | None = None, seed: int = 0, part: str | None = None, out: Path | None = None,
+               seconds: float = 0.2, jobs: int = 1) -> dict[str, Any]:
+    """Measure the matrix or ``count`` random cases; print one line per case, the worst ratio first.
+
+    Args:
+        count, seed: so many random cases instead of the matrix.
+        part: ``I/N`` for the I-th of N parts.
+        out: where to write the record, after every case.
+        seconds: how long each contender of a case is measured.
+        jobs: processes that compile beside each other. They then measure one after the other, alone on the GPU.
+    """
+    cases = _cases(count, seed, part)
     if not torch.cuda.is_available():
         raise ArgumentError("--matrix and --random compare kernels on a CUDA device, and there is none. With "
                             "TRITON_INTERPRET=1 their correctness can be checked on a CPU: --check.")
     record: dict[str, Any] = {
         "encouraging": __version__, "torch": torch.__version__, "device": torch.cuda.get_device_name(),
-        "triton": importlib.import_module("triton").__version__, "date": datetime.date.today().isoformat(),
-        "drawn": None if count is None else {"count": count, "seed": seed}, "cases": []}
-    for i, case in enumerate(cases):
-        try:
-            record["cases"].append(measure(case, seconds))
-        except torch.cuda.OutOfMemoryError:
-            record["cases"].append({**case._asdict(), "case": str(case), "skipped": "out of memory"})
-        torch.cuda.empty_cache()
-        print(f"{i + 1} of {len(cases)}: {line(record['cases'][-1])}", flush=True)
-        _write(record, out)
-    return _finish(record, out)
+        "triton": importlib.import_module("triton").__version__, "date": now(),
+        "drawn": [] if count is None else [{"count": count, "seed": seed}], "cases": []}
+    with Workers(min(jobs, len(cases))) as workers:
+        workers.all(prepare, cases)
+        for i, case in enumerate(cases):
+            try:
+                record["cases"].append(workers.one(measure, case, seconds))
+            except Exception as error:  # out of memory, or a process that ended: the other cases are still measured
+                words = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                record["cases"].append({**case._asdict(), "case": str(case), "skipped": words})
+            print(f"{i + 1} of {len(cases)}: {line(record['cases'][-1])}", flush=True)
+            write(record, out)
+    return finish(record, out)
+
+
+def run_checks(*, count: int | None = None, seed: int = 0, part: str | None = None, out: Path | None = None) -> int:
+    """Check the gradients of all cases at small sizes against the formula in float64, on a GPU or in Triton's
+    interpreter; print one line per case, the largest error first. Returns the exit status: 1 where one is too large."""
+    cases = sorted({case.small() for case in _cases(count, seed, part)})
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ArgumentError("--check runs the kernels, and there is no CUDA device. Set TRITON_INTERPRET=1 in the "
+                            "environment to run them in Triton's interpreter.")
+    errors = {case: check(case, device) / TOLERANCE[case.dtype] for case in cases}
+    for case, error in sorted(errors.items(), key=lambda item: -item[1]):
+        print(f"{error:5.2f} of what is allowed: {case}")
+    wrong = sum(not error <= 1 for error in errors.values())
+    print(f"{len(cases)} cases, {wrong} of them wrong")
+    write({"encouraging": __version__, "torch": torch.__version__, "device": device, "date": now(),
+           "share_of_allowed_error": {str(case): error for case, error in errors.items()}}, out)
+    return 1 if wrong else 0
+
+
+def _cases(count: int | None, seed: int, part: str | None) -> list[Case]:
+    cases = matrix() if count is None else random_cases(count, seed)
+    return part_of(cases, part or "1/1")
 
 
 def part_of(cases: Sequence[Case], part: str) -> list[Case]:
@@ -113,48 +171,8 @@ def part_of(cases: Sequence[Case], part: str) -> list[Case]:
     match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", part)
     if not match or int(match[1]) > int(match[2]):
         raise ArgumentError(f"--part {part}: expected I/N such as 2/5, the second of five parts.")
-    return list(cases)[int(match[1]) - 1::int(match[2])]
-
-
-def merged(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """One record of several parts, which must come from the same device and versions."""
-    parts = list(records)
-    whole = {**parts[0], "cases": [case for record in parts for case in record["cases"]]}
-    for record in parts[1:]:
-        for name in ("device", "torch", "triton", "encouraging"):
-            if record[name] != whole[name]:
-                raise ArgumentError(f"--merge: parts of {name} {whole[name]} and {record[name]}: expected parts from "
-                                    "one machine with one set of versions.")
-    return whole
-
-
-def line(case: dict[str, Any]) -> str:
-    """What a case shows."""
-    if "ratio" not in case:
-        return f"      {case['case']}: {case['skipped']}"
-    times = ", ".join(f"{name} {taken:.3f}" for name, taken in case["milliseconds"].items())
-    return f"{case['ratio']:5.2f} {case['case']}: {times} ms ({case['measured']})"
-
-
-def _finish(record: dict[str, Any], out: Path | None) -> dict[str, Any]:
-    """Sort, print and write."""
-    if "checks" in record:
-        for name, error in sorted(record["checks"].items(), key=lambda item: -item[1]):
-            print(f"{error:.1e} {name}")
-    else:
-        record["cases"].sort(key=lambda case: -case.get("ratio", 0.0))
-        ratios = [case["ratio"] for case in record["cases"] if "ratio" in case]
-        print("\n".join(line(case) for case in record["cases"]))
-        if ratios:
-            above = sum(ratio > ALLOWED for ratio in ratios)
-            record |= {"worst_ratio": max(ratios), "median_ratio": statistics.median(ratios)}
-            print(f"{len(ratios)} cases: the worst {max(ratios):.2f}, the median {statistics.median(ratios):.2f}, "
-                  f"{above} above {ALLOWED}")
-    _write(record, out)
-    return record
-
-
-def _write(record: dict[str, Any], out: Path | None) -> None:
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(record, indent=1) + "\n")
+    chosen = list(cases)[int(match[1]) - 1::int(match[2])]
+    if not chosen:
+        raise ArgumentError(f"--part {part}: there are {len(cases)} cases, and this part has none of them. Ask for "
+                            f"at most {len(cases)} parts.")
+    return chosen

@@ -50,10 +50,11 @@ def missing_numbers(recipe: Recipe, finals: Finals) -> Iterator[str]:
 
 def unknown_metrics(recipe: Recipe, book: MetricBook) -> Iterator[str]:
     """Metrics of claims that are a letter or two away from a declared one, which is worth a word before hours of
-    training. Others may be among the numbers of the end, which a task need not declare."""
+    training. Others may be among the numbers of the end, which a task need not declare, and which have dots."""
     declared = [name for path in book.metrics for name in (path, f"best_{path}")]
     for path in dict.fromkeys(path for claim in recipe.claims for path in claim.metrics):
-        if path not in declared and (near := difflib.get_close_matches(path, declared, n=1, cutoff=0.85)):
+        near = difflib.get_close_matches(path, declared, n=1, cutoff=0.85)
+        if near and path not in declared and "." not in path:
             yield f"a claim is about {path!r}, which the task does not declare. Did you mean {near[0]!r}?"
 
 

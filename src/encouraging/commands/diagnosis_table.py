@@ -28,15 +28,18 @@ def _lines(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "calibration", _calibration(diagnosis)
     margin, energy = diagnosis["margin"], diagnosis["energy"]
     yield "margin", (f"median {margin['median']:.4g}, mean {margin['mean']:.4g}; {100 * margin['wrong']:.2f}% are "
-                     "misclassified and have none")
+                     "misclassified, with a margin of 0 or less")
     yield "energy", (f"{energy['label']['mean']:.4g} on the label, {energy['rival']['mean']:.4g} on its best rival, "
                      f"free {energy['free']['mean']:.4g} (means; lower is more confident)")
     for name, detection in diagnosis.get("ood", {}).items():
         yield ("detection" if name == UNNAMED else name,
                f"{detection['examples']:,} out-of-distribution examples, detected by")
+        rates: dict[str, None] = {}
         for score, numbers in detection["scores"].items():
-            yield "", (f"  {SCORES.get(score, score)}: AUROC {numbers['auroc']:.2f}, AUPR {numbers['aupr']:.2f}, "
-                       f"FPR95 {numbers['fpr95']:.2f}")
+            line = f"AUROC {numbers['auroc']:.2f}, AUPR {numbers['aupr']:.2f}, FPR95 {numbers['fpr95']:.2f}"
+            if score != "msp" or line not in rates:  # only worth a line where rounding to float32 costs something
+                yield "", f"  {SCORES.get(score, score)}: {line}"
+            rates[line] = None
     if "shots" in diagnosis:
         yield "frequency", ", ".join(f"{group} {accuracy:.2f}%" for group, accuracy in diagnosis["shots"].items())
     yield from (("gradient" if number == 0 else "", words) for number, words in enumerate(_gradient(diagnosis)))

@@ -17,6 +17,7 @@ from ..data.logits import open_logits
 from ..engine.environment import choose_device
 from ..engine.outputs import check_output, write_output
 from ..engine.precision import float32_is
+from ..errors import ArgumentError
 from ..metrics import Reader
 from ..recipes.trained import TrainedImages, load_trained
 from ..report.numbers import PLAIN, show
@@ -33,6 +34,8 @@ def score_images(run: Path, data: Path, *, name: str | None = None, out: Path | 
     console = console or Console()
     for target in filter(None, (out, json_out)):  # before anything is computed
         check_output(target, [run, data])
+    if out is not None and json_out is not None and out.resolve() == json_out.resolve():
+        raise ArgumentError(f"{out}: the page and the numbers cannot be one file.")
     images = open_images(data)
     trained = load_trained(run, choose_device(device), datasets)
     name = name or data.resolve().stem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ..engine import Metric, Needs
 from ..engine.sweep import Event
 from ..recipes.grid import Job
+from ..report.numbers import listed
 
 PRINT_EVERY = 300.0  # seconds between two lines about a run, where there is no terminal
 EXAMPLES = {"image": "images", "image_files": "images", "graph": "graphs"}  # what a task's batches are made of
@@ -115,6 +117,16 @@ def duration(seconds: float) -> str:
         if minutes >= size:
             return f"{minutes // size} {unit} {minutes % size * (24 if unit == 'd' else 60) // size} {inner}"
     return f"{minutes} min"
+
+
+def failures(events: Sequence[Event]) -> Iterator[str]:
+    """What failed, in order; runs that failed with the same words share a line."""
+    names: dict[str, list[str]] = {}
+    for event in events:
+        names.setdefault(str(event.detail), []).append(event.job.name)
+    for detail, runs in names.items():
+        shown = runs if len(runs) <= 3 else [*runs[:2], f"{len(runs) - 2} more"]
+        yield f"{listed(shown)} failed: {detail}"
 
 
 def _epoch_words(line: dict[str, Any], primary: Metric | None) -> str:

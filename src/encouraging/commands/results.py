@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..engine.outputs import check_output, write_output
+from ..engine.outputs import check_output, make_folder, write_output
 from ..errors import ArgumentError
 from ..report.results import results_page, updated_page
 
@@ -15,6 +15,15 @@ def write_results(records: Path, out: Path, update: Sequence[Path] = ()) -> list
     between their markers; the paths of what was written."""
     check_output(out, [records])
     pages = {out: results_page(records).encode()}
+    written = {out.resolve(): pages[out]}
+
+    def add(path: Path, content: bytes) -> None:
+        if written.setdefault(path.resolve(), content) != content:
+            raise ArgumentError(f"{path}: this command would write it twice, with different content. Give the page of "
+                                "results and the pages of --update names of their own; two pages in one folder cannot "
+                                "have different figures of one recipe.")
+        pages[path] = content
+
     for path in update:
         try:
             text = path.read_text(encoding="utf-8")
@@ -22,12 +31,11 @@ def write_results(records: Path, out: Path, update: Sequence[Path] = ()) -> list
             raise ArgumentError(f"--update {path}: expected a Markdown page with markers ({error}).") from error
         check_output(path, [records])
         page, pictures = updated_page(text, records, str(path))
-        pages[path] = page.encode()
+        add(path, page.encode())
         for name, svg in pictures.items():
-            picture = path.parent / name
-            picture.parent.mkdir(exist_ok=True)
-            check_output(picture, [records])
-            pages[picture] = svg
+            check_output(path.parent / name, [records], make_parents=True)
+            add(path.parent / name, svg)
     for path, content in pages.items():
+        make_folder(path.parent)
         write_output(path, content)
     return list(pages)

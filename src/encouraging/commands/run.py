@@ -24,7 +24,7 @@ from ..recipes.grid import Job, cores, jobs_of, train_job
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..report.numbers import plural
 from .claim_notes import unknown_metrics
-from .progress import ProgressDisplay
+from .progress import ProgressDisplay, failures
 from .run_table import print_table
 from .until_decided import check_until_decided, make_plan, train_to_looks
 
@@ -119,8 +119,8 @@ def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str 
 
 def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: Console, folder: Path) -> int:
     """Print what came of it, and write the page of all runs in the folder; ``shown`` is what the table has of it."""
-    for event in display.failed:
-        console.print(f"{event.job.name} failed: {event.detail}", style="red", markup=False, highlight=False)
+    for line in failures(display.failed):
+        console.print(line, style="red", markup=False, highlight=False)
     ended = read_runs(folder, failed=True) if folder.is_dir() else []
     records = [record for record in ended if record.failed is None]
     if records:

@@ -44,6 +44,10 @@ def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor
         raise DataError(f"{folder} has the class {unknown[0]!r}, which the training part has not.")
     if not images:
         raise DataError(f"{folder}: no images; expected files ending in {', '.join(ENDINGS)} in a folder per class.")
+    empty = [folder / name for label, name in enumerate(names) if split == "train" and label not in set(labels)]
+    if empty:
+        raise DataError(f"{empty[0]}: no images in it, so this class could not be learned; expected files ending in "
+                        f"{', '.join(ENDINGS)}. Remove the folder if it is not a class.")
     colour = any(image.ndim == 3 for image in images)
     images = [np.stack([image] * 3, -1) if colour and image.ndim == 2 else image for image in images]
     sizes = {image.shape[:2] for image in images}

@@ -85,8 +85,9 @@ def folder_path(name: str, root: str | Path | None, folder: str | None) -> Path:
 
 def _own(name: str, found: Any, splits: tuple[str, ...]) -> Images:
     if not isinstance(found, Mapping) or not set(splits) <= set(found):
-        raise DataError(f"{name} returned a {type(found).__name__}: expected a dict with {' and '.join(splits)}, each "
-                        "a pair of images and labels.")
+        came = f"with {', '.join(map(str, found)) or 'nothing in it'}" if isinstance(found, Mapping) else ""
+        raise DataError(f"{name} returned a {f'{type(found).__name__} {came}'.strip()}: expected a dict with "
+                        f"{' and '.join(splits)}, each a pair of images and labels.")
     read: dict[str, tuple[Tensor, Tensor]] = {}
     for split in splits:
         try:

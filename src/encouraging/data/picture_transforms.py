@@ -86,7 +86,7 @@ def _rand_augment(words: str, size: int, interpolation: str, mean: Sequence[floa
     try:
         from timm.data.auto_augment import rand_augment_transform
     except ImportError as error:
-        raise DataError(f"rand_augment = {words!r} needs the package timm: install encouraging-loss[vision]."
+        raise DataError(f"rand_augment = {words!r} needs the package timm: pip install timm."
                         ) from error
     # The largest shift and the colour of what comes in are those of timm's own training script.
     settings: dict[str, Any] = {"translate_const": int(size * 0.45),
@@ -109,7 +109,7 @@ def _v2() -> Any:
     try:
         from torchvision.transforms import v2
     except ImportError as error:
-        raise DataError("images in files need the package torchvision: install encouraging-loss[vision].") from error
+        raise DataError("images in files need the package torchvision: pip install torchvision.") from error
     return v2
 
 

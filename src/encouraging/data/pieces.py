@@ -25,8 +25,8 @@ def translation_extra(package: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise RecipeError(f"translation needs the package {package} ({error}). Install "
-                          "encouraging-loss[translation], or the packages tokenizers and sacrebleu.", "task") from error
+        raise RecipeError(f"translation needs the package {package} ({error}): pip install "
+                          "tokenizers sacrebleu.", "task") from error
 
 
 class Pieces:

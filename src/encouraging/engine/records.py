@@ -168,6 +168,8 @@ def collect(runs: str | Path, out: str | Path) -> list[Path]:
     written = []
     for record in read_records(runs, failed=True):
         path = _place(_inside(Path(out), record, f"{record.arm}-seed{record.seed}.json"), record)
+        if record.failed is not None and path.is_file() and "failed" not in read_json(path):
+            continue  # a finished run of the same settings says more than one that diverged
         make_folder(path.parent)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": without_text(record.diagnosis)}
@@ -193,9 +195,12 @@ def collect_by_arm(runs: str | Path, out: str | Path) -> list[Path]:
     written = []
     for (_, arm, settings), records in arms.items():
         path = _inside(Path(out), records[0], f"{arm}-seeds.json")
-        before = _read(path) if path.is_file() else []
-        if before and any(_settings(record) != settings for record in before):
-            path, before = path.with_stem(f"{path.stem}-{settings[:8]}"), []
+        before = _earlier(path)
+        if any(_settings(record) != settings for record in before):
+            path = path.with_stem(f"{path.stem}-{settings[:8]}")
+            before = _earlier(path)
+        finished = {record.seed for record in before if record.failed is None}
+        records = [record for record in records if record.failed is None or record.seed not in finished]
         new = {record.seed for record in records}
         make_folder(path.parent)
         content = pack([*records, *(record for record in before if record.seed not in new)])
@@ -213,6 +218,16 @@ def without_text(diagnosis: dict[str, Any] | None) -> dict[str, Any] | None:
     if not diagnosis or not isinstance(quoting := diagnosis.get("translation"), dict):
         return diagnosis
     return {**diagnosis, "translation": {key: value for key, value in quoting.items() if key != "sentences"}}
+
+
+def _earlier(path: Path) -> list[Record]:
+    """The runs that a file of an arm has already; what is no such file is refused, and not replaced."""
+    if not path.is_file():
+        return []
+    records = _read(path)
+    if not records:
+        raise RunError(f"{path}: is not a file of records, and is left as it is. Choose another --out.")
+    return records
 
 
 def _settings(record: Record) -> str:

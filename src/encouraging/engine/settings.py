@@ -37,8 +37,8 @@ class Train(Frozen):
     nesterov: bool = False
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     alpha: float = Field(default=0.9, ge=0, lt=1)
-    eps: float = Field(default=1e-8, gt=0)
-    weight_decay: float = Field(default=0.0, ge=0)
+    eps: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     clip_norm: float | None = Field(default=None, gt=0)
     ema: float | None = Field(default=None, gt=0, lt=1)
 
@@ -47,9 +47,9 @@ class Train(Frozen):
     milestone_steps: tuple[int, ...] = ()  # in updates instead of epochs
     every: float | None = Field(default=None, gt=0)
     gamma: float = Field(default=0.1, gt=0, le=1)
-    warmup_epochs: float = Field(default=0.0, ge=0)
+    warmup_epochs: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     warmup_steps: int = Field(default=0, ge=0)
-    warmup_from: float = Field(default=0.0, ge=0)
+    warmup_from: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
     monitor: str | None = None  # the task's primary metric
     better: Literal["higher", "lower"] = "higher"

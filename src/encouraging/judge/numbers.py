@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,6 +83,8 @@ class Reader(NamedTuple):
         if name not in cells:
             raise DataError(f"{where}: no column {name!r}; there are {_listed(cells)}. Say which column names the "
                             f"{'arm' if name == self.arm else 'seed'}.{did_you_mean(name, map(str, cells))}")
+        if not isinstance(cells[name], Hashable):
+            raise DataError(f"{where}: {name} is a {type(cells[name]).__name__}, expected a name or a number.")
         if cells[name] in (None, ""):
             raise DataError(f"{where}: {name} is empty.")
         return cells[name]

@@ -23,6 +23,7 @@ ALPHA = 0.05
 MINIMUM = 3
 EXACT_UP_TO = 20
 SAME = 1e-9  # differences closer than this, relative to their size, are equal but for rounding
+_QUIET = np.errstate(over="ignore", invalid="ignore")  # what is not finite is seen in the result
 HOLDS, FAILS, NO_DIFFERENCE, UNDECIDED = "holds", "fails", "no difference", "undecided"
 
 
@@ -72,6 +73,7 @@ class TInterval(NamedTuple):
         return float(special.stdtrit(self.n - 1, (1 + level) / 2)) * self.error
 
 
+@_QUIET
 def paired_differences(ours: Sequence[float], theirs: Sequence[float], better: str = "higher") -> np.ndarray:
     """Ours minus theirs, pair by pair, with the sign changed where lower is better: positive supports the claim.
 
@@ -83,6 +85,7 @@ def paired_differences(ours: Sequence[float], theirs: Sequence[float], better: s
     return differences
 
 
+@_QUIET
 def t_interval(differences: np.ndarray, overlap: float | None = None) -> TInterval | None:
     """None where there is no interval: fewer than two differences, one that is not finite, or all of them equal."""
     n = len(differences)
@@ -95,6 +98,7 @@ def t_interval(differences: np.ndarray, overlap: float | None = None) -> TInterv
     return TInterval(n, mean, error, float(2 * special.stdtr(n - 1, -abs(mean) / error)))
 
 
+@_QUIET
 def measured(differences: np.ndarray, level: float, overlap: float | None = None) -> Comparison:
     """All of a comparison but its verdict."""
     n = len(differences)
@@ -196,6 +200,7 @@ def describe(values: Sequence[float]) -> tuple[float, float]:
     return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else math.nan
 
 
+@_QUIET
 def mean_of(values: Sequence[float | None]) -> Mean:
     """The mean with its interval, over the values that are present and finite.
 

@@ -44,7 +44,7 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
             loss = loss - (2 * between * p * torch.sigmoid(-logits) if curve.params["bonus"] else between)
     else:
         positive = target.bool() if target.shape == logits.shape else (
-            target[..., None] == torch.arange(logits.shape[-1], device=target.device))
+            target.long()[..., None] == torch.arange(logits.shape[-1], device=target.device))
         gap = sigmoid_gap(logits, positive)
         loss = curve_values(gap, curve)
         if negative_curve != curve:

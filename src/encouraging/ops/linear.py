@@ -25,8 +25,8 @@ from .reduction import Divisor, check_divisor, label_divisor, reduce
 
 def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Curve, bias: Tensor | None = None,
                       class_weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
-                      label_smoothing: float = 0.0, *, divisor: Divisor = None, chunk_bytes: int | None = None,
-                      accumulate: str = "float32", impl: str = "auto") -> Tensor:
+                      label_smoothing: float = 0.0, *, match_norm: bool = False, divisor: Divisor = None,
+                      chunk_bytes: int | None = None, accumulate: str = "float32", impl: str = "auto") -> Tensor:
     """``curve_loss(F.linear(hidden, weight, bias), target, curve, class_weight, ...)`` in chunks of rows.
 
     Args:
@@ -36,7 +36,7 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
         curve: What is taught at which confidence, see :mod:`encouraging.curves`.
         bias: (C), the output layer's bias.
         class_weight: One number per class, ``weight`` of :func:`curve_loss`.
-        ignore_index, reduction, label_smoothing, divisor, impl: As in :func:`curve_loss`.
+        ignore_index, reduction, label_smoothing, match_norm, divisor, impl: As in :func:`curve_loss`.
         chunk_bytes: The most bytes of logits that may exist at a time. By default a chunk has at most 4096 rows and
             2 GiB of logits.
         accumulate: The type in which the chunks' gradients of the weight are summed: ``"float32"``, or ``"weight"``
@@ -49,8 +49,10 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
     Raises:
         DerivativeError: In the backward pass, when a second derivative is requested.
 
-    ``torch.func`` transforms, forward-mode derivatives and targets that need a gradient use the plain layer and loss.
-    ``torch.compile`` sees one node. A curve of your own breaks the graph there, which ``fullgraph=True`` reports.
+    ``torch.func`` transforms, forward-mode derivatives, and targets or class weights that need a gradient use the plain
+    layer and loss.
+    ``torch.compile`` sees one node, or with ``match_norm`` the plain layer and loss. A curve of your own breaks the
+    graph there, which ``fullgraph=True`` reports.
 
     >>> from encouraging import curves
     >>> hidden, layer = torch.tensor([[1.0, 2.0]]), torch.tensor([[2.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
@@ -63,12 +65,13 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
     if torch.compiler.is_compiling() and not is_in_catalogue(curve):
         compute = torch.compiler.disable(compute)  # type: ignore[no-untyped-call] # here and not as a decorator, which would import the compiler
     return compute(hidden, weight, target, curve, bias, class_weight, ignore_index, reduction, label_smoothing,
-                   divisor, chunk_bytes, accumulate, impl)
+                   match_norm, divisor, chunk_bytes, accumulate, impl)
 
 
 def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Curve, bias: Tensor | None,
                        class_weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float,
-                       divisor: Divisor, chunk_bytes: int | None, accumulate: str, impl: str) -> Tensor:
+                       match_norm: bool, divisor: Divisor, chunk_bytes: int | None, accumulate: str,
+                       impl: str) -> Tensor:
     for name, given in (("hidden", hidden), ("weight", weight), ("target", target), ("bias", bias)):
         if not isinstance(given, Tensor) and not (given is None and name == "bias"):
             raise DtypeError(f"{name} is a {type(given).__name__}: expected a tensor.")
@@ -91,22 +94,27 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
         raise ArgumentError(f"chunk_bytes={chunk_bytes!r}: expected a positive number of bytes, or None.")
     rows = hidden.reshape(-1, hidden.shape[-1])
     labels = target.reshape(-1) if target.shape == lead else target.reshape(-1, classes)
-    if labels.dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+    if not labels.is_floating_point() and labels.dtype not in (torch.int64, torch.bool):
         labels = labels.long()  # before any comparison: in uint8 the ignore_index -100 is the label 156
     # Stands for the logits where only their shape, type and device matter; it takes the memory of one number.
     logits = hidden.detach().new_zeros((), dtype=dtype).expand(rows.shape[0], classes)
     soft = as_rows(logits, labels).soft
     check_arguments(as_rows(logits, labels), class_weight, ignore_index, reduction, label_smoothing)
     reduction = "sum" if divisor is not None else reduction
-    if target.requires_grad or in_transform() or is_jit_tracing() or has_tangent(hidden, weight, bias):
+    learned = target.requires_grad or (class_weight is not None and class_weight.requires_grad)
+    if (learned or in_transform() or is_jit_tracing() or has_tangent(hidden, weight, bias)
+            or (match_norm and torch.compiler.is_compiling())):
         logits = F.linear(rows, weight, bias)
         arguments: dict[str, Any] = {"weight": class_weight, "label_smoothing": label_smoothing, "reduction": reduction}
         loss = (reference.soft_loss(logits, labels, curve, **arguments) if soft
                 else reference.hard_loss(logits, labels, curve, ignore_index=ignore_index, **arguments))
+        if match_norm:
+            loss = loss * reference.match_norm_factor(logits, labels, curve, weight=class_weight,
+                                                      ignore_index=ignore_index, label_smoothing=label_smoothing)
     else:
         impl = dispatch.choose(impl, logits, labels, curve)
         plan = Plan(curve, soft, ignore_index, reduction, label_smoothing, chunk_bytes, accumulate, impl, dtype,
-                    torch.is_grad_enabled())
+                    torch.is_grad_enabled(), match_norm)
         if torch.compiler.is_compiling():
             from . import linear_compiled
 
@@ -137,18 +145,23 @@ class _LinearLoss(torch.autograd.Function):
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor,
                 class_weight: Tensor | None, plan: Plan) -> Tensor:
         needs = ctx.needs_input_grad[:3] if plan.differentiate and plan.reduction != "none" else (False,) * 3
-        losses, ctx.gradients = walk(Layer(hidden, weight, bias), target, class_weight, plan, needs)
+        layer = Layer(hidden, weight, bias)
+        lengths = plan.lengths(layer)
+        losses, ctx.gradients = walk(layer, target, class_weight, plan, needs, lengths=lengths)
         count = _mean_divisor(losses, target, class_weight, plan) if plan.reduction == "mean" else None
+        factor = plan.factor(lengths)
         ctx.plan = plan
-        ctx.save_for_backward(hidden, weight, bias, target, class_weight, count)
-        return reduce(losses, plan.reduction, count)
+        ctx.save_for_backward(hidden, weight, bias, target, class_weight, count, factor)
+        loss = reduce(losses, plan.reduction, count)
+        return loss if factor is None else loss * factor
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise DerivativeError("linear_curve_loss has no second derivative (create_graph=True): its gradient is "
                                   "computed in the forward pass. Use curve_loss on the logits of F.linear.")
-        hidden, weight, bias, target, class_weight, count = ctx.saved_tensors
+        hidden, weight, bias, target, class_weight, count, factor = ctx.saved_tensors
+        upstream = upstream if factor is None else upstream * factor
         each = upstream if ctx.plan.reduction == "none" else None
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None or each is not None:

@@ -3,7 +3,8 @@ r"""Output layer and loss together: the logits exist for one chunk of rows at a 
 For each chunk of rows the logits are written to one buffer and replaced in place by the gradient :math:`G` of their own
 losses, which is used at once: :math:`G W` is the gradient on the chunk's inputs, and :math:`G^\top H` is added to the
 gradient on the weight. So the gradients of ``mean`` and ``sum`` are ready when the forward pass ends, and the backward
-pass only multiplies them by the upstream gradient. A second backward pass (``retain_graph=True``), and any for
+pass only multiplies them by the upstream gradient, and by the factor of norm matching, which is known when all rows
+have been read. A second backward pass (``retain_graph=True``), and any for
 ``none``, whose upstream gradient has one number per row, goes over the chunks again.
 
 **Rows per chunk.** Each chunk reads and writes the whole gradient of the weight, and its matrix products grow with its
@@ -54,6 +55,7 @@ class Plan(NamedTuple):
     impl: str  # "triton", "reference", or "closed": the reference's formulas below autograd
     dtype: torch.dtype  # of the logits
     differentiate: bool
+    match_norm: bool = False
 
     def chunk(self, layer: Layer) -> tuple[int, torch.dtype]:
         """Rows per chunk, and the type in which the weight's gradient is accumulated."""
@@ -65,6 +67,28 @@ class Plan(NamedTuple):
         if rows >= n and weight.dtype != torch.float16:
             total_dtype = weight.dtype  # a single product accumulates in float32 by itself
         return rows, total_dtype
+
+    @property
+    def kernels_match(self) -> bool:
+        """Whether the kernels give the lengths of the rows' gradients by the way."""
+        return self.impl == "triton" and not self.soft and not self.label_smoothing
+
+    def lengths(self, layer: Layer) -> Tensor | None:
+        """Room for the lengths of all rows' gradients, from which :meth:`factor` follows."""
+        if not self.match_norm:
+            return None
+        n = layer.hidden.shape[0]
+        if self.kernels_match:
+            return layer.hidden.new_empty((2, n), dtype=torch.float32)
+        return layer.hidden.new_empty((n, 3), dtype=compute_dtype(self.dtype))
+
+    def factor(self, lengths: Tensor | None) -> Tensor | None:
+        """What norm matching multiplies the loss by."""
+        if lengths is None:
+            return None
+        factor: Tensor = (dispatch.kernels().norm_ratio(lengths) if self.kernels_match
+                          else reference.factor_of_lengths(lengths))
+        return factor
 
     def buffers(self, layer: Layer, needs: tuple[bool, ...]) -> list[Tensor | None]:
         """Buffers for the gradients that are needed."""
@@ -93,8 +117,9 @@ def chunk_rows(rows: int, classes: int, logits_bytes: int, accumulator_bytes: in
 
 
 def walk(layer: Layer, target: Tensor, class_weight: Tensor | None, plan: Plan, needs: tuple[bool, ...],
-         upstream: Tensor | None = None) -> tuple[Tensor, list[Tensor | None]]:
-    """The losses of all rows, and the gradients of their sum (weighted by ``upstream``, if given) that are needed."""
+         upstream: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, list[Tensor | None]]:
+    """The losses of all rows, and the gradients of their sum (weighted by ``upstream``, if given) that are needed;
+    ``lengths`` is filled with those of the rows' gradients on the logits."""
     hidden, (n, classes) = layer.hidden, (layer.hidden.shape[0], layer.weight.shape[0])
     table = layer.weight.to(plan.dtype)
     shift = None if layer.bias is None else layer.bias.to(plan.dtype)
@@ -115,7 +140,15 @@ def walk(layer: Layer, target: Tensor, class_weight: Tensor | None, plan: Plan, 
             else:
                 torch.addmm(shift, chunk, table.T, out=logits)
             above = None if upstream is None else upstream[part]
-            losses[part] = _losses_(logits, target[part], class_weight, plan, any(needs), above)
+            if lengths is not None and not plan.kernels_match:
+                lengths[part] = reference.match_norm_lengths(
+                    logits, target[part], plan.curve, weight=class_weight, ignore_index=plan.ignore_index,
+                    label_smoothing=plan.label_smoothing)
+            found = lengths.new_empty((2, chunk.shape[0])) if lengths is not None and plan.kernels_match else None
+            losses[part] = _losses_(logits, target[part], class_weight, plan, any(needs) or found is not None, above,
+                                    found)
+            if lengths is not None and found is not None:
+                lengths[:, part] = found
             if by_hidden is not None:
                 if by_hidden.dtype == plan.dtype:
                     torch.mm(logits, table, out=by_hidden[part])
@@ -134,14 +167,15 @@ def _chunks(n: int, rows: int) -> Iterator[slice]:
 
 
 def _losses_(logits: Tensor, target: Tensor, class_weight: Tensor | None, plan: Plan, differentiate: bool,
-             upstream: Tensor | None) -> Tensor:
-    """The losses of these rows. With ``differentiate`` their gradient is written over the logits."""
+             upstream: Tensor | None, lengths: Tensor | None = None) -> Tensor:
+    """The losses of these rows. With ``differentiate`` their gradient is written over the logits; the kernels fill
+    ``lengths``."""
     arguments: dict[str, Any] = {"weight": class_weight, "label_smoothing": plan.label_smoothing}
     if not plan.soft:
         arguments["ignore_index"] = plan.ignore_index
     if plan.impl == "triton" and differentiate:
         losses: Tensor = dispatch.kernels().loss_and_gradient_(logits, target, plan.curve, upstream=upstream,
-                                                               **arguments)
+                                                               lengths=lengths, **arguments)
         return losses
     if plan.impl == "closed" and differentiate:
         losses, slope = reference.rows_with_gradient(logits, target, plan.curve, soft=plan.soft, weight=class_weight,

@@ -155,6 +155,14 @@ def match_norm_factor(logits: Tensor, target: Tensor, curve: Curve, *, weight: T
     smoothed or soft target is a difference of pulls. It vanishes where it is smaller than their rounding: the ratio
     would only enlarge rounding errors there.
     """
+    return factor_of_lengths(match_norm_lengths(logits, target, curve, weight=weight, ignore_index=ignore_index,
+                                                label_smoothing=label_smoothing))
+
+
+def match_norm_lengths(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
+                       ignore_index: int = -100, label_smoothing: float = 0.0) -> Tensor:
+    """What :func:`match_norm_factor` is made of, (N, 3): the norms of every row's gradients, cross-entropy's and the
+    curve's, and the size of the pulls behind the latter."""
     dtype = compute_dtype(logits.dtype)
     logits, target = logits.detach(), target.detach()
     soft, both = target.is_floating_point(), (curves.cross_entropy(), curve)
@@ -178,8 +186,13 @@ def match_norm_factor(logits: Tensor, target: Tensor, curve: Curve, *, weight: T
             rows = [(weights * one.pull(gap)).abs() * n for one in both]
             rows.append(rows[1])
         lengths.append(zero_ignored(torch.cat(rows, -1), ignored))
-    of_cross_entropy, of_curve, size = _length(torch.cat(lengths).T)[:, 0]
-    vanishes = of_curve <= _ROUNDING * torch.finfo(dtype).eps * size
+    return torch.cat(lengths)
+
+
+def factor_of_lengths(lengths: Tensor) -> Tensor:
+    """:func:`match_norm_factor` from what :func:`match_norm_lengths` found, in one piece or several."""
+    of_cross_entropy, of_curve, size = _length(lengths.T)[:, 0]
+    vanishes = of_curve <= _ROUNDING * torch.finfo(lengths.dtype).eps * size
     return torch.where(vanishes, 1.0, of_cross_entropy / of_curve.masked_fill(vanishes, 1.0))
 
 

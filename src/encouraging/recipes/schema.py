@@ -16,6 +16,7 @@ from .claim import Claim
 
 NAME = r"^\w[\w.-]{0,99}$"  # a name becomes a folder's
 OTHER = r"\w[\w.-]{0,99}/\w[\w.-]{0,99}"  # an arm of another recipe
+MOST_SEEDS = 10_000
 
 
 class Stage(Frozen):
@@ -88,6 +89,9 @@ class Recipe(Frozen):
     @classmethod
     def _count_seeds(cls, given: object) -> object:
         """A number n means the seeds 0 to n - 1."""
+        if isinstance(given, int) and not isinstance(given, bool) and given > MOST_SEEDS:
+            raise ValueError(f"{given} seeds: expected {MOST_SEEDS} at most; single ones can be named, as in "
+                             f"[{MOST_SEEDS}]")
         seeds = tuple(range(given)) if isinstance(given, int) and not isinstance(given, bool) else given
         if seeds in ((), []):
             raise ValueError(f"{given}: expected how many seeds to train, 1 or more, or a list of them, as in [0, 2]")

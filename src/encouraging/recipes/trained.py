@@ -13,7 +13,7 @@ from torch import nn
 
 from ..data import absent, data_dir, missing
 from ..engine import RunDir
-from ..errors import DataError, RunError
+from ..errors import DataError, RecipeError, RunError
 from ..models.normalised import Normalised
 from ..tasks import build_task, check_task
 from ..tasks.image import ImageTask
@@ -86,6 +86,8 @@ def load_trained(folder: str | Path, device: torch.device, data: str | None = No
         # Other data than its own is not needed to use a model.
         spec = replace(spec, options={key: value for key, value in spec.options.items() if not key.startswith("ood")})
         needs = check_task(recipe.task, spec)
+    except RecipeError as error:
+        raise RunError(f"{folder}: {error} {_where(recipe)}".rstrip()) from error
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{folder}: its config.json has no recipe from which the model could be rebuilt "
                        f"({type(error).__name__}: {error}). Train it again with `encouraging run`.") from error
@@ -93,12 +95,21 @@ def load_trained(folder: str | Path, device: torch.device, data: str | None = No
             if missing(name, data_dir(data), splits)]
     if lost:
         raise DataError("\n".join(lost))
-    task = build_task(recipe.task, spec)
+    try:
+        task = build_task(recipe.task, spec)
+    except (RecipeError, DataError) as error:
+        raise type(error)(f"{folder}: {error} {_where(recipe)}".rstrip()) from error
     if not isinstance(task, ImageTask):
         raise RunError(f"{folder}: its task is {recipe.task!r}; expected one of image classification.")
     model = task.build()
     model.load_state_dict(load_run_weights(folder, model))
     return TrainedImages(folder, recipe, arm, seed, task, model.eval())
+
+
+def _where(recipe: Recipe) -> str:
+    """Runs do not keep the folder of their recipe, beside which modules and images of one's own are looked for."""
+    own = [name for name in (recipe.task, recipe.data, recipe.model) if ":" in name]
+    return f"Start this command in a folder from which {' and '.join(own)} can be found." if own else ""
 
 
 def load_run_weights(folder: Path, model: nn.Module) -> dict[str, torch.Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,7 +114,8 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
     >>> found["el"].verdict
     'holds'
     """
-    metrics = [metric] if isinstance(metric, str) else list(metric or ["number"])
+    metrics = list(metric) if isinstance(metric, Sequence) and not isinstance(metric, str) else [metric]
+    metrics = [name for name in metrics if name is not None] or ["number"]
     _check(metrics, better, expected, overlap)
     found = Reader(metrics, arm, seed).read(numbers)
     if len(found) < 2:
@@ -134,20 +136,23 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
 
 
 def _check(metrics: Sequence[str], better: str, expected: float | None, overlap: float | None) -> None:
+    for name in metrics:
+        if not isinstance(name, str) or not name:
+            raise ArgumentError(f"metric: {name!r}: expected the name of a column.")
     if better not in ("higher", "lower"):
         raise ArgumentError(f"better = {better!r}: expected 'higher' or 'lower'."
                             + did_you_mean(better, ("higher", "lower")))
     if len(set(metrics)) < len(metrics):
         raise ArgumentError(f"metric: {', '.join(metrics)}: expected each once.")
     for name, value in (("expected", expected), ("overlap", overlap)):
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise ArgumentError(f"{name} = {value}: expected a number above 0, or None.")
+        if value is not None and not (isinstance(value, Real) and 0 < value < math.inf):
+            raise ArgumentError(f"{name} = {value!r}: expected a number above 0, or None.")
 
 
 def _described(path: str, numbers: Numbers, better: Literal["higher", "lower"], primary: bool) -> Metric:
     """A metric in the reader's own word, with as many decimals as its spread over seeds has meaning."""
     spreads = [mean_of([values.get(path) for values in seeds.values()]).std for seeds in numbers.values()]
-    smallest = min((spread for spread in spreads if spread > 0), default=1.0)
+    smallest = min((spread for spread in spreads if 0 < spread < math.inf), default=1.0)
     digits = min(max(2, 1 - math.floor(math.log10(smallest))), MOST_DIGITS)
     return Metric(path, path, digits=digits, better=better, primary=primary)
 

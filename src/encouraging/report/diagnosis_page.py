@@ -45,7 +45,7 @@ def _answers(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]
            "Cross-entropy on these examples: minus the logarithm of the label’s probability, on average.", "")
     yield "calibration error", show(diagnosis["calibration"]["ece"], 4), _calibration(diagnosis), "calibration"
     yield ("median margin", show(margin["median"]), "How far the label’s logit is above its best rival. "
-           f"{show(100 * margin['wrong'])}% of the examples are misclassified and have none.", "margins")
+           f"{show(100 * margin['wrong'])}% of the examples are misclassified, with a margin of 0 or less.", "margins")
     yield ("energy on the data", show(energy["label"]["mean"]), "Minus the label’s logit, on average. Its best rival "
            f"has {show(energy['rival']['mean'])}, and the free energy is {show(energy['free']['mean'])}.", "energy")
     for number, (name, detection) in enumerate(diagnosis.get("ood", {}).items(), 1):

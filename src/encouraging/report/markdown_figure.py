@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import Any
 
 from ..engine import Metric
@@ -22,7 +22,7 @@ from .arms import Group, groups_of
 from .markdown_board import cells, plain_text, table
 from .numbers import PLAIN, listed, plus_minus, show
 from .scoreboard import score_rows
-from .sections.sweep import Sweep, lines_over, value_word
+from .sections.sweep import Sweep, lines_over, order, value_word
 
 _BLOCK = re.compile(r"(<!-- figure: *(\S+) over (\S+?): *([^>]*?) *-->\n)(.*?)(<!-- end of figure -->)", re.DOTALL)
 _OPENING = re.compile(r"<!-- figure:")
@@ -39,24 +39,29 @@ def drawn(text: str, records: Sequence[Record], source: str) -> tuple[str, dict[
     pictures: dict[str, bytes] = {}
 
     def fill(match: re.Match[str]) -> str:
-        lines, path, svg = _figure(match[2], match[3], match[4].split(), records, f"{source}: {match[1].strip()}")
-        pictures[path] = svg
+        path = next(path for number in count(1)  # each figure of a recipe has a picture of its own
+                    if (path := f"images/{match[2]}{f'-{number}' if number > 1 else ''}.svg") not in pictures)
+        lines, pictures[path] = _figure(match[2], match[3], match[4].split(), records,
+                                        f"{source}: {match[1].strip()}", path)
         return match[1] + "\n" + "\n".join(lines) + "\n\n" + match[6]
-    written, count = _BLOCK.subn(fill, text)
-    if count != len(_OPENING.findall(text)):
+    written, number = _BLOCK.subn(fill, text)
+    if number != len(_OPENING.findall(text)):
         raise ArgumentError(f"{source}: expected <!-- figure: RECIPE over KEY: METRIC METRIC ... --> on a line of its "
                             "own and, below it, <!-- end of figure -->; what is between them is written anew.")
     return written, pictures
 
 
-def _figure(name: str, key: str, paths: Sequence[str], records: Sequence[Record],
-            source: str) -> tuple[list[str], str, bytes]:
+def _figure(name: str, key: str, paths: Sequence[str], records: Sequence[Record], source: str,
+            picture_path: str) -> tuple[list[str], bytes]:
     mine = [record for record in records if record.recipe == name]
     if not mine:
         known = sorted({record.recipe for record in records})
         raise ArgumentError(f"{source}: there are no records of {name}.{did_you_mean(name, known)}")
-    recipe = read_recipe(name) if name in names() else kept_recipes(mine)[name]
-    group = groups_of(mine, {name: recipe})[0]
+    recipe = read_recipe(name) if name in names() else kept_recipes(mine).get(name)
+    groups = groups_of(mine, {} if recipe is None else {name: recipe})
+    if not groups:
+        raise ArgumentError(f"{source}: all runs of {name} diverged, and there is nothing to draw.")
+    group = groups[0]
     sweep = _sweep(group, key, source)
     for path in paths:
         if not any(arm.values(path) for arm in sweep.arms):
@@ -67,14 +72,13 @@ def _figure(name: str, key: str, paths: Sequence[str], records: Sequence[Record]
     if picture is None:
         raise ArgumentError(f"{source}: expected metrics after the colon.")
     picture = replace(picture, columns=2)  # what a page of text has room for
-    path = f"images/{name}.svg"
     members = {arm.name: arm.swept.arm for arm in sweep.arms if arm.swept}
     said = [f"- {plain_text(row.sentence)}: {row.difference_words(PLAIN)}, interval {row.interval_words(PLAIN)}, "
-            f"n = {row.n}: **{row.verdict.word}**" for row in score_rows(recipe, mine)
+            f"n = {row.n}: **{row.verdict.word}**" for row in (score_rows(recipe, mine) if recipe is not None else ())
             if row.measured and members.get(row.row.claim.arm, "") == members.get(row.row.claim.beats or "")]
-    lines = [f"![{plain_text(picture.alt)}]({path})", "", *_table(sweep, metrics), "", _range(sweep, metrics[0]),
+    lines = [f"![{plain_text(picture.alt)}]({picture_path})", "", *_table(sweep, metrics), *_range(sweep, metrics[0]),
              *(["", *said] if said else [])]
-    return lines, path, picture.svg()
+    return lines, picture.svg()
 
 
 def _sweep(group: Group, key: str, source: str) -> Sweep:
@@ -87,6 +91,13 @@ def _sweep(group: Group, key: str, source: str) -> Sweep:
             for arm in group.arms if arm.name in bases]
     if not arms or any(arm.swept is None or arm.swept.values[key] is None for arm in arms):
         raise ArgumentError(f"{source}: expected arms of {group.name} that differ in {key} alone.")
+    for arm in arms:
+        if len({repr(_at(record.config, key)) for record in arm.records}) > 1:
+            raise ArgumentError(f"{source}: the runs of {arm.name} have several values of {key} among them; expected "
+                                "one for all seeds.")
+    places = [(arm.swept.arm, order(arm.swept.values[key])) for arm in arms if arm.swept]
+    if len(set(places)) < len(places):
+        raise ArgumentError(f"{source}: several arms of {group.name} have the same {key} and differ in nothing else.")
     return Sweep((key,), arms, [])
 
 
@@ -116,26 +127,32 @@ def _at(config: Mapping[str, Any], key: str) -> Any:
     return below if not rest else _at(below, rest) if isinstance(below, Mapping) else None
 
 
-def _range(sweep: Sweep, m: Metric) -> str:
-    """How much the first metric depends on the setting, in words."""
+def _range(sweep: Sweep, m: Metric) -> list[str]:
+    """How much the first metric depends on the setting, in words; nothing where it has one value alone."""
     words = []
     for base in sweep.bases:
         means = [arm.mean(m.path).value for _, arm in sweep.points(base) if arm.values(m.path)]
         if len(means) > 1:
             words.append(f"by {show(max(means) - min(means), m.digits, style=PLAIN)} with {base}")
-    return f"From its best to its worst `{sweep.keys[0].rpartition('.')[2]}` the mean {m.words} falls {listed(words)}."
+    if not words:
+        return []
+    turn = "falls" if m.better == "higher" else "rises"
+    return ["", f"From its best to its worst `{sweep.keys[0].rpartition('.')[2]}` the mean {m.words} {turn} "
+                f"{listed(words)}."]
 
 
 def _table(sweep: Sweep, metrics: Sequence[Metric]) -> list[str]:
     """A line per value, a column per metric and group of arms."""
     key = sweep.keys[0].rpartition(".")[2]
     lines = table([f"`{key}`", *(f"{m.words}, {base}" for m in metrics for base in sweep.bases)])
-    by_value = {base: {value_word(point[0]): arm for point, arm in sweep.points(base)} for base in sweep.bases}
-    for value in map(value_word, sweep.values(0)):
-        row = [value]
+    by_value = {base: {order(point[0]): arm for point, arm in sweep.points(base)} for base in sweep.bases}
+    values = sweep.values(0)
+    short = len({value_word(value) for value in values}) == len(values)
+    for value in values:
+        row = [plain_text(value_word(value) if short else str(value))]
         for m in metrics:
             for base in sweep.bases:
-                arm = by_value[base].get(value)
+                arm = by_value[base].get(order(value))
                 mean = arm.mean(m.path) if arm else None
                 row.append(plus_minus(mean.value, mean.std, m.digits, PLAIN) if mean and mean.n else "")
         lines.append(cells(row))

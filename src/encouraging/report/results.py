@@ -44,7 +44,9 @@ def results_page(folder: str | Path) -> str:
     measured = [name for name in names() if any(record.recipe == name for record in records)]
     own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
     board = board_of_records(records)
-    return "\n".join([HEAD, *(["## Scoreboard", "", *whole_board(board)] if board else []),
+    name = Path(folder).name or str(folder)
+    head = HEAD.replace("`results/`", f"`{name}/`").replace("report results -o", f"report {name} -o")
+    return "\n".join([head, *(["## Scoreboard", "", *whole_board(board)] if board else []),
                       *(_section(read_recipe(name), records) for name in measured),
                       *(_section(recipe, records, shipped=False) for recipe in own)])
 

@@ -19,7 +19,7 @@ from ..data.fit import fit_images
 from ..data.images import Images, check_images, read_images
 from ..engine import Conclusion, Loss, Needs, Predictions, Task
 from ..engine.explain import explain
-from ..errors import RecipeError
+from ..errors import DataError, RecipeError
 from ..imbalance import effective_weights
 from ..metrics import Reader, accuracy, correct, excess_risk, read, summary
 from ..metrics._calibration import nll
@@ -55,6 +55,9 @@ class ImageTask(BaseTask[Batch]):
         self.data: Images | ImageFiles = data
         images, labels = data.splits["train"]
         held = self.options.validation
+        if held >= len(images):
+            raise DataError(f"options.validation = {held}: {spec.data} has {len(images)} training images, and some "
+                            "must be left to train on.")
         if held:  # the same examples for every seed, so that seeds are compared on equal terms
             order = torch.randperm(len(images), generator=generator(0))
             self.validation = self._place(images[order[:held]], labels[order[:held]])

@@ -16,38 +16,38 @@ from torch import Tensor
 
 from ...curves import Curve, cross_entropy
 from ...curves._catalogue import is_in_catalogue
-from ...errors import ArgumentError, DerivativeError
+from ...errors import ArgumentError
 from ...targets import Rows
-from ...torch_state import is_batched
 from .. import reference
 from ..elementwise import curve_values
 from ..reduction import Divisor, label_divisor, reduce
 from . import operators
 from .curves import Gap, constants
-from .launch import Problem, denominator, empty_lengths, empty_state, gradient_later, losses, total
+from .functions import Ahead, Later, LaterReduced, Overwritten, denominator_of
+from .launch import Problem, empty_lengths, losses, total
 from .matching import norm_ratio
 from .soft_autograd import soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES
-from .upstream import times_upstream
 
 
 def rows_loss(rows: Rows, curve: Curve, *, match_norm: bool = False, **arguments: Any) -> Any:
     """:func:`hard_loss` of rows, read as they lie where the kernels are good at that, or :func:`soft_loss`; with
     ``match_norm`` times ``reference.match_norm_factor``."""
-    soft_arguments = {name: arguments[name] for name in ("weight", "label_smoothing", "reduction", "divisor")
-                      if name in arguments}
     if match_norm and (rows.soft or arguments.get("label_smoothing") or torch.compiler.is_compiling()):
         factor = match_norm_factor(rows, curve, **arguments)
         return rows_loss(rows, curve, **arguments) * factor
     if rows.soft:
-        return soft_loss(rows.logits, rows.target, curve, **soft_arguments)
-    planes = rows.planes if rows.classes <= MOST_PLANES else None
+        return soft_loss(rows.logits, rows.target, curve, **_without(arguments, "ignore_index", "inplace", "stats"))
+    planes = rows.planes if rows.input.ndim > 2 and rows.classes <= MOST_PLANES else None
     logits, target = (rows.logits, rows.target) if planes is None else planes
     if not is_in_catalogue(curve):
-        return own_curve_loss(logits, target, curve, match_norm=match_norm, **soft_arguments,
-                              ignore_index=arguments.get("ignore_index", -100))
+        return own_curve_loss(logits, target, curve, match_norm=match_norm, **_without(arguments, "inplace", "stats"))
     return hard_loss(logits, target, curve, match_norm=match_norm, **arguments)
+
+
+def _without(arguments: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name not in names}
 
 
 def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
@@ -67,54 +67,48 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
         loss = _reduce(rows, target, weight, ignore_index, reduction, divisor)
         by_products = by_products_of(logits, target, ignore_index) if stats is not False else None
     else:
-        problem = Problem(logits, target.reshape(-1).contiguous(), _plain(weight), constants(curve), ignore_index,
-                          float(label_smoothing))
+        labels = target if target.ndim == 1 and target.is_contiguous() else target.reshape(-1).contiguous()
+        problem = Problem(logits, labels, _plain(weight), constants(curve), ignore_index, float(label_smoothing))
         by_products = empty_by_products(problem) if stats is not False else None
         if match_norm:
-            loss = _matched(problem, curve, weight, reduction, by_products, divisor)
+            loss = _matched(problem, curve, reduction, by_products, divisor)
         else:
-            loss = _eager(problem, curve, weight, reduction, inplace, by_products, divisor)
+            loss = _eager(problem, curve, reduction, inplace, by_products, divisor)
     if reduction == "none" and logits.ndim == 3:
         loss = loss.reshape(target.shape)
     return loss if by_products is None else (loss, count_past(by_products, curve, stats, target.shape))
 
 
-def _eager(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str, inplace: bool,
+def _eager(problem: Problem, curve: Curve, reduction: str, inplace: bool,
            by_products: ByProducts | None, divisor: Divisor) -> Tensor:
     logits = problem.logits
     if not (logits.requires_grad and torch.is_grad_enabled()):
         if reduction == "none":
             return losses(problem, stats=by_products)
-        return total(losses(problem, sums=True, stats=by_products), _denominator(problem, reduction, divisor))
+        return total(losses(problem, sums=True, stats=by_products), denominator_of(problem, reduction, divisor))
     if inplace:
         _check_inplace(logits)
-    if reduction == "none" or logits.dtype == torch.float16:
-        rows: Tensor = _Later.apply(logits, problem, curve, by_products)
-        return _reduce(rows, problem.target, weight, problem.ignore_index, reduction, divisor)
-    loss: Tensor = _Ahead.apply(logits, problem, curve, reduction, inplace, by_products, divisor)
+    if reduction == "none":
+        rows: Tensor = Later.apply(logits, problem, curve, by_products)
+        return rows
+    if logits.dtype == torch.float16:
+        later: Tensor = LaterReduced.apply(logits, problem, curve, reduction, by_products, divisor, None)
+        return later
+    loss: Tensor = Ahead.apply(logits, problem, curve, reduction, inplace, by_products, divisor)
     if inplace:
-        _Overwritten.apply(logits)
+        Overwritten.apply(logits)
     return loss
 
 
-def _denominator(problem: Problem, reduction: str, divisor: Divisor) -> Tensor | None:
-    """What the sum is divided by, as partial sums."""
-    if reduction != "mean":
-        return None
-    if divisor is None:
-        return denominator(problem)
-    if isinstance(divisor, Tensor):
-        return divisor.detach().float().reshape(1)
-    return torch.full((1,), float(divisor), device=problem.logits.device)
-
-
-def _matched(problem: Problem, curve: Curve, weight: Tensor | None, reduction: str,
-             by_products: ByProducts | None, divisor: Divisor) -> Tensor:
+def _matched(problem: Problem, curve: Curve, reduction: str, by_products: ByProducts | None,
+             divisor: Divisor) -> Tensor:
     """The factor is known when all rows have been read: the gradient is made later, with a second read."""
     lengths = empty_lengths(problem)
-    rows: Tensor = _Later.apply(problem.logits, problem, curve, by_products, lengths)
-    loss = _reduce(rows, problem.target, weight, problem.ignore_index, reduction, divisor)
-    return loss * norm_ratio(lengths)
+    if reduction == "none":
+        rows: Tensor = Later.apply(problem.logits, problem, curve, by_products, lengths)
+        return rows * norm_ratio(lengths)
+    loss: Tensor = LaterReduced.apply(problem.logits, problem, curve, reduction, by_products, divisor, lengths)
+    return loss
 
 
 def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
@@ -129,7 +123,7 @@ def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tens
     else:
         problem = Problem(logits, labels, None, constants(Gap()), ignore_index, 0.0)
         lengths = empty_lengths(problem) if match_norm else None
-        gaps = _Later.apply(logits, problem, Gap(), None, lengths)
+        gaps = Later.apply(logits, problem, Gap(), None, lengths)
     known = labels.long() != ignore_index
     each = known.to(gaps.dtype) if weight is None else (
         weight.detach().float()[labels.long().clamp(0, weight.shape[0] - 1)] * known)
@@ -164,11 +158,12 @@ def match_norm_factor(rows: Rows, curve: Curve, *, weight: Tensor | None = None,
 
 def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
                        ignore_index: int = -100, label_smoothing: float = 0.0, denominator: Tensor | None = None,
-                       upstream: Tensor | None = None) -> Tensor:
+                       upstream: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
     """Overwrite ``logits`` by the gradient of ``sum(rows * upstream) / denominator`` and return the rows' losses.
 
     For code that makes logits only to use them up, without autograd; ``target`` holds labels or probabilities.
-    ``upstream`` has one number per row.
+    ``upstream`` has one number per row. ``lengths`` (2, N), for labels without smoothing, receives what
+    :func:`norm_ratio` takes.
     """
     _check_no_overlap(logits)
     if target.is_floating_point():
@@ -177,89 +172,7 @@ def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
                       label_smoothing)
     partial_weights = None if denominator is None else denominator.reshape(1).float()
     upstream = None if upstream is None else upstream.contiguous()
-    return losses(problem, grad=logits, partial_weights=partial_weights, upstream=upstream)
-
-
-class _Ahead(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, reduction: str, inplace: bool,
-                by_products: ByProducts | None, divisor: Divisor) -> Tensor:
-        # .data: the buffer is ours from here on, and its version is not that of the logits.
-        grad = logits.data if inplace else torch.empty_like(logits)
-        parts = _denominator(problem, reduction, divisor)
-        loss = total(losses(problem, sums=True, grad=grad, partial_weights=parts, stats=by_products), parts)
-        ctx.save_for_backward(None if inplace else logits, problem.target, problem.weight, grad, parts)
-        ctx.arguments = curve, problem.ignore_index, problem.smoothing, "sum"
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, weight, grad, parts = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            above = upstream if parts is None else upstream / parts.sum()
-            result = _differentiable(logits, target, weight, above, *ctx.arguments)
-        else:
-            result = times_upstream(grad, upstream)
-        return result, None, None, None, None, None, None
-
-
-class _Later(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, by_products: ByProducts | None,
-                lengths: Tensor | None = None) -> Tensor:
-        state = empty_state(problem)
-        rows = losses(problem, state=state, stats=by_products, lengths=lengths)
-        ctx.save_for_backward(logits, problem.target, problem.weight, state)
-        ctx.arguments = curve, problem.ignore_index, problem.smoothing
-        return rows
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, weight, state = ctx.saved_tensors
-        curve, ignore_index, smoothing = ctx.arguments
-        if torch.is_grad_enabled():
-            result = _differentiable(logits, target, weight, upstream, *ctx.arguments)
-        else:
-            problem = Problem(logits, target, weight, constants(curve), ignore_index, smoothing)
-            result = torch.empty_like(logits)
-            batched = is_batched(upstream)
-            gradient_later(problem, state, torch.ones_like(state[0]) if batched else upstream, result)
-            if batched:
-                above = upstream[:, None] if logits.ndim == 2 else upstream.unflatten(0, (-1, 1, logits.shape[2]))
-                result = (result.float() * above).to(result.dtype)
-        return result, None, None, None, None
-
-
-class _Overwritten(torch.autograd.Function):
-    """Tells autograd that the logits hold something else now.
-
-    Operations that saved them before fail in their backward pass by autograd's own check of versions. Operations that
-    read them from now on lead their backward pass here.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor) -> Tensor:
-        ctx.mark_dirty(logits)
-        return logits
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> None:
-        raise DerivativeError(
-            "the logits were overwritten by their gradient (inplace=True) and then used by another differentiable "
-            "operation. Use them before the loss and not after, or pass inplace=False.")
-
-
-def _differentiable(logits: Tensor | None, target: Tensor, weight: Tensor | None, upstream: Tensor, curve: Curve,
-                    ignore_index: int, smoothing: float, reduction: str = "none") -> Tensor:
-    """The gradient in operations that can be differentiated again: the reference's."""
-    if logits is None:
-        raise DerivativeError(
-            "create_graph=True asks for second derivatives, but the logits were overwritten by their gradient "
-            "(inplace=True). Pass inplace=False.")
-    flat = logits if logits.ndim == 2 else logits.movedim(1, -1).flatten(0, 1)
-    loss = reference.hard_loss(flat, target, curve, weight=weight, ignore_index=ignore_index,
-                               label_smoothing=smoothing, reduction=reduction)
-    return torch.autograd.grad(loss, logits, upstream, create_graph=True)[0]
+    return losses(problem, grad=logits, partial_weights=partial_weights, upstream=upstream, lengths=lengths)
 
 
 def _plain(weight: Tensor | None) -> Tensor | None:

@@ -43,3 +43,49 @@ def launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], numbe
     stream = torch._C._cuda_getCurrentRawStream(device)
     compiled.run(programs, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, *tensors,
                  *fixed)
+
+
+class Prepared:
+    """A launch of which everything is known but the tensors' addresses: their types and layouts are always the same.
+
+    Whoever launches often keeps it, so that neither the sizes nor the key above are worked out again.
+    """
+
+    __slots__ = ("_compiled", "_constants", "_fixed", "_kernel", "_numbers", "programs")
+
+    def __init__(self, kernel: Any, programs: int, numbers: tuple[int | float, ...], **constants: Any) -> None:
+        self.programs = programs
+        self._kernel, self._numbers, self._constants = kernel, numbers, constants
+        self._fixed: tuple[Any, ...] = ()
+        self._compiled: dict[tuple[int | None, ...], tuple[Any, Any, Any]] = {}  # by the addresses' alignments
+
+    def __call__(self, device: int, *tensors: Tensor | None) -> None:
+        """Launch on the current device, which is number ``device`` and that of the tensors; -1 is the interpreter."""
+        if device < 0 or not _is_tested:
+            self._kernel[(self.programs,)](*tensors, *self._numbers, **self._constants)
+            return
+        key = tuple([None if tensor is None else tensor.data_ptr() & 15 for tensor in tensors])
+        ready = self._compiled.get(key)
+        if ready is None:
+            made = self._kernel[(self.programs,)](*tensors, *self._numbers, **self._constants)
+            names = self._kernel.arg_names[len(tensors) + len(self._numbers):]
+            self._fixed = (*self._numbers, *(self._constants[name] for name in names))
+            self._compiled[key] = made.run, made.function, made.packed_metadata
+            return
+        run, function, metadata = ready
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        run(self.programs, 1, 1, stream, function, metadata, None, None, None, *tensors, *self._fixed)
+
+
+class Kept:
+    """Prepared launches by what they depend on; a program that meets very many starts over."""
+
+    def __init__(self) -> None:
+        self._launches: dict[Any, Prepared] = {}
+        self.get = self._launches.get
+
+    def keep(self, key: Any, prepared: Prepared) -> Prepared:
+        if len(self._launches) >= _MOST_REMEMBERED:
+            self._launches.clear()
+        self._launches[key] = prepared
+        return prepared

@@ -16,6 +16,10 @@ LN2 = tl.constexpr(math.log(2))
 LOWEST = tl.constexpr(-1e38)
 INF = tl.constexpr(math.inf)
 
+# The upstream gradient of a loss per element: one number for all, as a sum or a mean of the losses has, or one each.
+ONE = tl.constexpr(1)
+EACH = tl.constexpr(2)
+
 
 @triton.jit
 def exp_of_minus(x):

@@ -9,23 +9,38 @@ import triton
 import triton.language as tl
 
 from .blocks import offsets
-from .maths import INF, LOG2E, LOWEST, row_start, shifted
+from .maths import EACH, INF, LOG2E, LOWEST, ONE, row_start, shifted
 from .tile import load_tile, store_tile
 
 
 @triton.jit
-def _terms(t, p, q, BONUS: tl.constexpr, UPSTREAM: tl.constexpr):
-    """Loss and derivative by p; what the derivatives of all classes have in common is left out, where they are not
-    multiplied by different numbers: the probabilities sum to 1, and the difference would lose digits."""
+def _terms(t, p, q, BONUS: tl.constexpr):
+    """Loss and derivative by p, without the 2 that the derivatives of all classes have in common with the BONUS: the
+    probabilities sum to 1, so it cancels in the gradient, where it would cost digits."""
     if BONUS:
         between = 2.0 * t * (1.0 - t)
-        g = -4.0 * t - between * (q - p)
-        if UPSTREAM:
-            g += 2.0
-        return (q - p) * (2.0 * t - 1.0) - between * p * q, g
+        return (q - p) * (2.0 * t - 1.0) - between * p * q, -4.0 * t - between * (q - p)
     else:
         away = t * q - (1.0 - t) * p
         return away * away, -2.0 * away
+
+
+@triton.jit
+def _under_upstream(g, above, first, BONUS: tl.constexpr):
+    """The derivative times an upstream gradient per element. Of the 2 that ``_terms`` leaves out, what differs between
+    the classes comes back: nothing where all have the upstream gradient of the row's ``first``."""
+    g *= above
+    if BONUS:
+        g += 2.0 * (above - first)
+    return g
+
+
+@triton.jit
+def _slope(g, p, q, is_top, of_top, of_rest, rivals):
+    """The gradient ``p (g - sum of g p)``, with 1 - p of the largest class from its rivals. ``of_top`` differs from one
+    class's part of it only where several share the largest logit: see ``soft_rows.row_terms``."""
+    others = tl.where(rivals >= 1.0, of_top - g * p, 0.0)
+    return p * (tl.where(is_top, g * q - others, g - of_top) - of_rest)
 
 
 # ROWS whole rows per program, one read and one write. It writes the sum of all losses of a program, or (VALUES) every
@@ -57,21 +72,24 @@ def mse_kernel(
     over = (1.0 / (1.0 + rivals))[:, None]
     p = e * over
     q = tl.where(is_top, rivals[:, None] * over, 1.0 - p)
-    value, g = _terms(t, p, q, BONUS, UPSTREAM)
+    value, g = _terms(t, p, q, BONUS)
     own = row_start(o_r, 1, tl.cast(n_classes, tl.int64), 0)  # of what is contiguous
     if VALUES:
         store_tile(loss, own, m_r, n_classes, 1, value, BLOCK)
     else:
         tl.store(loss + tl.program_id(0), tl.sum(tl.sum(tl.where(m, value, 0.0), axis=1), axis=0))
     if GRAD:
-        if UPSTREAM:
-            g *= load_tile(upstream, own, m_r, n_classes, 1, 0.0, PIECE, BLOCK)
+        if UPSTREAM == EACH:
+            above = load_tile(upstream, own, m_r, n_classes, 1, 0.0, PIECE, BLOCK)
+            g = _under_upstream(g, above, tl.load(upstream + own, mask=m_r, other=0.0).to(tl.float32)[:, None], BONUS)
         part = tl.where(m, g * p, 0.0)
         of_top = tl.sum(tl.where(is_top, part, 0.0), axis=1)[:, None]
         of_rest = tl.sum(tl.where(is_top, 0.0, part), axis=1)[:, None]
-        slope = p * (tl.where(is_top, g * q - (of_top - part), g - of_top) - of_rest)
+        slope = _slope(g, p, q, is_top, of_top, of_rest, rivals[:, None])
         if DIVIDED:
             scale /= tl.load(divisor).to(tl.float32)
+        if UPSTREAM == ONE:
+            scale *= tl.load(upstream).to(tl.float32)
         store_tile(grad, own, m_r, n_classes, 1, slope * scale, BLOCK)
 
 
@@ -98,6 +116,8 @@ def mse_streamed_kernel(
     n_blocks = tl.cdiv(n_classes, BLOCK)
     if DIVIDED:
         scale /= tl.load(divisor).to(tl.float32)
+    if UPSTREAM == ONE:
+        scale *= tl.load(upstream).to(tl.float32)
     total = 0.0
     for i in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         i_row = tl.cast(i, tl.int64)
@@ -126,6 +146,9 @@ def mse_streamed_kernel(
         over = 1.0 / (1.0 + rivals)
         b_loss = tl.zeros([BLOCK // VECTOR], tl.float32)
         b_of_top, b_of_rest = b_loss, b_loss
+        above_first = 0.0
+        if UPSTREAM == EACH:
+            above_first = tl.load(upstream + own).to(tl.float32)
         for i_block in tl.range(0, n_blocks, num_stages=1):
             o_c = (n_blocks - 1 - i_block) * BLOCK + o_b
             m_c = o_c < n_classes
@@ -133,13 +156,14 @@ def mse_streamed_kernel(
             t = _load_target(target, start, y, o_c, m_c, SOFT)
             is_top = z == top
             p = tl.exp2(shifted(z, top, SIXTEEN_BIT)) * over
-            value, g = _terms(t, p, tl.where(is_top, rivals * over, 1.0 - p), BONUS, UPSTREAM)
+            value, g = _terms(t, p, tl.where(is_top, rivals * over, 1.0 - p), BONUS)
             if VALUES:
-                tl.store(loss + own + o_c, value * known, mask=m_c)
+                tl.store(loss + own + o_c, (value * known).to(loss.dtype.element_ty), mask=m_c)
             else:
                 b_loss += tl.sum(tl.where(m_c, value, 0.0), axis=1)
-            if UPSTREAM:
-                g *= tl.load(upstream + own + o_c, mask=m_c, other=0.0).to(tl.float32)
+            if UPSTREAM == EACH:
+                above = tl.load(upstream + own + o_c, mask=m_c, other=0.0).to(tl.float32)
+                g = _under_upstream(g, above, above_first, BONUS)
             part = tl.where(m_c, g * p, 0.0)
             b_of_top += tl.sum(tl.where(is_top, part, 0.0), axis=1)
             b_of_rest += tl.sum(tl.where(is_top, 0.0, part), axis=1)
@@ -154,10 +178,11 @@ def mse_streamed_kernel(
                 is_top = z == top
                 p = tl.exp2(shifted(z, top, SIXTEEN_BIT)) * over
                 q = tl.where(is_top, rivals * over, 1.0 - p)
-                value, g = _terms(t, p, q, BONUS, UPSTREAM)
-                if UPSTREAM:
-                    g *= tl.load(upstream + own + o_c, mask=m_c, other=0.0).to(tl.float32)
-                slope = p * (tl.where(is_top, g * q - (of_top - g * p), g - of_top) - of_rest)
+                value, g = _terms(t, p, q, BONUS)
+                if UPSTREAM == EACH:
+                    above = tl.load(upstream + own + o_c, mask=m_c, other=0.0).to(tl.float32)
+                    g = _under_upstream(g, above, above_first, BONUS)
+                slope = _slope(g, p, q, is_top, of_top, of_rest, rivals)
                 tl.store(grad + own + o_c, (slope * (scale * known)).to(grad.dtype.element_ty), mask=m_c,
                          eviction_policy="evict_first")
     if not VALUES:

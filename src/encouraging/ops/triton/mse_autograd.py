@@ -12,31 +12,33 @@ from torch import Tensor
 from ...curves import square
 from ...torch_state import is_batched
 from ..elementwise import squared_errors
-from ..reduction import Divisor, reduce
+from ..reduction import Divisor
 from .cached_launch import launch
 from .launch import total
 from .layout import on_device_of, pieces
 from .mse import mse_kernel, mse_streamed_kernel
 from .sigmoid_autograd import sigmoid_loss
 from .tiling import Tiling, piece_of, processors, soft_tiling_for
-from .upstream import mean_factor, times_upstream
+from .upstream import mean_factor, one_or_each, times_upstream
 
 
 def mse_loss(logits: Tensor, target: Tensor, *, bonus: bool, link: str = "softmax", reduction: str = "mean",
-             divisor: Divisor = None) -> Tensor:
-    """The sum, the mean over all elements or (``none``) the losses (N, C), in float32, for logits (N, C) with labels
-    (N) or probabilities (N, C). A label that names no class gives NaN."""
+             divisor: Divisor = None, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The sum, the mean over all elements in float32, or (``none``) the losses (N, C) in ``dtype``, for logits (N, C)
+    with labels (N) or probabilities (N, C). A label that names no class gives NaN."""
     if link == "sigmoid":
-        return sigmoid_loss(logits, target, square(bonus=bonus), reduction=reduction, divisor=divisor, mse=True)
+        return sigmoid_loss(logits, target, square(bonus=bonus), reduction=reduction, divisor=divisor, mse=True,
+                            dtype=dtype)
     if logits.stride(1) != 1:
         logits = logits.contiguous()
     target = target.detach()
     target = target.contiguous() if not target.is_floating_point() or target.stride(1) != 1 else target
-    if reduction == "none" or (logits.dtype == torch.float16 and logits.requires_grad):
-        losses: Tensor = _MseLater.apply(logits, target, bonus)
-        return reduce(losses, reduction, divisor)
+    if reduction == "none":
+        losses: Tensor = _MseLater.apply(logits, target, bonus, dtype)
+        return losses
     factor, over = mean_factor(logits.numel(), reduction, divisor)
-    loss: Tensor = _MseAhead.apply(logits, target, bonus, factor, over)
+    form = _MseLaterReduced if logits.dtype == torch.float16 and logits.requires_grad else _MseAhead
+    loss: Tensor = form.apply(logits, target, bonus, factor, over)
     return loss
 
 
@@ -61,10 +63,36 @@ class _MseAhead(torch.autograd.Function):
         return times_upstream(grad, upstream), None, None, None, None
 
 
+class _MseLaterReduced(torch.autograd.Function):
+    """The sum or the mean, whose gradient is made in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, bonus: bool, factor: float,
+                divisor: Tensor | None) -> Tensor:
+        sums = _launch(logits, target, bonus)
+        ctx.save_for_backward(logits, target, divisor)
+        ctx.bonus, ctx.factor = bonus, factor
+        return total(sums, divisor, factor)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target, divisor = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            above = upstream * ctx.factor / (1.0 if divisor is None else divisor[0])
+            result = _differentiable(logits, target, ctx.bonus, above.expand(logits.shape))
+        else:
+            result = torch.empty_like(logits, memory_format=torch.contiguous_format)
+            batched = is_batched(upstream)
+            _launch(logits, target, ctx.bonus, grad=result, scale=ctx.factor, divisor=divisor,
+                    upstream=None if batched else upstream)
+            result = (result.float() * upstream).to(result.dtype) if batched else result
+        return result, None, None, None, None
+
+
 class _MseLater(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, bonus: bool) -> Tensor:
-        losses = torch.empty_like(logits, dtype=torch.float32, memory_format=torch.contiguous_format)
+    def forward(ctx: Any, logits: Tensor, target: Tensor, bonus: bool, dtype: torch.dtype) -> Tensor:
+        losses = torch.empty_like(logits, dtype=dtype, memory_format=torch.contiguous_format)
         _launch(logits, target, bonus, losses=losses)
         ctx.save_for_backward(logits, target)
         ctx.bonus = bonus
@@ -78,10 +106,10 @@ class _MseLater(torch.autograd.Function):
             with torch.enable_grad():
                 leaf = logits if torch.is_grad_enabled() and logits.requires_grad else logits.detach().requires_grad_()
                 result = _differentiable(leaf, target, ctx.bonus, upstream)
-            return result, None, None
+            return result, None, None, None
         grad = torch.empty_like(logits, memory_format=torch.contiguous_format)
-        _launch(logits, target, ctx.bonus, grad=grad, upstream=upstream.contiguous())
-        return grad, None, None
+        _launch(logits, target, ctx.bonus, grad=grad, upstream=upstream)
+        return grad, None, None, None
 
 
 def _differentiable(logits: Tensor, target: Tensor, bonus: bool, upstream: Tensor) -> Tensor:
@@ -90,12 +118,14 @@ def _differentiable(logits: Tensor, target: Tensor, bonus: bool, upstream: Tenso
     truth = target.to(wide.dtype) if target.is_floating_point() else (
         torch.zeros_like(wide).scatter(-1, target.long()[:, None], 1.0))
     losses = squared_errors(wide, truth, bonus)
-    return torch.autograd.grad(losses, logits, upstream, create_graph=True)[0]
+    return torch.autograd.grad(losses, logits, upstream.to(losses.dtype), create_graph=True)[0]
 
 
 def _launch(logits: Tensor, target: Tensor, bonus: bool, *, losses: Tensor | None = None, grad: Tensor | None = None,
             upstream: Tensor | None = None, scale: float = 1.0, divisor: Tensor | None = None) -> Tensor:
-    """The programs' sums, or the losses themselves; ``grad`` of the sum times ``scale`` over ``divisor``."""
+    """The programs' sums, or the losses themselves; ``grad`` of the sum times ``scale`` over ``divisor``, and times an
+    upstream gradient, one for all or one for each."""
+    upstream, how = (None, 0) if upstream is None else one_or_each(upstream)
     rows, classes = logits.shape
     soft = target.is_floating_point()
     tiling = _tiling(classes)
@@ -109,7 +139,7 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, losses: Tensor | Non
     tensors = (logits, target, divisor, upstream, out, grad)
     numbers = (rows, classes // unit, logits.stride(0) // unit, target.stride(0) // unit if soft else 0, float(scale))
     shared = {"SOFT": soft, "BONUS": bonus, "UNIT": unit, "BLOCK": tiling.block, "DIVIDED": divisor is not None,
-              "GRAD": grad is not None, "VALUES": losses is not None, "UPSTREAM": upstream is not None,
+              "GRAD": grad is not None, "VALUES": losses is not None, "UPSTREAM": how,
               "num_warps": tiling.warps, "enable_fp_fusion": True}
     with on_device_of(logits):
         if tiling.streamed:

@@ -127,7 +127,10 @@ def _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, 
     at_label = p * pulls - u * pull
     # The largest rivals' own part of the pulls is left out: it would have to be subtracted again.
     edge += u * pull / rival_sum
-    at_top = edge[:, None] + (top_weight[:, None] - base) * (top_p * top_over)[:, None] - base * top_pull[:, None]
+    shared = top_p * top_over
+    if WEIGHTED:  # a rival with p > 1/2 shares the top with none: see soft_rows.row_terms
+        shared = tl.where(top_p < 0.6, shared, 0.0)
+    at_top = edge[:, None] + (top_weight[:, None] - base) * shared[:, None] - base * top_pull[:, None]
     at_mistake = edge - top_weight * top_pull
     return rival_sum, top_p, log_top_p, base, row_loss, factor, at_label, is_top, at_top, at_mistake, four, b_inverse
 

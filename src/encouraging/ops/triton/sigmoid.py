@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from .curves import SQUARE_BONUS, curve_at
-from .maths import exp_of_minus, log_of_rest
+from .maths import EACH, ONE, exp_of_minus, log_of_rest
 
 PRESENCE = tl.constexpr(0)       # integers or bool
 PROBABILITY = tl.constexpr(1)    # floats from 0 to 1
@@ -94,6 +94,8 @@ def sigmoid_kernel(
     if GRAD:
         if DIVIDED:
             scale /= tl.load(divisor).to(tl.float32)
-        if UPSTREAM:
+        if UPSTREAM == ONE:
+            scale *= tl.load(upstream).to(tl.float32)
+        if UPSTREAM == EACH:
             slope *= tl.load(upstream + o, mask=m, other=0.0).to(tl.float32)
         tl.store(grad + o, (slope * scale).to(grad.dtype.element_ty), mask=m)

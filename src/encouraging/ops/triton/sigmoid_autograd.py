@@ -11,13 +11,13 @@ from torch import Tensor
 from ...curves import Curve
 from ...torch_state import is_batched
 from .. import elementwise
-from ..reduction import Divisor, reduce
+from ..reduction import Divisor
 from .cached_launch import launch
 from .curves import constants
 from .launch import total
 from .layout import on_device_of, pieces
 from .sigmoid import CLASS_INDEX, PRESENCE, PROBABILITY, sigmoid_kernel
-from .upstream import mean_factor, times_upstream
+from .upstream import mean_factor, one_or_each, times_upstream
 
 _BLOCK = 2048
 
@@ -35,8 +35,9 @@ class Arguments(NamedTuple):
 
 def sigmoid_loss(logits: Tensor, target: Tensor, curve: Curve, *, negative_curve: Curve | None = None,
                  weight: Tensor | None = None, pos_weight: Tensor | None = None, alpha: float | None = None,
-                 reduction: str = "mean", divisor: Divisor = None, mse: bool = False) -> Tensor:
-    """The sum, the mean or (``none``) the losses of logits of any shape, in float32.
+                 reduction: str = "mean", divisor: Divisor = None, mse: bool = False,
+                 dtype: torch.dtype = torch.float32) -> Tensor:
+    """The sum, the mean or (``none``, in ``dtype``) the losses of logits of any shape, in float32.
 
     ``target`` has the logits' shape, or that of their rows: one class index for each, with the classes last. ``mse`` is
     for square curves alone: the squared error of probabilities as targets, with its mirror.
@@ -45,11 +46,12 @@ def sigmoid_loss(logits: Tensor, target: Tensor, curve: Curve, *, negative_curve
     target = target.detach()
     if not _walk_alike(logits, target):
         logits, target = logits.contiguous(), target.contiguous()
-    if reduction == "none" or (logits.dtype == torch.float16 and logits.requires_grad):
-        rows: Tensor = _SigmoidLater.apply(logits, target, arguments)
-        return reduce(rows, reduction, divisor)
+    if reduction == "none":
+        rows: Tensor = _SigmoidLater.apply(logits, target, arguments, dtype)
+        return rows
     factor, over = mean_factor(logits.numel(), reduction, divisor)
-    loss: Tensor = _SigmoidAhead.apply(logits, target, arguments, factor, over)
+    form = _SigmoidLaterReduced if logits.dtype == torch.float16 and logits.requires_grad else _SigmoidAhead
+    loss: Tensor = form.apply(logits, target, arguments, factor, over)
     return loss
 
 
@@ -80,10 +82,36 @@ class _SigmoidAhead(torch.autograd.Function):
         return result, None, None, None, None
 
 
+class _SigmoidLaterReduced(torch.autograd.Function):
+    """The sum or the mean, whose gradient is made in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, arguments: Arguments, factor: float,
+                divisor: Tensor | None) -> Tensor:
+        sums = logits.new_empty(max(1, pieces(logits.numel(), _BLOCK)), dtype=torch.float32)
+        _launch(logits, target, arguments, sums=sums)
+        ctx.save_for_backward(logits, target, divisor)
+        ctx.arguments, ctx.factor = arguments, factor
+        return total(sums if logits.numel() else sums.zero_(), divisor, factor)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target, divisor = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            above = upstream * ctx.factor / (1.0 if divisor is None else divisor[0])
+            result = _differentiable(logits, target, ctx.arguments, above.expand(logits.shape))
+        else:
+            result, batched = torch.empty_like(logits), is_batched(upstream)
+            _launch(logits, target, ctx.arguments, grad=result, scale=ctx.factor, divisor=divisor,
+                    upstream=None if batched else upstream)
+            result = (result.float() * upstream).to(result.dtype) if batched else result
+        return result, None, None, None, None
+
+
 class _SigmoidLater(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, arguments: Arguments) -> Tensor:
-        losses = torch.empty_like(logits, dtype=torch.float32)
+    def forward(ctx: Any, logits: Tensor, target: Tensor, arguments: Arguments, dtype: torch.dtype) -> Tensor:
+        losses = torch.empty_like(logits, dtype=dtype)
         _launch(logits, target, arguments, losses=losses)
         ctx.save_for_backward(logits, target)
         ctx.arguments = arguments
@@ -93,26 +121,28 @@ class _SigmoidLater(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, target = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return _differentiable(logits, target, ctx.arguments, upstream), None, None
+            return _differentiable(logits, target, ctx.arguments, upstream), None, None, None
         result = torch.empty_like(logits)
         if is_batched(upstream):
             _launch(logits, target, ctx.arguments, grad=result)
             result = (result.float() * upstream).to(result.dtype)
         else:
-            _launch(logits, target, ctx.arguments, grad=result, upstream=upstream.contiguous())
-        return result, None, None
+            _launch(logits, target, ctx.arguments, grad=result, upstream=upstream)
+        return result, None, None, None
 
 
 def _differentiable(logits: Tensor, target: Tensor, arguments: Arguments, upstream: Tensor) -> Tensor:
     """The gradient in operations that can be differentiated again: the plain ones."""
     losses = elementwise.sigmoid_losses(logits, target, *arguments)
-    return torch.autograd.grad(losses, logits, upstream, create_graph=True)[0]
+    return torch.autograd.grad(losses, logits, upstream.to(losses.dtype), create_graph=True)[0]
 
 
 def _launch(logits: Tensor, target: Tensor, arguments: Arguments, *, sums: Tensor | None = None,
             losses: Tensor | None = None, grad: Tensor | None = None, upstream: Tensor | None = None,
             scale: float = 1.0, divisor: Tensor | None = None) -> None:
-    """Write whatever there is a buffer for; ``grad`` of the sum times ``scale`` over ``divisor``."""
+    """Write whatever there is a buffer for; ``grad`` of the sum times ``scale`` over ``divisor``, and times an upstream
+    gradient, one for all or one for each."""
+    upstream, how = (None, 0) if upstream is None else one_or_each(upstream)
     elements = logits.numel()
     if not elements:
         return
@@ -129,7 +159,7 @@ def _launch(logits: Tensor, target: Tensor, arguments: Arguments, *, sums: Tenso
         launch(sigmoid_kernel, pieces(elements, _BLOCK), tensors, numbers, KIND=positive.kind,
                NEGATIVE_KIND=negative.kind, TWO_CURVES=positive != negative, TARGET=kind.value, MSE=arguments.mse,
                WEIGHTED=weight is not None, POS_WEIGHTED=pos_weight is not None, DIVIDED=divisor is not None,
-               GRAD=grad is not None, SUMS=sums is not None, VALUES=losses is not None, UPSTREAM=upstream is not None,
+               GRAD=grad is not None, SUMS=sums is not None, VALUES=losses is not None, UPSTREAM=how,
                LARGE=elements >= 2**31 - _BLOCK, BLOCK=_BLOCK, num_warps=4, enable_fp_fusion=True)
 
 

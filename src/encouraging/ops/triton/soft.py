@@ -48,7 +48,7 @@ def soft_kernel(
     e = tl.exp2(t)
     rival_sum = tl.sum(e, axis=1) + (n_top - 1.0)
     u_rivals = tl.where(is_top, 0.0, u)
-    u_largest = tl.sum(u - u_rivals, axis=1)
+    u_largest = tl.sum(tl.where(is_top, u, 0.0), axis=1)
     p, value, pull, over, reference_p, log_reference_p = largest_class(
         top, reference, rival_sum, k0, k1, k2, k3, KIND, UNBOUNDED)
     b_value, b_over = rival_terms(t, e, reference_p[:, None], log_reference_p[:, None], k0, k1, k2, k3, KIND, TAIL)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .cached_launch import launch
-from .curves import LIKE_CROSS_ENTROPY, LIKE_NORMAL, Constants
+from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, Constants
 from .layout import layout, on_device_of, pieces
 from .soft import soft_kernel
 from .soft_streamed import soft_streamed_kernel
@@ -36,7 +36,10 @@ def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0,
     """
     logits, target, weight, curve, smoothing = problem
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
-    tiling = soft_tiling_for(classes, curve.tail == LIKE_CROSS_ENTROPY.value)
+    # Rows of 16 bits that are not aligned are better off in blocks, which are read in vectors.
+    lean = (curve.tail != LIKE_ITSELF.value and weight is None and by_target is None and not smoothing
+            and not (classes % 2 and logits.dtype.itemsize == 2))
+    tiling = soft_tiling_for(classes, curve.tail == LIKE_CROSS_ENTROPY.value, lean)
     if tiling.streamed:
         programs = min(rows, tiling.per_processor * processors(logits.device))
     else:
@@ -62,11 +65,13 @@ def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0,
         if tiling.streamed:
             ends, phase = ends_for(tiling, logits, target, grad, by_target)
             # The ends take registers, with which fewer programs would fit.
-            registers = 64 if ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2 else None
+            few = ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2
+            registers = 64 if few else tiling.registers or None
             launch(soft_streamed_kernel, programs, tensors, (*strides, phase, *factors), **constants, ENDS=ends,
                    maxnreg=registers, VECTOR=ends or 16 // logits.dtype.itemsize,
                    SIXTEEN_BIT=logits.dtype.itemsize == 2)
         else:
             launch(soft_kernel, programs, tensors, (*strides, *factors), **constants, ROWS=tiling.rows,
+                   maxnreg=tiling.registers or None,
                    PIECE=piece_of(tiling, logits, unit, class_stride))
     return out

@@ -47,7 +47,9 @@ def row_terms(p, value, pull, over, reference_p, rival_sum, u_largest, values, p
     largest class."""
     loss = values + tl.where(u_largest == 0.0, 0.0, u_largest * value)
     factor = reference_p * pulls + tl.where(rival_sum == 0.0, 0.0, u_largest * pull / rival_sum)
-    return loss, factor, p * pulls, p * over
+    # A class with p > 1/2 is the only largest one. Its u_largest - u is 0, but not where the compiler makes the product
+    # behind u part of the subtraction: one multiply-add leaves the rounding error, and ``over`` is 1e5 at p = 1 - 1e-5.
+    return loss, factor, p * pulls, tl.where(p < 0.6, p * over, 0.0)
 
 
 @triton.jit

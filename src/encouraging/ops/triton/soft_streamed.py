@@ -51,7 +51,7 @@ def _stream_row(row, target, weight, head, n_inner, n_classes, stride, target_st
         b_sum = (b_sum + tl.where(grows, b_count, 0.0)) * b_scale + tl.sum(e, axis=1)
         b_count = tl.where(grows, 0.0, b_count) + tl.sum(tl.where(is_top, 1.0, 0.0), axis=1)
         b_u += tl.where(grows, b_u_top, 0.0) + tl.sum(u_rivals, axis=1)
-        b_u_top = tl.where(grows, 0.0, b_u_top) + tl.sum(u - u_rivals, axis=1)
+        b_u_top = tl.where(grows, 0.0, b_u_top) + tl.sum(tl.where(is_top, u, 0.0), axis=1)
         b_top = b_new
     top = tl.max(b_top, axis=0)
     if ENDS:
@@ -109,7 +109,7 @@ def _stream_sums(row, target, weight, top, pivot, reference, reference_p, log_re
                                                   k0, k1, k2, k3, KIND, TAIL, UNBOUNDED, SIXTEEN_BIT)
         b_values += tl.sum(tl.where(u_rivals == 0.0, 0.0, u_rivals * value), axis=1)
         b_pulls += tl.sum(u_rivals * over, axis=1)
-        b_largest += tl.sum(u - u_rivals, axis=1)
+        b_largest += tl.sum(tl.where(is_top, u, 0.0), axis=1)
     values, pulls, largest = tl.sum(b_values, axis=0), tl.sum(b_pulls, axis=0), tl.sum(b_largest, axis=0)
     if ENDS:
         o_e, m_e = end_columns(head, n_inner, n_classes, ENDS)
@@ -119,7 +119,7 @@ def _stream_sums(row, target, weight, top, pivot, reference, reference_p, log_re
                                                   k0, k1, k2, k3, KIND, TAIL, UNBOUNDED, SIXTEEN_BIT)
         values += tl.sum(tl.where(u_rivals == 0.0, 0.0, u_rivals * value), axis=0)
         pulls += tl.sum(u_rivals * over, axis=0)
-        largest += tl.sum(u - u_rivals, axis=0)
+        largest += tl.sum(tl.where(is_top, u, 0.0), axis=0)
     return values, pulls, largest
 
 

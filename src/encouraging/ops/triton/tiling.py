@@ -45,6 +45,11 @@ def tiling_for(classes: int, smooth: bool = False, planes: bool = False) -> Tili
     return _override or _tiling(classes, smooth, planes)
 
 
+def tiling_override() -> Tiling | None:
+    """What :func:`use_tiling` asks for."""
+    return _override
+
+
 @lru_cache(maxsize=1024)
 def _tiling(classes: int, smooth: bool, planes: bool) -> Tiling:
     block = max(2, 1 << (classes - 1).bit_length())
@@ -65,24 +70,27 @@ def _tiling(classes: int, smooth: bool, planes: bool) -> Tiling:
     return Tiling(rows=32 if block == 16 else 1024 // block, block=block, warps=1, skip=False)
 
 
-def soft_tiling_for(classes: int, cross_entropy: bool) -> Tiling:
-    """The tiling for soft targets, of which a row has as many as logits."""
-    return _override or _soft_tiling(classes, cross_entropy)
+def soft_tiling_for(classes: int, cross_entropy: bool, lean: bool = False) -> Tiling:
+    """The tiling for soft targets, of which a row has as many as logits. ``lean`` says that the kernel can do with few
+    registers: a curve with a closed form, and no weights, smoothing or gradient on the targets."""
+    return _override or _soft_tiling(classes, cross_entropy, lean)
 
 
 @lru_cache(maxsize=1024)
-def _soft_tiling(classes: int, cross_entropy: bool) -> Tiling:
+def _soft_tiling(classes: int, cross_entropy: bool, lean: bool) -> Tiling:
     block = max(2, 1 << (classes - 1).bit_length())
     if block > 8192:
-        return Tiling(1, 4096, 8, streamed=True, per_processor=3 if cross_entropy and classes <= 65536 else 4)
+        few = cross_entropy and 16384 < classes <= 65536
+        return Tiling(1, 4096, 8, streamed=True, per_processor=3 if few else 4)
     if block == 8192:
-        return Tiling(1, 2048, 4, streamed=True, per_processor=8)
+        # With at most 128 registers per thread two rows fit on a multiprocessor instead of one.
+        return Tiling(1, block, 8, registers=128) if lean else Tiling(1, 2048, 4, streamed=True, per_processor=8)
     if block >= 1024:
         return Tiling(1, block, warps=(4 if cross_entropy else 2) * block // 1024)
     if block <= 8:
         return Tiling(rows=128, block=block, warps=4)
     if block == 16:
-        return Tiling(32, block, warps=1) if cross_entropy else Tiling(64, block, warps=2)
+        return Tiling(32, block, warps=1, registers=64 if lean else 0) if cross_entropy else Tiling(64, block, warps=2)
     return Tiling(rows=512 // block, block=block, warps=1)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...torch_state import is_batched
 from ..reduction import Divisor
 from .launch import scale
+from .maths import EACH, ONE
 
 _keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
@@ -22,6 +23,14 @@ def times_upstream(grad: Tensor, upstream: Tensor) -> Tensor:
     result = torch.empty_like(grad) if _keep_graph() else grad
     scale(grad, upstream, result)
     return result
+
+
+def one_or_each(upstream: Tensor) -> tuple[Tensor, int]:
+    """The upstream gradient of a loss per element as the kernels read it: its one number where it is the same for all,
+    which is how a sum or a mean hands it down, or contiguous."""
+    if all(stride == 0 or size == 1 for size, stride in zip(upstream.shape, upstream.stride(), strict=True)):
+        return upstream, ONE.value
+    return upstream.contiguous(), EACH.value
 
 
 def mean_factor(count: int, reduction: str, divisor: Divisor) -> tuple[float, Tensor | None]:

@@ -41,11 +41,11 @@ class Sweep:
         """The values and the arm of every point, in the order of the values."""
         points = [(tuple(arm.swept.values[key] for key in self.keys), arm) for arm in self.arms
                   if arm.swept and arm.swept.arm == base]
-        return sorted(points, key=lambda point: tuple(map(_order, point[0])))
+        return sorted(points, key=lambda point: tuple(map(order, point[0])))
 
     def values(self, number: int) -> list[Any]:
         """All values of one of the keys."""
-        every = {_order(value): value for base in self.bases for values, _ in self.points(base)
+        every = {order(value): value for base in self.bases for values, _ in self.points(base)
                  for value in [values[number]]}
         return [every[key] for key in sorted(every)]
 
@@ -146,7 +146,7 @@ def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Ax
                 if math.isfinite(mean.std):
                     axes.axhspan(mean.value - mean.std, mean.value + mean.std, color=arm.colour, alpha=0.1, lw=0)
         for base in sweep.bases:
-            points = [(at[_order(point[0])], arm.mean(m.path), arm) for point, arm in sweep.points(base)
+            points = [(at[order(point[0])], arm.mean(m.path), arm) for point, arm in sweep.points(base)
                       if arm.values(m.path)]
             if points:
                 colour = sweep.points(base)[0][1].colour
@@ -158,7 +158,7 @@ def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Ax
         if log:
             axes.set_xscale("log")
             axes.minorticks_off()
-        places = [at[_order(value)] for value in values]
+        places = [at[order(value)] for value in values]
         axes.set_xticks(*_readable(places, [value_word(value) for value in values], log))
         axes.locator_params(axis="y", nbins=5)
     return draw
@@ -172,8 +172,8 @@ def positions(values: Sequence[Any]) -> tuple[dict[Any, float], bool]:
     """
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if not numeric:
-        return {_order(value): float(number) for number, value in enumerate(values)}, False
-    return ({_order(value): float(value) for value in values},
+        return {order(value): float(number) for number, value in enumerate(values)}, False
+    return ({order(value): float(value) for value in values},
             min(values) > 0 and max(values) / min(values) >= _FAR_APART)
 
 
@@ -198,7 +198,7 @@ def _map(name: str, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None:
     across, down = sweep.values(0), sweep.values(1)
     for m in metrics[:MAPS]:
         for base in sweep.bases:
-            cells = {tuple(map(_order, point)): arm.mean(m.path).value for point, arm in sweep.points(base)
+            cells = {tuple(map(order, point)): arm.mean(m.path).value for point, arm in sweep.points(base)
                      if arm.values(m.path)}
             if not cells:
                 continue
@@ -233,7 +233,7 @@ def _cells(cells: dict[tuple[Any, ...], float], across: Sequence[Any], down: Seq
 
         for column, x in enumerate(across):
             for row, y in enumerate(down):
-                value = cells.get((_order(x), _order(y)))
+                value = cells.get((order(x), order(y)))
                 if value is None:
                     continue
                 share = (value - worst) / (best - worst) if best != worst else 1.0
@@ -264,7 +264,7 @@ def value_word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _order(value: Any) -> tuple[int, Any]:
+def order(value: Any) -> tuple[int, Any]:
     """Numbers by size, then words; usable as a key where a list is not."""
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     return (0, float(value)) if numeric else (1, str(value))

@@ -1,0 +1,49 @@
+"""Processes that compile beside each other and measure one after the other."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from types import TracebackType
+from typing import Any, TypeVar
+
+_Item = TypeVar("_Item", bound=Hashable)
+_Result = TypeVar("_Result")
+
+
+class Workers:
+    """Pools of one process each, so that an item comes back to the process that has prepared it. With one worker, that
+    is this process."""
+
+    def __init__(self, count: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pools = [ProcessPoolExecutor(1, mp_context=context) for _ in range(count)] if count > 1 else []
+        self._of: dict[Any, ProcessPoolExecutor] = {}
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        for pool in self._pools:
+            pool.shutdown(wait=error is None, cancel_futures=True)
+
+    def all(self, function: Callable[[_Item], object], items: Sequence[_Item]) -> None:
+        """Call the function with all items, beside each other. What it raises comes up in :meth:`one`. With one worker
+        nothing is done ahead."""
+        if not self._pools:
+            return
+        print(f"compiling {len(items)} cases in {len(self._pools)} processes ...", flush=True)
+        waiting: list[Future[object]] = []
+        for i, item in enumerate(items):
+            self._of[item] = self._pools[i % len(self._pools)]
+            waiting.append(self._of[item].submit(function, item))
+        for future in waiting:
+            future.exception()
+
+    def one(self, function: Callable[..., _Result], item: Any, *arguments: Any) -> _Result:
+        """The result for an item, from the process that has prepared it."""
+        if item not in self._of:
+            return function(item, *arguments)
+        return self._of[item].submit(function, item, *arguments).result()

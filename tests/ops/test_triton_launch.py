@@ -1,0 +1,105 @@
+"""How the kernels are launched, and sums that are made in kernels although the gradient is made later."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from encouraging import curves
+from encouraging.ops.triton import cached_launch, hard_loss
+from kernel_cases import CLASSES, MARKS, ULP, draw
+
+pytestmark = MARKS
+EL = curves.conservative(0.75)
+
+
+class _Recorder:
+    """Stands for a kernel of Triton: counts launches, and returns what a launch by Triton returns."""
+
+    __name__, arg_names = "recorder", ("x", "n", "BLOCK")
+
+    def __init__(self) -> None:
+        self.public: list[tuple[object, ...]] = []
+        self.direct: list[tuple[object, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> object:
+        def run(*arguments: object, **constants: object) -> _Recorder:
+            self.public.append((grid, *arguments, *constants.values()))
+            return self
+        return run
+
+    function, packed_metadata = "function", "metadata"
+
+    def run(self, *arguments: object) -> None:
+        self.direct.append(arguments)
+
+
+@pytest.mark.parametrize("tested", [True, False])
+def test_only_tested_versions_of_triton_are_launched_directly(tested: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_launch, "_is_tested", tested)
+    monkeypatch.setattr(cached_launch, "_compiled", {})
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 7, raising=False)
+    x, kernel = torch.zeros(4), _Recorder()
+    monkeypatch.setattr(x, "get_device", lambda: 0)
+    for number in (3, 3, 4, 3):
+        cached_launch.launch(kernel, 2, (x,), (number,), BLOCK=16)
+    launches = [((2,), x, number, 16) for number in (3, 4)] if tested else [((2,), x, n, 16) for n in (3, 3, 4, 3)]
+    assert [call[2:] for call in kernel.public] == [call[2:] for call in launches]
+    direct = (2, 1, 1, 7, "function", "metadata", None, None, None, x, 3, 16)
+    assert [[a is b or a == b for a, b in zip(call, direct, strict=True)] for call in kernel.direct] == (
+        [[True] * len(direct)] * 2 if tested else [])
+
+
+@pytest.mark.parametrize("tested", [True, False])
+def test_a_prepared_launch_compiles_once_per_alignment(tested: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_launch, "_is_tested", tested)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 7, raising=False)
+    kernel, storage = _Recorder(), torch.zeros(9)
+    prepared = cached_launch.Prepared(kernel, 2, (3,), BLOCK=16)
+    tensors = [storage[:4], storage[4:8], storage[1:5], storage[5:9]]  # two alignments, twice
+    for tensor in tensors:
+        prepared(0, tensor)
+    by_triton = [call[1] for call in kernel.public]
+    assert [tensor.data_ptr() for tensor in by_triton] == (
+        [tensors[0].data_ptr(), tensors[2].data_ptr()] if tested else [tensor.data_ptr() for tensor in tensors])
+    assert [call[:9] + call[10:] for call in kernel.direct] == (
+        [(2, 1, 1, 7, "function", "metadata", None, None, None, 3, 16)] * 2 if tested else [])
+    assert [call[9].data_ptr() for call in kernel.direct] == (
+        [tensors[1].data_ptr(), tensors[3].data_ptr()] if tested else [])
+    prepared(-1, tensors[0])  # in the interpreter, always by Triton
+    assert len(kernel.public) == (3 if tested else 5)
+
+
+def test_a_program_that_meets_very_many_sizes_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_launch, "_MOST_REMEMBERED", 3)
+    kept = cached_launch.Kept()
+    made = [kept.keep(i, cached_launch.Prepared(_Recorder(), i, ())) for i in range(4)]
+    assert [kept.get(i) for i in range(4)] == [None, None, None, made[3]]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_float16_sums_the_same_as_its_rows(reduction: str, smoothing: float) -> None:
+    z, y = draw(12, dtype=torch.float16, seed=5)
+    y[3] = -100
+    weight = torch.rand(CLASSES) + 0.5
+    arguments = {"weight": weight, "label_smoothing": smoothing}
+    each = z.clone().requires_grad_()
+    rows = hard_loss(each, y, EL, reduction="none", **arguments)
+    divisor = weight[y[y >= 0]].sum() if reduction == "mean" else 1.0
+    (rows.sum() / divisor).backward()
+    leaf = z.clone().requires_grad_()
+    loss = hard_loss(leaf, y, EL, reduction=reduction, **arguments)
+    torch.testing.assert_close(loss, rows.detach().sum() / divisor, rtol=8 * ULP, atol=0)
+    several = torch.autograd.grad(loss, leaf, torch.tensor([1.0, 2.0]), retain_graph=True, is_grads_batched=True)[0]
+    gradient, = torch.autograd.grad(loss, leaf, retain_graph=True)
+    torch.testing.assert_close(gradient, each.grad, rtol=2.0**-10, atol=6e-8)
+    torch.testing.assert_close(several[1], 2 * gradient, rtol=2.0**-9, atol=1.2e-7)
+    assert (gradient[3] == 0).all()
+    once, = torch.autograd.grad(loss, leaf, create_graph=True)
+    once.float().square().sum().backward()
+    assert leaf.grad.isfinite().all()
+    ignored = hard_loss(z.clone().requires_grad_(), torch.full_like(y, -100), EL, reduction=reduction)
+    assert ignored.isnan() if reduction == "mean" else ignored == 0

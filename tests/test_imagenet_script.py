@@ -1,0 +1,38 @@
+"""``benchmarks/imagenet_throughput.py`` makes its files and measures them, on a CPU too."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def call(*words: object) -> str:
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run([sys.executable, ROOT / "benchmarks" / "imagenet_throughput.py", *map(str, words)], env=env,
+                           capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_files_are_made_loaded_and_trained_on(tmp_path: Path) -> None:
+    assert "30 JPEGs of 50 x 40 pixels" in call("make", tmp_path / "files", "--images", 30, "--pixels", "50x40")
+    said = call("train", tmp_path / "files", "--device", "cpu", "--model", "resnet20", "--size", 32, "--batch", 4,
+                "--workers", 1, "--seconds", 0.3, "--out", tmp_path / "rates.json")
+    assert "of the slower of loader and network" in said
+    rates = json.loads((tmp_path / "rates.json").read_text())
+    assert rates["loader"]["1"] > 0
+    assert 0 < rates["engine_over_slower"] == rates["engine"] / min(rates["loader"]["1"], rates["bare"])
+    assert rates["milliseconds_per_image"]["all"] > rates["milliseconds_per_image"]["read the file"]
+
+
+def test_the_script_for_a_gpu_calls_what_there_is() -> None:
+    script = (ROOT / "benchmarks" / "imagenet_gpu.sh").read_text()
+    help_text = call("--help")
+    for flag in {word for word in script.split() if word.startswith("--") and word != "--"}:
+        assert flag in help_text, flag
+    subprocess.run(["bash", "-n", ROOT / "benchmarks" / "imagenet_gpu.sh"], check=True)

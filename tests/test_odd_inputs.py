@@ -1,0 +1,98 @@
+"""Labels of every integer type, modules that are changed, devices without numbers: nothing is misread, nothing raw."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from encouraging import (
+    EncouragingLoss,
+    LDAMLoss,
+    LinearCurveLoss,
+    LSoftmaxLinear,
+    curve_loss,
+    curves,
+    linear_curve_loss,
+    mirror_mse_loss,
+    sigmoid_curve_loss,
+)
+from encouraging.errors import ArgumentError
+
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64]
+CLASSES = 300  # more than uint8 and int8 can count
+CURVE = curves.normal()
+
+
+def _large_margin(logits, labels):
+    torch.manual_seed(0)
+    return LSoftmaxLinear(CLASSES, CLASSES)(logits, labels)
+
+
+LOSSES = {
+    "softmax": lambda logits, labels: curve_loss(logits, labels, CURVE),
+    "squared errors": mirror_mse_loss,
+    "sigmoid, index": lambda logits, labels: sigmoid_curve_loss(logits, labels, CURVE),
+    "sigmoid, presence": lambda logits, labels: sigmoid_curve_loss(logits[:, 0], (labels > 1).to(labels.dtype), CURVE)
+        if labels.dtype not in (torch.uint16, torch.uint32, torch.uint64)
+        else sigmoid_curve_loss(logits[:, 0], (labels.long() > 1).to(labels.dtype), CURVE),
+    "output layer": lambda logits, labels: linear_curve_loss(logits, torch.eye(CLASSES), labels, CURVE),
+    "LDAM": lambda logits, labels: LDAMLoss(torch.arange(1, CLASSES + 1))(logits, labels),
+    "LDAM, ignored": lambda logits, labels: LDAMLoss(torch.arange(1, CLASSES + 1), ignore_index=2)(logits, labels),
+    "large margin": _large_margin,
+}
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("name", LOSSES)
+def test_labels_of_any_integer_type_mean_the_same(name, dtype):
+    logits, labels = torch.randn(4, CLASSES, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 100])
+    torch.testing.assert_close(LOSSES[name](logits, labels.to(dtype)), LOSSES[name](logits, labels))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_meta_device_gives_shapes_and_types(dtype):
+    logits, labels = torch.empty(4, 8, device="meta", dtype=dtype), torch.zeros(4, dtype=torch.long, device="meta")
+    for loss in (curve_loss(logits, labels, CURVE), mirror_mse_loss(logits, labels)):
+        assert (loss.shape, loss.dtype, loss.device.type) == ((), dtype, "meta")
+
+
+def test_learned_class_weights_get_their_gradient_from_the_output_layer_too():
+    draw = torch.Generator().manual_seed(0)
+    hidden, layer = torch.randn(6, 8, generator=draw), torch.randn(5, 8, generator=draw)
+    labels = torch.tensor([0, 1, 2, 3, 4, 0])
+    ours, theirs = (torch.full((5,), 0.5, requires_grad=True) for _ in range(2))
+    linear_curve_loss(hidden, layer, labels, CURVE, class_weight=ours, label_smoothing=0.1).backward()
+    curve_loss(hidden @ layer.T, labels, CURVE, theirs, label_smoothing=0.1).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_a_clamp_that_came_with_a_curve_is_kept_through_a_schedule():
+    loss = EncouragingLoss(log_end=0.5)
+    loss.curve = curves.normal(0.01)
+    loss.log_end = 0.5
+    loss.log_end = 1.0
+    assert loss.curve == curves.normal(0.01)
+
+
+def test_the_clamp_can_be_set_whatever_the_curve_is():
+    loss = EncouragingLoss(log_end=0.5)
+    loss.curve = curves.focal(1.0)
+    loss.eps = 0.01
+    assert (loss.eps, loss.log_end, loss.curve) == (0.01, 0.75, curves.conservative(0.75))
+    loss.log_end = 1.0
+    assert loss.curve == curves.normal(0.01)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"weight": torch.ones(4)}, "The weights of classes are class_weight"),
+    ({"target": torch.ones(4)}, "expected one of ignore_index, reduction"),
+    ({"hidden": torch.ones(4)}, "expected one of ignore_index, reduction"),
+    ({"reducton": "sum"}, "Did you mean 'reduction'?"),
+    ({"reduction": "average"}, "reduction='average': expected 'none', 'mean' or 'sum'"),
+    ({"label_smoothing": 2.0}, "label_smoothing=2.0"),
+    ({"divisor": 3.0, "reduction": "sum"}, "divisor with reduction='sum'"),
+])
+def test_an_output_layer_refuses_its_arguments_when_it_is_made(arguments, words):
+    with pytest.raises(ArgumentError) as error:
+        LinearCurveLoss(3, 4, CURVE, **arguments)
+    assert words in str(error.value)
