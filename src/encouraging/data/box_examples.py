@@ -72,7 +72,8 @@ class BoxExamples:
 
         if self._transform is None:
             self._transform = v2.Compose([v2.RandomShortestSize(list(self.sizes), self.max_size, antialias=True),
-                                          v2.RandomHorizontalFlip(self.flip)])
+                                          v2.RandomHorizontalFlip(self.flip),
+                                          v2.ClampBoundingBoxes()])  # rounding may lead out of the image
         high, wide = pixels.shape[-2:]
         image, moved = self._transform(tv_tensors.Image(pixels), tv_tensors.BoundingBoxes(
             boxes, format="XYXY", canvas_size=(high, wide)))
