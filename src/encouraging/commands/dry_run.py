@@ -43,8 +43,10 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
         _say(console, "nothing is trained: finished weights are evaluated once")
         return
     measured = rehearse(recipe, trained, device, data, MINUTE)
-    unit = EXAMPLES.get(recipe.task, "examples")
-    _say(console, f"measured with {trained} for {measured.took:.0f} s: {measured.per_second:.0f} {unit}/s"
+    unit = EXAMPLES.get(recipe.task)
+    speed = f"{measured.per_second:.0f} {unit}/s" if unit else \
+        f"{measured.per_second / recipe.stages_of(trained)[0].train.batch_size:.1f} batches/s"
+    _say(console, f"measured with {trained} for {measured.took:.0f} s: {speed}"
                   + (f", {duration(measured.evaluation)} per evaluation" if measured.evaluation else ""))
     table = Table("arm", "epochs", "updates", "per run", "runs left", title_justify="left")
     total = 0.0

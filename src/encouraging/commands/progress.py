@@ -15,7 +15,8 @@ from ..recipes.grid import Job
 from ..report.numbers import listed
 
 PRINT_EVERY = 300.0  # seconds between two lines about a run, where there is no terminal
-EXAMPLES = {"image": "images", "image_files": "images", "graph": "graphs"}  # what a task's batches are made of
+# What a task's batches hold batch_size of; those of others, such as translation, are of another size each.
+EXAMPLES = {"image": "images", "image_files": "images", "detection": "images", "graph": "graphs"}
 
 
 class ProgressDisplay:
@@ -60,7 +61,7 @@ class ProgressDisplay:
             self._end(job, event)
 
     def _within(self, job: Job, detail: dict[str, Any]) -> None:
-        words = progress_words(detail, EXAMPLES.get(job.recipe.task, "examples"))
+        words = progress_words(detail, EXAMPLES.get(job.recipe.task))
         done = _before(job, detail) + detail["epoch"] - 1 + detail["batch"] / detail["batches"]
         self.progress.update(self.bars[job.name], completed=done,
                              status="  ".join(filter(None, [self.words.get(job.name), words])))
@@ -94,14 +95,15 @@ def _before(job: Job, detail: dict[str, Any]) -> int:
     return sum(stage.train.epochs for stage in job.recipe.stages_of(job.arm)[: detail["stage"] - 1])
 
 
-def progress_words(detail: dict[str, Any], examples: str) -> str:
+def progress_words(detail: dict[str, Any], examples: str | None) -> str:
     """How far an epoch is, how fast, and how long the stage will take.
 
     >>> progress_words({"batch": 120, "batches": 5005, "examples_per_second": 2310.4, "seconds_left": 40000}, "images")
     'batch 120/5005, 2310 images/s, 11 h 7 min left'
     """
-    return (f"batch {detail['batch']}/{detail['batches']}, {detail['examples_per_second']:.0f} {examples}/s, "
-            f"{duration(detail['seconds_left'])} left")
+    speed = f"{detail['examples_per_second']:.0f} {examples}/s" if examples else \
+        f"{detail['batches_per_second']:.1f} batches/s"
+    return f"batch {detail['batch']}/{detail['batches']}, {speed}, {duration(detail['seconds_left'])} left"
 
 
 def duration(seconds: float) -> str:

@@ -42,7 +42,7 @@ class Pace:
         start, done = self.first
         per_second = (batch - done) / max(now - start, 1e-9)
         self.report({"stage": stage, "epoch": epoch, "batch": batch, "batches": batches,
-                     "examples_per_second": per_second * self.train.batch_size,
+                     "batches_per_second": per_second, "examples_per_second": per_second * self.train.batch_size,
                      "seconds_left": self._left(epoch, batch, batches, stage_step) / max(per_second, 1e-9)
                      + self.evaluation * self._evaluations(epoch)})
 
