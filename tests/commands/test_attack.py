@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from encouraging.attacks import Attack, accuracy_over_eps, fgsm
 from encouraging.cli import app
 from encouraging.commands import attack as command
-from encouraging.commands import attack_plan
+from encouraging.commands import attack_plan, attack_progress
 from encouraging.engine.attack_results import Measured
 from encouraging.engine.records import read_records
 from encouraging.judge.claims import claim_rows, finals_of
@@ -186,6 +187,12 @@ def test_runs_are_attacked_side_by_side(runs: Path) -> None:
     said = call(runs, "--attack", "fgsm", "--examples", "10", "--eps", "0.1", "--device", "cpu", "--jobs", "2")
     assert "2/2" in said
     assert all((runs / arm / "seed0/attacks.json").is_file() for arm in ("ce", "el"))
+
+
+def test_without_a_terminal_it_says_where_it_stands(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attack_progress, "PRINT_EVERY", 0.0)
+    said = call(runs, "--attack", "fgsm", "--eps", "0,0.07", "--examples", "20", "--device", "cpu")
+    assert re.search(r"ce seed0: \d+%, fgsm at 0\.07", said), said
 
 
 def test_data_that_only_detection_needs_is_not_asked_for(runs: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Self
 
 from rich.console import Console
@@ -9,15 +10,19 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from ..engine.sweep import Event
 
+PRINT_EVERY = 60.0  # seconds between two lines about a run, where there is no terminal
+
 
 class AttackDisplay:
-    """Takes the events of a sweep. Where there is no terminal, it prints one line per run."""
+    """Takes the events of a sweep. Where there is no terminal, it prints one line per run, and one now and then while a
+    run is attacked."""
 
     def __init__(self, console: Console, total: int) -> None:
         self.console, self.total, self.ended = console, total, 0
         self.failed: list[Event] = []
         self.stopped: list[Event] = []
         self.bars: dict[str, TaskID] = {}
+        self.printed: dict[str, float] = {}
         self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20),
                                  TextColumn("{task.percentage:3.0f}%"), TextColumn("{task.fields[status]}"),
                                  TimeRemainingColumn(), console=console, disable=not console.is_terminal,
@@ -35,12 +40,18 @@ class AttackDisplay:
         name = event.job.name
         if event.kind == "started":
             self.bars[name] = self.progress.add_task(name, total=None, status="")
+            self.printed[name] = time.monotonic()
         elif event.kind == "epoch":
             step = event.detail
             status = f"{step['attack']} at {step['eps']:g}"
             if step["accuracy"] is not None:
                 status += f": {step['accuracy']:.1f}%"
             self.progress.update(self.bars[name], completed=step["done"], total=step["total"], status=status)
+            now = time.monotonic()
+            if not self.console.is_terminal and now - self.printed[name] >= PRINT_EVERY:
+                self.printed[name] = now
+                share = 100 * step["done"] / max(step["total"], 1)
+                self.console.print(f"{name}: {share:.0f}%, {status}", markup=False, highlight=False)
         else:
             self._end(event)
 
