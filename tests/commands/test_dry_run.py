@@ -36,7 +36,14 @@ def test_finished_runs_are_not_counted_again(tmp_path):
     run = ["run", "digits", "--out", tmp_path, "--device", "cpu", "--arm", "ce", "--set", "train.epochs=1"]
     call(*run, "--seeds", "1")
     said = call(*run, "--seeds", "2", "--dry-run")
-    assert "1 arm, 2 seeds: 2 runs, of which 1 are finished" in said
+    assert "1 arm, 2 seeds: 2 runs, of which 1 is finished" in said
+
+
+def test_a_misspelt_metric_of_a_claim_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(dry_run, "MINUTE", 0.5)
+    said = call("run", "digits", "--dry-run", "--out", tmp_path, "--device", "cpu", "--set",
+                'claims=[{metric="acuracy", arm="el_1", beats="ce"}]')
+    assert "Did you mean 'accuracy'?" in said
 
 
 def test_missing_data_is_named_with_its_size_and_nothing_is_measured(tmp_path):

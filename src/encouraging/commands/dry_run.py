@@ -15,11 +15,13 @@ from ..data import DATASETS, absent, data_dir, missing
 from ..data.registry import find
 from ..engine import RunDir
 from ..engine.environment import device_name
+from ..judge.metric_book import MetricBook
 from ..recipes import Recipe
 from ..recipes.grid import jobs_of
 from ..recipes.rehearsal import Rehearsal, rehearse
 from ..report.numbers import plural
 from ..tasks import StageSpec
+from .claim_notes import unknown_metrics
 from .progress import EXAMPLES, duration
 
 MINUTE = 60.0
@@ -31,9 +33,12 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
     jobs = jobs_of(recipe, str(out), arms=arms, device=str(device), data=data)
     finished = sum(RunDir(job.folder).done for job in jobs)
     chosen = list(dict.fromkeys(job.arm for job in jobs))
+    are = "is" if finished == 1 else "are"
     _say(console, f"{recipe.name}: {plural(len(chosen), 'arm')}, {plural(len(recipe.seeds), 'seed')}: "
-                  f"{plural(len(jobs), 'run')}, of which {finished} are finished in {out / recipe.name}")
+                  f"{plural(len(jobs), 'run')}, of which {finished} {are} finished in {out / recipe.name}")
     _say(console, f"on {device_name(device)}, {plural(threads, 'thread')}")
+    for line in unknown_metrics(recipe, MetricBook(recipe.needs().metrics)):
+        _say(console, line)
     complete = _print_data(recipe, data, console)
     if not complete:
         return
