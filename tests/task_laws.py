@@ -11,13 +11,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import safetensors.torch
 import torch
 import torch._dynamo  # the first optimiser of a process imports it, for a second or more: here it is done beforehand
 from typer.testing import CliRunner
 
 from encouraging.cli import app
-from encouraging.engine import RunDir, checkpoint
+from encouraging.engine import Interrupted, RunDir, Stopper, checkpoint
+from encouraging.engine import run as engine_run
 from encouraging.recipes import Recipe
 from encouraging.recipes.grid import Job, train_job
 from page_text import PageText
@@ -39,9 +41,29 @@ def job_of(recipe: Recipe, out: Path, arm: str, seed: int = 0) -> Job:
 
 def train(recipe: Recipe, out: Path, arm: str, seed: int = 0) -> Path:
     """Train one arm and seed in this process, or continue it; its run directory."""
-    job = job_of(recipe, out, arm, seed)
+    return train_to_end(job_of(recipe, out, arm, seed))
+
+
+class StopsAtOnce(Stopper):
+    """As if a signal had come during the first update."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = "SIGTERM"
+
+
+def train_to_end(job: Job) -> Path:
     train_job(job, lambda line: None)
     return job.folder
+
+
+def train_stopped(job: Job) -> Path:
+    """Train a job that is stopped during its first update, and then to its end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_run, "Stopper", StopsAtOnce)
+        with pytest.raises(Interrupted, match="A checkpoint was written"):
+            train_job(job, lambda line: None)
+    return train_to_end(job)
 
 
 def train_and_die(job: Job, write: int) -> None:

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import tomllib
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,38 +15,30 @@ import pytest
 import torch
 from markupsafe import Markup
 
-from encouraging.engine import Interrupted, RunDir, Stopper
-from encouraging.engine import run as engine_run
+from encouraging.engine import RunDir
 from encouraging.errors import RunError
 from encouraging.recipes import Recipe, check_recipe, names, read_recipe, read_runs
-from encouraging.recipes.grid import Job, train_job
+from encouraging.recipes.grid import Job
 from encouraging.recipes.trained import load_trained
 from encouraging.report.drawing import panels
 from encouraging.report.page import build_report
 from encouraging.tasks.image_files_options import file_option_words
 from page_text import PageText
-from task_laws import assert_close_weights, assert_same_bits, call, run_on_two_ranks, train_with_kills
+from task_laws import (
+    assert_close_weights,
+    assert_same_bits,
+    call,
+    run_on_two_ranks,
+    train_stopped,
+    train_to_end,
+    train_with_kills,
+)
 from task_laws import train as train_here
 from tiny_files import CLASSES, write_imagenet, write_inaturalist
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 FILES = [name for name in names() if read_recipe(name).task == "image_files"]
 SMALL = {"train_size": 64, "test_resize": 73}
-
-
-class StopsAtOnce(Stopper):
-    """As if a signal had come during the first update."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = "SIGTERM"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +62,7 @@ def short(name: str, **changes: Any) -> Recipe:
 
 def train(recipe: Recipe, arm: str, out: Path, data: Path, stops: bool = False) -> Path:
     job = Job(recipe, arm, recipe.seeds[0], str(out), "cpu", str(data), threads=1)
-    if stops:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine_run, "Stopper", StopsAtOnce)
-            with pytest.raises(Interrupted, match="A checkpoint was written"):
-                train_job(job, lambda line: None)
-    train_job(job, lambda line: None)
-    return job.folder
+    return train_stopped(job) if stops else train_to_end(job)
 
 
 ARMS = {"imagenet-resnet50": "el_075", "imagenet-efficientnet-b0": "el_075", "imagenet-ood": "ce",

@@ -12,34 +12,17 @@ import torch
 from markupsafe import Markup
 
 from encouraging.data import Clock
-from encouraging.engine import Interrupted, Stopper
-from encouraging.engine import run as engine_run
 from encouraging.recipes import Recipe, names, read_recipe, read_runs
-from encouraging.recipes.grid import Job, train_job
+from encouraging.recipes.grid import Job
 from encouraging.report.drawing import panels
 from encouraging.report.page import build_report
 from encouraging.tasks.class_shift import ClassShift
 from page_text import PageText
-from task_laws import assert_same_bits
+from task_laws import assert_same_bits, train_stopped, train_to_end
 from tiny_images import any_size, short, write_cifar, write_mnist
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 IMAGES = [name for name in names() if read_recipe(name).task == "image"]
-
-
-class StopsAtOnce(Stopper):
-    """As if a signal had come during the first update."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = "SIGTERM"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +43,7 @@ def job_of(recipe: Recipe, arm: str, out: Path, data: Path) -> Job:
 
 def train(recipe: Recipe, arm: str, out: Path, data: Path, stops: bool = False) -> Path:
     job = job_of(recipe, arm, out, data)
-    if stops:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine_run, "Stopper", StopsAtOnce)
-            with pytest.raises(Interrupted, match="A checkpoint was written"):
-                train_job(job, lambda line: None)
-    train_job(job, lambda line: None)
-    return job.folder
+    return train_stopped(job) if stops else train_to_end(job)
 
 
 @pytest.mark.parametrize("name", IMAGES)

@@ -31,13 +31,6 @@ def recipe(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def runs(recipe, tmp_path_factory):
-    """Every arm and seed, and what the command printed."""
-    out = tmp_path_factory.mktemp("runs")
-    return out, call("run", recipe, "--out", out, "--device", "cpu", "--jobs", "1")
-
-
 @pytest.mark.parametrize(("count", "sizes"), [(1113, (890, 111, 112)), (4110, (3288, 411, 411))])
 @pytest.mark.parametrize("seed", [0, 1, 49])
 def test_the_split_of_a_seed_is_the_one_that_torch_draws_after_it(count, sizes, seed):

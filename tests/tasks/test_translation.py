@@ -42,13 +42,6 @@ def recipe(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def runs(recipe, tmp_path_factory):
-    """Every arm and seed, and what the command printed."""
-    out = tmp_path_factory.mktemp("runs")
-    return out, call("run", recipe, "--out", out, "--device", "cpu", "--jobs", "1")
-
-
-@pytest.fixture(scope="module")
 def by_heart(recipe, tmp_path_factory):
     """Trained on ten sentences until it knows them."""
     words = [f"data={recipe.parent / 'ten.py'}:ten_pairs", "train.epochs=90", "train.lr=0.01", "model_options.width=32",

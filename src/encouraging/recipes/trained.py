@@ -15,7 +15,7 @@ from ..data import absent, data_dir, missing
 from ..engine import RunDir
 from ..errors import DataError, RecipeError, RunError
 from ..models.normalised import Normalised
-from ..tasks import build_task, check_task
+from ..tasks import TaskSpec, build_task, check_task
 from ..tasks.image import ImageTask
 from .schema import Recipe
 
@@ -74,23 +74,13 @@ def load_trained(folder: str | Path, device: torch.device, data: str | None = No
         DataError: the data is not where it is looked for.
     """
     folder = Path(folder)
-    run = RunDir(folder)
-    if not run.done:
-        raise RunError(f"{folder}: expected the directory of a finished run, and it has no final.json. Continue or "
-                       "train it with `encouraging run`.")
-    config = run.read_config()
+    recipe, arm, seed, spec = finished_run(folder, device, data)
+    # Other data than its own is not needed to use a model.
+    spec = replace(spec, options={key: value for key, value in spec.options.items() if not key.startswith("ood")})
     try:
-        arm, seed = str(config["asked"]["arm"]), int(config["asked"]["seed"])
-        recipe = Recipe(**config["recipe"])
-        spec = recipe.task_spec(arm, seed, device, data)
-        # Other data than its own is not needed to use a model.
-        spec = replace(spec, options={key: value for key, value in spec.options.items() if not key.startswith("ood")})
         needs = check_task(recipe.task, spec)
     except RecipeError as error:
         raise RunError(f"{folder}: {error} {_where(recipe)}".rstrip()) from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{folder}: its config.json has no recipe from which the model could be rebuilt "
-                       f"({type(error).__name__}: {error}). Train it again with `encouraging run`.") from error
     lost = [absent(name, splits, data_dir(data)) for name, splits in needs.datasets
             if missing(name, data_dir(data), splits)]
     if lost:
@@ -104,6 +94,29 @@ def load_trained(folder: str | Path, device: torch.device, data: str | None = No
     model = task.build()
     model.load_state_dict(load_run_weights(folder, model))
     return TrainedImages(folder, recipe, arm, seed, task, model.eval())
+
+
+def finished_run(folder: Path, device: torch.device, data: str | None = None) -> tuple[Recipe, str, int, TaskSpec]:
+    """The recipe, the arm and the seed of a finished run, and its task as it is rebuilt on a device.
+
+    Raises:
+        RunError: it is no finished run, or has kept no recipe.
+    """
+    run = RunDir(folder)
+    if not run.done:
+        raise RunError(f"{folder}: expected the directory of a finished run, and it has no final.json. Continue or "
+                       "train it with `encouraging run`.")
+    config = run.read_config()
+    try:
+        arm, seed = str(config["asked"]["arm"]), int(config["asked"]["seed"])
+        recipe = Recipe(**config["recipe"])
+        spec = recipe.task_spec(arm, seed, device, data)
+    except RecipeError as error:
+        raise RunError(f"{folder}: {error} {_where(recipe)}".rstrip()) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder}: its config.json has no recipe from which the model could be rebuilt "
+                       f"({type(error).__name__}: {error}). Train it again with `encouraging run`.") from error
+    return recipe, arm, seed, spec
 
 
 def _where(recipe: Recipe) -> str:

@@ -12,13 +12,11 @@ from torch import nn
 
 from ..data import Pieces, pieces_from_json
 from ..data.parallel import normalise
-from ..engine import RunDir
 from ..engine.precision import float32_is
 from ..errors import ArgumentError, RunError
 from ..models.translation_named import build_translation_model
 from ..tasks.translation import Options, translate_pieces
-from .schema import Recipe
-from .trained import load_run_weights
+from .trained import finished_run, load_run_weights
 
 
 @dataclass(frozen=True)
@@ -72,18 +70,7 @@ def load_translator(folder: str | Path, device: torch.device) -> Translator:
         RunError: it is no finished run of translation, or a file of it is missing or damaged.
     """
     folder = Path(folder)
-    run = RunDir(folder)
-    if not run.done:
-        raise RunError(f"{folder}: expected the directory of a finished run, and it has no final.json. Continue or "
-                       "train it with `encouraging run`.")
-    config = run.read_config()
-    try:
-        arm, seed = str(config["asked"]["arm"]), int(config["asked"]["seed"])
-        recipe = Recipe(**config["recipe"])
-        spec = recipe.task_spec(arm, seed, device)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{folder}: its config.json has no recipe from which the model could be rebuilt "
-                       f"({type(error).__name__}: {error}). Train it again with `encouraging run`.") from error
+    recipe, arm, seed, spec = finished_run(folder, device)
     vocabulary = folder / "files" / "pieces.json"
     if recipe.task != "translation" or not vocabulary.is_file():
         raise RunError(f"{folder}: its task is {recipe.task!r}; expected a finished run of translation, with its "
