@@ -29,7 +29,7 @@ def setup(data: str, model: str, train: Train, device: torch.device, root: str |
     stage = StageSpec(train, objective=ObjectiveConfig(curve="encouraging", log_end=1.0))
     task = build_task("image", TaskSpec(data, model, (stage,), 0, device, root))
     if limit is not None:
-        task.pixels = task.pixels[:limit]
+        task.pixels, task.train = task.pixels[:limit], tuple(part[:limit] for part in task.train)
     return task
 
 

@@ -109,3 +109,12 @@ def test_every_script_explains_itself_without_triton_and_without_a_gpu() -> None
     done = subprocess.run([sys.executable, "-c", code, *scripts], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("usage: ") == len(scripts) > 0
+
+
+def test_the_engine_is_measured_beside_a_bare_loop_also_on_a_part_of_the_images() -> None:
+    """Both loops see the same batches: a part that one of them does not know of would be an index out of bounds."""
+    printed = subprocess.run([sys.executable, "-c", "import engine_overhead; "
+                              "print(engine_overhead.ratio('digits', 'digits_mlp', 16, None, 64, 2))"],
+                             capture_output=True, text=True, timeout=120, check=True,
+                             cwd=Path(__file__).parents[2] / "benchmarks").stdout
+    assert 0.2 < float(printed) < 5
