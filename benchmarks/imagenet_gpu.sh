@@ -15,7 +15,7 @@ files=$(mktemp -d)
 trap 'rm -rf "$files"' EXIT
 
 mkdir -p "$out"
-nproc=$(nproc)
+nproc=$(nproc --all)
 lscpu | grep -E "Model name|Thread|Core|^CPU\(s\)" || true
 df -h /dev/shm | tail -1
 "$python" "$here/imagenet_throughput.py" make "$files" --images "$images"
