@@ -17,6 +17,7 @@ from torch import Tensor
 
 TESTED_VERSIONS = ("3.6",)
 _MOST_REMEMBERED = 4096  # sizes; a program that meets more of them starts over
+_INTERPRETER = -1  # the number of the device of a CPU tensor: there Triton interprets, and compiles nothing
 
 _is_tested = ".".join(triton.__version__.split(".")[:2]) in TESTED_VERSIONS
 _compiled: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
@@ -26,7 +27,7 @@ def launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], numbe
            **constants: Any) -> None:
     """``kernel[(programs,)](*tensors, *numbers, **constants)`` on the current device, which is that of the tensors."""
     device = tensors[0].get_device() if tensors[0] is not None else -1
-    if device < 0 or not _is_tested:  # the interpreter compiles nothing
+    if device == _INTERPRETER or not _is_tested:
         kernel[(programs,)](*tensors, *numbers, **constants)
         return
     layouts = [None if tensor is None else (tensor.dtype, tensor.data_ptr() % 16) for tensor in tensors]
@@ -61,7 +62,7 @@ class Prepared:
 
     def __call__(self, device: int, *tensors: Tensor | None) -> None:
         """Launch on the current device, which is number ``device`` and that of the tensors; -1 is the interpreter."""
-        if device < 0 or not _is_tested:
+        if device == _INTERPRETER or not _is_tested:
             self._kernel[(self.programs,)](*tensors, *self._numbers, **self._constants)
             return
         key = tuple([None if tensor is None else tensor.data_ptr() & 15 for tensor in tensors])

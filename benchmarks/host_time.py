@@ -1,0 +1,200 @@
+"""What a step of the kernels costs the host, and how many kernels it launches, measured without a GPU.
+
+    python benchmarks/host_time.py [--shape 256x1000] [--dtype float32] [--out FILE] [PATH ...]
+
+Every launch is replaced by a call that does nothing, and everything around it runs as it does on a GPU: checks, the
+choice of the path, buffers, autograd, the search for the prepared launch. The result is microseconds of Python and
+torch per forward and backward pass, the median of many. Beside it stand torch's own cross-entropy on a tiny tensor of
+the CPU, computation included, for scale, and the number of launches: our kernels, and operations of torch that compute
+something. With ``--cuda`` both are timed on a GPU with all their launches, queued behind other work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+import triton
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from encouraging import EncouragingLoss, curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
+from encouraging.ops import dispatch
+from encouraging.ops.triton import cached_launch
+
+EL = curves.conservative(0.75)
+_OWN = curves.custom(lambda gap: -0.5 * gap, lambda gap: torch.full_like(gap, 0.5), "halved")
+# Operations of torch that launch nothing: they allocate, or look at the same memory in another way.
+_FREE = ("empty", "view", "expand", "detach", "alias", "t.", "transpose", "slice", "select", "unsqueeze", "as_strided",
+         "reshape", "_unsafe_view", "squeeze", "new_empty", "lift")
+
+
+class Launches(TorchDispatchMode):
+    """Counts what a GPU would be given: ``ours`` by the names of the kernels, ``torchs`` by those of the operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ours: list[str] = []
+        self.torchs: list[str] = []
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = operation.__name__
+        if not name.startswith(_FREE):
+            self.torchs.append(name)
+        return operation(*args, **(kwargs or {}))
+
+
+class _Compiled:
+    """What Triton returns for a launch: a kernel that can be launched again. It is kept with the prepared launches."""
+
+    function, packed_metadata = None, None
+    launched: list[str] | None = None  # where the launches are written down
+
+    def __init__(self, kernel: Any) -> None:
+        self.name = kernel.__name__
+        self.run()
+
+    def run(self, *_: Any) -> None:
+        if _Compiled.launched is not None:
+            _Compiled.launched.append(self.name)
+
+
+@contextmanager
+def no_launches(launched: list[str] | None = None) -> Iterator[None]:
+    """Take the path of a GPU with tensors of the CPU; nothing is launched, and the names of the kernels are added to
+    ``launched``."""
+    def compile_and_launch(kernel: Any, *_: Any, **__: Any) -> _Compiled:
+        return _Compiled(kernel)
+
+    with (mock.patch.object(_Compiled, "launched", launched),
+          mock.patch.object(triton.runtime.jit.JITFunction, "run", compile_and_launch),
+          mock.patch.object(cached_launch, "_INTERPRETER", None), mock.patch.object(cached_launch, "_is_tested", True),
+          mock.patch.object(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, create=True),
+          mock.patch.object(dispatch, "_machine_obstacle", lambda device: None),
+          mock.patch.object(dispatch, "takes_elementwise", lambda *_, **__: True)):
+        yield
+
+
+class Paths:
+    """The loss of every path for logits of one shape, by its name."""
+
+    def __init__(self, rows: int, classes: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
+        self.logits = logits = torch.zeros(rows, classes, dtype=dtype, device=device).requires_grad_()
+        labels = torch.zeros(rows, dtype=torch.int64, device=device)
+        soft = torch.zeros_like(logits, requires_grad=False)
+        module = EncouragingLoss(impl="triton")
+
+        def labelled(**arguments: Any) -> Callable[[], Tensor]:
+            return lambda: curve_loss(logits, labels, **{"curve": EL, "impl": "triton", **arguments})
+
+        self.losses: dict[str, Callable[[], Tensor]] = {
+            "plain": lambda: module(logits, labels),
+            "sum": labelled(reduction="sum"),
+            "none": labelled(reduction="none"),
+            "weighted": labelled(weight=torch.ones(classes, device=device)),
+            "divisor": labelled(divisor=torch.ones((), device=device)),
+            "smoothed": labelled(label_smoothing=0.1),
+            "match_norm": labelled(match_norm=True),
+            "own curve": labelled(curve=_OWN),
+            "soft": lambda: curve_loss(logits, soft, EL, impl="triton"),
+            "sigmoid": lambda: sigmoid_curve_loss(logits, soft, EL),
+            "sigmoid, class indices": lambda: sigmoid_curve_loss(logits, labels, EL),
+            "mse": lambda: mirror_mse_loss(logits, labels),
+            "F.cross_entropy": lambda: F.cross_entropy(logits, labels),
+        }
+        self._above = {name: torch.ones(rows if name == "none" else (), dtype=dtype, device=device)
+                       for name in self.losses}
+
+    def step(self, name: str) -> Callable[[], None]:
+        """Forward and backward, with an upstream gradient that is there already."""
+        loss, above, logits = self.losses[name], self._above[name], self.logits
+
+        def run() -> None:
+            logits.grad = None
+            loss().backward(above)
+
+        return run
+
+    def launches(self, name: str) -> Launches:
+        """What a GPU is given in one forward and backward pass, once everything is prepared."""
+        counted, run = Launches(), self.step(name)
+        with no_launches():
+            run()
+        with no_launches(counted.ours), counted:
+            run()
+        return counted
+
+
+def microseconds(run: Callable[[], None], repeats: int) -> float:
+    """The median of ``repeats`` passes, after some that prepare."""
+    taken = []
+    for _ in range(20):
+        run()
+    for _ in range(repeats):
+        start = time.perf_counter_ns()
+        run()
+        taken.append(time.perf_counter_ns() - start)
+    return statistics.median(taken) / 1e3
+
+
+def on_gpu(run: Callable[[], None], repeats: int = 200) -> float:
+    """Microseconds of the host for passes that are queued behind other work."""
+    taken = []
+    for _ in range(10):
+        run()
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        torch.cuda._sleep(4_000_000)
+        start = time.perf_counter_ns()
+        run()
+        taken.append(time.perf_counter_ns() - start)
+    return statistics.median(taken) / 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="only these paths, such as plain or 'own curve'")
+    parser.add_argument("--shape", default="256x1000", help="rows and classes (default: %(default)s)")
+    parser.add_argument("--dtype", default="float32", help="type of the logits (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=2000, help="passes per path (default: %(default)s)")
+    parser.add_argument("--cuda", action="store_true", help="time it on a GPU, with all launches")
+    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    args = parser.parse_args()
+    rows, classes = map(int, args.shape.split("x"))
+    dtype, device = getattr(torch, args.dtype), "cuda" if args.cuda else "cpu"
+    names = [name for name in Paths(2, 3).losses if name != "F.cross_entropy"]
+    for unknown in set(args.paths) - set(names):
+        parser.error(f"no path is called {unknown!r}; they are {', '.join(names)}")
+    counted, timed = Paths(rows, classes, dtype), Paths(rows, classes, dtype, device)
+    base = on_gpu(timed.step("F.cross_entropy")) if args.cuda else (
+        microseconds(Paths(2, 3).step("F.cross_entropy"), args.repeats))
+    print(f"{'F.cross_entropy' + ('' if args.cuda else ', 2 x 3'):24}{base:8.1f} us")
+    record: dict[str, Any] = {"date": datetime.date.today().isoformat(), "torch": torch.__version__,
+                              "device": torch.cuda.get_device_name() if args.cuda else "cpu", "shape": args.shape,
+                              "dtype": args.dtype, "cross_entropy_us": base, "paths": {}}
+    for name in args.paths or names:
+        count = counted.launches(name)
+        if args.cuda:
+            taken = on_gpu(timed.step(name))
+        else:
+            with no_launches():
+                taken = microseconds(timed.step(name), args.repeats)
+        record["paths"][name] = {"us": taken, "ours": count.ours, "torchs": count.torchs}
+        print(f"{name:24}{taken:8.1f} us {taken / base:5.2f}   {len(count.ours)} kernels, {len(count.torchs)} of torch: "
+              f"{', '.join(count.ours + count.torchs)}", flush=True)
+        if args.out:
+            args.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
