@@ -3,12 +3,14 @@
 Two forms. *Ahead*: the forward pass writes the gradient of a mean or a sum, and the backward pass only multiplies by
 the upstream gradient, on the device, where it is not 1. One read and one write of the logits' size in all. *Later*: the
 forward pass keeps a few numbers per row and the backward pass makes the gradient from them and the logits. That serves
-reduction ``none``; float16, whose small gradients would be lost before a gradient scaler could lift them; and
-``torch.compile``, which cannot pass a buffer from one pass to the other without a copy.
+reduction ``none``; float16, whose small gradients would be lost before a gradient scaler could lift them;
+``torch.compile``, which cannot pass a buffer from one pass to the other without a copy; and few logits, of which a
+second read costs less than a launch for the upstream gradient.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,12 +25,14 @@ from ..elementwise import curve_values
 from ..reduction import Divisor, label_divisor, reduce
 from . import operators
 from .curves import Gap, constants
-from .functions import Ahead, Later, LaterReduced, Overwritten, denominator_of
-from .launch import Problem, empty_lengths, losses, total
+from .functions import NO_EXTRAS, Ahead, Extras, Later, LaterReduced, Overwritten, Step, divisor_of
+from .launch import Problem, empty_lengths, loss_sum, losses
 from .matching import norm_ratio
 from .soft_autograd import soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES
+
+few_bytes = 16 << 20  # of logits whose gradient is made later
 
 
 def rows_loss(rows: Rows, curve: Curve, *, match_norm: bool = False, **arguments: Any) -> Any:
@@ -81,22 +85,42 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
 
 def _eager(problem: Problem, curve: Curve, reduction: str, inplace: bool,
            by_products: ByProducts | None, divisor: Divisor) -> Tensor:
-    logits = problem.logits
+    logits, over = problem.logits, divisor_of(divisor, problem.logits.device)
     if not (logits.requires_grad and torch.is_grad_enabled()):
         if reduction == "none":
             return losses(problem, stats=by_products)
-        return total(losses(problem, sums=True, stats=by_products), denominator_of(problem, reduction, divisor))
+        return loss_sum(problem, reduction == "mean", over, stats=by_products)
     if inplace:
         _check_inplace(logits)
     if reduction == "none":
         rows: Tensor = Later.apply(logits, problem, curve, by_products)
         return rows
-    if logits.dtype == torch.float16:
-        later: Tensor = LaterReduced.apply(logits, problem, curve, reduction, by_products, divisor, None)
-        return later
-    loss: Tensor = Ahead.apply(logits, problem, curve, reduction, inplace, by_products, divisor)
-    if inplace:
+    step = Step(curve, problem.ignore_index, problem.smoothing, reduction == "mean")
+    form = LaterReduced if is_made_later(logits, inplace) else Ahead
+    loss: Tensor = form.apply(logits, problem.target, problem.weight, step, Extras(by_products, over, None, inplace))
+    if inplace and form is Ahead:
         Overwritten.apply(logits)
+    return loss
+
+
+def is_made_later(logits: Tensor, inplace: bool = False) -> bool:
+    """Whether the gradient of a mean or a sum of these logits is made in the backward pass."""
+    return logits.dtype == torch.float16 or (not inplace and logits.numel() * logits.element_size() <= few_bytes)
+
+
+def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, mean: bool) -> Callable[..., Tensor]:
+    """:func:`hard_loss` for calls that repeat: of logits (N, C) and labels (N) of the same shapes, types and layouts,
+    in eager mode, the mean or the sum without further arguments."""
+    steps = {form: Step(curve, ignore_index, float(label_smoothing), mean, repeats=True)
+             for form in (Ahead, LaterReduced, None)}
+
+    def loss(logits: Tensor, target: Tensor) -> Tensor:
+        if not (logits.requires_grad and torch.is_grad_enabled()):
+            return steps[None].loss(logits, target, None, NO_EXTRAS, None, None)
+        form = LaterReduced if is_made_later(logits) else Ahead
+        result: Tensor = form.apply(logits, target, None, steps[form], NO_EXTRAS)
+        return result
+
     return loss
 
 
@@ -107,7 +131,9 @@ def _matched(problem: Problem, curve: Curve, reduction: str, by_products: ByProd
     if reduction == "none":
         rows: Tensor = Later.apply(problem.logits, problem, curve, by_products, lengths)
         return rows * norm_ratio(lengths)
-    loss: Tensor = LaterReduced.apply(problem.logits, problem, curve, reduction, by_products, divisor, lengths)
+    step = Step(curve, problem.ignore_index, problem.smoothing, reduction == "mean")
+    extras = Extras(by_products, divisor_of(divisor, problem.logits.device), lengths)
+    loss: Tensor = LaterReduced.apply(problem.logits, problem.target, problem.weight, step, extras)
     return loss
 
 

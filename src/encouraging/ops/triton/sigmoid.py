@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from .curves import SQUARE_BONUS, curve_at
+from .finish import finish
 from .maths import EACH, ONE, exp_of_minus, log_of_rest
 
 PRESENCE = tl.constexpr(0)       # integers or bool
@@ -34,12 +35,13 @@ def _chances(z):
 # and 1, of which the squared error is not linear.
 @triton.jit
 def sigmoid_kernel(
-    logits, target, weight, pos_weight, divisor, upstream, loss, grad,
+    logits, target, weight, pos_weight, divisor, upstream, loss, shares, counter, grad,
     n_elements, n_classes, weight_after, weight_size, pos_after, pos_size, for_positives, for_negatives, scale,
     k0, k1, k2, k3, n0, n1, n2, n3,
     KIND: tl.constexpr, NEGATIVE_KIND: tl.constexpr, TWO_CURVES: tl.constexpr, TARGET: tl.constexpr, MSE: tl.constexpr,
     WEIGHTED: tl.constexpr, POS_WEIGHTED: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, SUMS: tl.constexpr,
     VALUES: tl.constexpr, UPSTREAM: tl.constexpr, LARGE: tl.constexpr, BLOCK: tl.constexpr,
+    LAST: tl.constexpr,
 ):
     i_block = tl.program_id(0)
     o = (tl.cast(i_block, tl.int64) if LARGE else i_block) * BLOCK + tl.arange(0, BLOCK)
@@ -89,13 +91,14 @@ def sigmoid_kernel(
         slope *= w
     if VALUES:
         tl.store(loss + o, row_loss.to(loss.dtype.element_ty), mask=m)
-    if SUMS:
-        tl.store(loss + i_block, tl.sum(tl.where(m, row_loss, 0.0), axis=0))
+    if DIVIDED:
+        scale /= tl.load(divisor).to(tl.float32)
     if GRAD:
-        if DIVIDED:
-            scale /= tl.load(divisor).to(tl.float32)
+        above = scale
         if UPSTREAM == ONE:
-            scale *= tl.load(upstream).to(tl.float32)
+            above *= tl.load(upstream).to(tl.float32)
         if UPSTREAM == EACH:
             slope *= tl.load(upstream + o, mask=m, other=0.0).to(tl.float32)
-        tl.store(grad + o, (slope * scale).to(grad.dtype.element_ty), mask=m)
+        tl.store(grad + o, (slope * above).to(grad.dtype.element_ty), mask=m)
+    if SUMS:
+        finish(shares, counter, loss, tl.sum(tl.where(m, row_loss, 0.0), axis=0), scale, LAST)

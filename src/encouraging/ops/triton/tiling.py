@@ -10,6 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from .. import repeat
 from .layout import ends_of
 
 # The tilings below are those that were fastest on an H200 (docs/kernel-notes.md). A row that stays in registers between
@@ -132,10 +133,12 @@ def use_tiling(tiling: Tiling | None) -> Iterator[None]:
     """Divide the work this way inside the block, whatever the sizes; for measurements and tests."""
     global _override
     before, _override = _override, tiling
+    repeat.forget()
     try:
         yield
     finally:
         _override = before
+        repeat.forget()
 
 
 @lru_cache(maxsize=64)
