@@ -149,7 +149,7 @@ class Paths:
 
 
 def microseconds(run: Callable[[], None], repeats: int) -> float:
-    """The median of ``repeats`` passes, after some that prepare. The thread's own time: other processes do not count."""
+    """The median of ``repeats`` passes, after some that prepare, of the time that the thread itself has run."""
     taken = []
     for _ in range(20):
         run()

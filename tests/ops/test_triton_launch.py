@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 
@@ -47,9 +49,8 @@ def test_only_tested_versions_of_triton_are_launched_directly(tested: bool, monk
         cached_launch.launch(kernel, 2, (x,), (number,), BLOCK=16)
     launches = [((2,), x, number, 16) for number in (3, 4)] if tested else [((2,), x, n, 16) for n in (3, 3, 4, 3)]
     assert [call[2:] for call in kernel.public] == [call[2:] for call in launches]
-    direct = (2, 1, 1, 7, "function", "metadata", None, None, None, x, 3, 16)
-    assert [[a is b or a == b for a, b in zip(call, direct, strict=True)] for call in kernel.direct] == (
-        [[True] * len(direct)] * 2 if tested else [])
+    direct = (2, 1, 1, 7, "function", "metadata", None, None, None, x.data_ptr(), 3, 16)
+    assert kernel.direct == ([direct] * 2 if tested else [])
 
 
 @pytest.mark.parametrize("tested", [True, False])
@@ -66,10 +67,24 @@ def test_a_prepared_launch_compiles_once_per_alignment(tested: bool, monkeypatch
         [tensors[0].data_ptr(), tensors[2].data_ptr()] if tested else [tensor.data_ptr() for tensor in tensors])
     assert [call[:9] + call[10:] for call in kernel.direct] == (
         [(2, 1, 1, 7, "function", "metadata", None, None, None, 3, 16)] * 2 if tested else [])
-    assert [call[9].data_ptr() for call in kernel.direct] == (
+    assert [call[9] for call in kernel.direct] == (
         [tensors[1].data_ptr(), tensors[3].data_ptr()] if tested else [])
     prepared(-1, tensors[0])  # in the interpreter, always by Triton
     assert len(kernel.public) == (3 if tested else 5)
+
+
+def test_a_kernel_without_memory_of_its_own_is_launched_past_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 7, raising=False)
+    launched: list[tuple[object, ...]] = []
+    for scratch in (0, 64):
+        launcher = mock.Mock(launch=lambda *a: launched.append(("bare", *a)), global_scratch_size=scratch,
+                             profile_scratch_size=0, launch_cooperative_grid=False, launch_pdl=True,
+                             side_effect=lambda *a: launched.append(("launcher", *a)))
+        compiled = mock.Mock(run=launcher, function="function", packed_metadata="metadata")
+        cached_launch._Ready(compiled, 2, (3,))(0, [16, None])
+    assert launched == [
+        ("bare", 2, 1, 1, 7, "function", False, True, None, None, "metadata", None, None, None, 16, None, 3),
+        ("launcher", 2, 1, 1, 7, "function", "metadata", None, None, None, 16, None, 3)]
 
 
 def test_a_program_that_meets_very_many_sizes_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,10 @@ def scale_kernel(source, out, upstream, n_elements, n_classes, inner, stride_out
 
 
 @triton.jit
-def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, upstream, o_r, m_r, n_rows, n_classes,
+def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, upstream, above, o_r, m_r, n_rows, n_classes,
                    stride_upstream, smoothing, k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr,
-                   WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SCALED: tl.constexpr, SIXTEEN_BIT: tl.constexpr):
+                   WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SCALED: tl.constexpr, OWN: tl.constexpr,
+                   SIXTEEN_BIT: tl.constexpr):
     """Columns ``o_c`` of the gradient of some rows, from their states."""
     top = tl.load(state + o_r, mask=m_r, other=0.0)[:, None]
     factor = tl.load(state + n_rows + o_r, mask=m_r, other=0.0)
@@ -54,6 +55,10 @@ def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, 
     g = tl.load(upstream + o_r.to(tl.int64) * stride_upstream, mask=m_r, other=0.0).to(tl.float32)
     if SCALED:
         g *= tl.load(state + (7 if SMOOTH else 4) * n_rows)
+    if OWN:  # the upstream gradient of a row's gap is minus its pull, times what is above the curve
+        g *= -tl.load(above).to(tl.float32)
+        if WEIGHTED:
+            g *= tl.load(weight + tl.where(taught, pivot, 0), mask=taught, other=0.0)
     # An ignored row has gradient 0 under any upstream gradient, also the infinite one of a mean over no labels.
     g = tl.where(taught | (factor != 0.0), g, 0.0)[:, None]
     top_p, log_top_p, base = top, top, top
@@ -73,15 +78,17 @@ def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, 
 
 
 # The gradient from the rows' states and any upstream gradient, one per row or (of stride 0) one for all: one read of
-# the logits, one write, no sums. SCALED gradients are those of a sum or mean, whose scale stands behind the state.
+# the logits, one write, no sums. SCALED gradients are those of a sum or mean, whose scale stands behind the state; with
+# OWN, the upstream gradients are a curve's pulls, and ``above`` is what comes from above the sum.
 @triton.jit(do_not_specialize=["n_rows", "phase"])
 def later_kernel(
-    logits, target, weight, state, upstream, grad,
+    logits, target, weight, state, upstream, above, grad,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, stride_upstream, phase,
     smoothing, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    ENDS: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SCALED: tl.constexpr, SIXTEEN_BIT: tl.constexpr,
+    ENDS: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SCALED: tl.constexpr, OWN: tl.constexpr,
+    SIXTEEN_BIT: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     n_blocks = tl.cdiv(n_classes, BLOCK)
@@ -95,18 +102,18 @@ def later_kernel(
         i_grad_start = row_start(i_row, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
         head, n_inner = inner_part(i_start, phase, n_classes, ENDS)
         _gradient_tile(inner_row(logits + i_start, head, ENDS) + o_c, inner_row(grad + i_grad_start, head, ENDS) + o_c,
-                       o_c + head, o_c < n_inner, target, weight, state, upstream, o_r, m_r, n_rows, n_classes,
-                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, SIXTEEN_BIT)
+                       o_c + head, o_c < n_inner, target, weight, state, upstream, above, o_r, m_r, n_rows, n_classes,
+                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN, SIXTEEN_BIT)
         if i_block == 0:
             o_e, m_e = end_columns(head, n_inner, n_classes, ENDS)
             o_e = o_e[None, :]
             _gradient_tile(logits + i_start + o_e, grad + i_grad_start + o_e, o_e, m_e[None, :], target, weight, state,
-                           upstream, o_r, m_r, n_rows, n_classes, stride_upstream, smoothing, k0, k1, k2, k3, KIND,
-                           TAIL, WEIGHTED, SMOOTH, SCALED, SIXTEEN_BIT)
+                           upstream, above, o_r, m_r, n_rows, n_classes, stride_upstream, smoothing, k0, k1, k2, k3, KIND,
+                           TAIL, WEIGHTED, SMOOTH, SCALED, OWN, SIXTEEN_BIT)
     else:
         start = row_start(o_r, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
         grad_start = row_start(o_r, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
         _gradient_tile(logits + start[:, None] + o_c.to(tl.int64) * stride_class,
                        grad + grad_start[:, None] + o_c.to(tl.int64) * grad_stride_class,
-                       o_c, o_c < n_classes, target, weight, state, upstream, o_r, m_r, n_rows, n_classes,
-                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, SIXTEEN_BIT)
+                       o_c, o_c < n_classes, target, weight, state, upstream, above, o_r, m_r, n_rows, n_classes,
+                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN, SIXTEEN_BIT)

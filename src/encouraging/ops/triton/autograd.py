@@ -28,6 +28,7 @@ from .curves import Gap, constants
 from .functions import NO_EXTRAS, Ahead, Extras, Later, LaterReduced, Overwritten, Step, divisor_of
 from .launch import Problem, empty_lengths, loss_sum, losses
 from .matching import norm_ratio
+from .own import OwnCurve
 from .soft_autograd import soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES
@@ -143,6 +144,11 @@ def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tens
     """:func:`hard_loss` of a curve that has no kernel: a pass over the logits gives the gaps, torch evaluates the curve
     on one number per row, and the backward pass writes the gradient."""
     labels = target.reshape(-1).contiguous()
+    if reduction != "none" and not match_norm and not torch.compiler.is_compiling():
+        over = divisor_of(divisor, logits.device)
+        mean = reduction == "mean"
+        own: Tensor = OwnCurve.apply(logits, labels, _plain(weight), curve, ignore_index, mean, over)
+        return own
     lengths = None
     if torch.compiler.is_compiling():
         gaps = operators.rows(logits, labels, None, Gap(), ignore_index, 0.0)

@@ -42,7 +42,7 @@ def arrives_last(counter):
 def finish(shares, counter, out, share, scale, LAST: tl.constexpr):
     """Leave this program's share of a sum. With LAST, the last program writes the sum of all, times ``scale``."""
     tl.store(shares + tl.program_id(0), share)
-    if LAST:  # known to the compiler, and the second is not
+    if LAST:  # noqa: SIM102 - decided by the compiler, and what follows by the program
         if arrives_last(counter):
             tl.store(out, sum_of_shares(shares, tl.num_programs(0)) * scale)
 
@@ -56,7 +56,7 @@ def finish_mean(shares, counter, out, state, n_rows, share, weights, denominator
     tl.store(shares + tl.program_id(0), share)
     if COUNT == THE_LAST:
         tl.store(shares + n + tl.program_id(0), weights)
-    if LAST:
+    if LAST:  # noqa: SIM102 - decided by the compiler, and what follows by the program
         if arrives_last(counter):
             over = denominator
             if COUNT == THE_LAST:

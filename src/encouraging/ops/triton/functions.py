@@ -60,7 +60,7 @@ class Step:
 
     def differentiable(self, logits: Tensor | None, target: Tensor, weight: Tensor | None, upstream: Tensor,
                        reduction: str) -> Tensor:
-        return _differentiable(logits, target, weight, upstream, self.curve, self.ignore_index, self.smoothing,
+        return differentiable(logits, target, weight, upstream, self.curve, self.ignore_index, self.smoothing,
                                reduction)
 
 
@@ -112,7 +112,7 @@ class Later(torch.autograd.Function):
         logits, target, weight, state = ctx.saved_tensors
         curve, ignore_index, smoothing = ctx.arguments
         if torch.is_grad_enabled():
-            result = _differentiable(logits, target, weight, upstream, *ctx.arguments)
+            result = differentiable(logits, target, weight, upstream, *ctx.arguments)
         else:
             problem = Problem(logits, target, weight, constants(curve), ignore_index, smoothing)
             result = torch.empty_like(logits)
@@ -143,7 +143,7 @@ class LaterReduced(torch.autograd.Function):
         result = torch.empty_like(logits)
         batched = is_batched(upstream)
         if step.backward is not None and not batched:
-            step.backward(logits.get_device(), logits, target, weight, state, upstream, result)
+            step.backward(logits.get_device(), logits, target, weight, state, upstream, None, result)
             return result, None, None, None, None
         above = torch.ones((), device=logits.device) if batched else upstream
         problem = step.problem(logits, target, weight)
@@ -174,7 +174,7 @@ class Overwritten(torch.autograd.Function):
             "operation. Use them before the loss and not after, or pass inplace=False.")
 
 
-def _differentiable(logits: Tensor | None, target: Tensor, weight: Tensor | None, upstream: Tensor, curve: Curve,
+def differentiable(logits: Tensor | None, target: Tensor, weight: Tensor | None, upstream: Tensor, curve: Curve,
                     ignore_index: int, smoothing: float, reduction: str = "none") -> Tensor:
     """The gradient in operations that can be differentiated again: the reference's."""
     if logits is None:

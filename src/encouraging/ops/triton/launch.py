@@ -237,16 +237,17 @@ def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tens
     of what :func:`loss_sum` has returned."""
     if problem.target.shape[0]:
         launch = later_for(problem, upstream, grad)
-        launch(problem.logits.get_device(), *problem[:3], state, upstream, grad)
+        launch(problem.logits.get_device(), *problem[:3], state, upstream, None, grad)
 
 
-def later_for(problem: Problem, upstream: Tensor, grad: Tensor) -> Prepared:
-    """The launch of :func:`gradient_later`, remembered: it takes logits, target, weight, state, upstream and grad."""
+def later_for(problem: Problem, upstream: Tensor, grad: Tensor, own: bool = False) -> Prepared:
+    """The launch of :func:`gradient_later`, remembered: it takes logits, target, weight, state, upstream, None and
+    grad. For a curve of one's ``own`` it takes the pulls, and then the upstream gradient of the sum."""
     logits, target, weight, curve, _, smoothing = problem
     reduced = upstream.ndim == 0
     key = (logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() & 15, grad.stride(),
            grad.data_ptr() & 15, target.dtype, weight is None, curve, smoothing, upstream.dtype,
-           None if reduced else upstream.stride())
+           None if reduced else upstream.stride(), own)
     prepared: Prepared | None = _laters.get(key)
     if prepared is None:
         rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
@@ -262,7 +263,7 @@ def later_for(problem: Problem, upstream: Tensor, grad: Tensor) -> Prepared:
         prepared = _laters.keep(key, Prepared(
             later_kernel, pieces(rows, tile_rows) * pieces(classes, block), numbers,
             KIND=curve.kind, TAIL=curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block, ENDS=ends,
-            WEIGHTED=weight is not None, SMOOTH=smoothing > 0, SCALED=reduced,
+            WEIGHTED=weight is not None, SMOOTH=smoothing > 0, SCALED=reduced or own, OWN=own,
             SIXTEEN_BIT=logits.dtype.itemsize == 2, num_warps=4))
     return prepared
 
