@@ -17,6 +17,11 @@ pytestmark = MARKS
 EL = curves.conservative(0.75)
 
 
+@pytest.fixture(autouse=True)
+def _device_0_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+
+
 class _Recorder:
     """Stands for a kernel of Triton: counts launches, and returns what a launch by Triton returns."""
 

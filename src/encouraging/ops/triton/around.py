@@ -41,8 +41,8 @@ def scale_kernel(source, out, upstream, n_elements, n_classes, inner, stride_out
 
 
 @triton.jit
-def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, upstream, above, o_r, m_r, n_rows, n_classes,
-                   stride_upstream, smoothing, k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr,
+def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, upstream, above, o_r, m_r, n_rows,
+                   n_classes, stride_upstream, smoothing, k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr,
                    WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SCALED: tl.constexpr, OWN: tl.constexpr,
                    SIXTEEN_BIT: tl.constexpr):
     """Columns ``o_c`` of the gradient of some rows, from their states."""
@@ -103,17 +103,19 @@ def later_kernel(
         head, n_inner = inner_part(i_start, phase, n_classes, ENDS)
         _gradient_tile(inner_row(logits + i_start, head, ENDS) + o_c, inner_row(grad + i_grad_start, head, ENDS) + o_c,
                        o_c + head, o_c < n_inner, target, weight, state, upstream, above, o_r, m_r, n_rows, n_classes,
-                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN, SIXTEEN_BIT)
+                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN,
+                       SIXTEEN_BIT)
         if i_block == 0:
             o_e, m_e = end_columns(head, n_inner, n_classes, ENDS)
             o_e = o_e[None, :]
             _gradient_tile(logits + i_start + o_e, grad + i_grad_start + o_e, o_e, m_e[None, :], target, weight, state,
-                           upstream, above, o_r, m_r, n_rows, n_classes, stride_upstream, smoothing, k0, k1, k2, k3, KIND,
-                           TAIL, WEIGHTED, SMOOTH, SCALED, OWN, SIXTEEN_BIT)
+                           upstream, above, o_r, m_r, n_rows, n_classes, stride_upstream, smoothing, k0, k1, k2, k3,
+                           KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN, SIXTEEN_BIT)
     else:
         start = row_start(o_r, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
         grad_start = row_start(o_r, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
         _gradient_tile(logits + start[:, None] + o_c.to(tl.int64) * stride_class,
                        grad + grad_start[:, None] + o_c.to(tl.int64) * grad_stride_class,
                        o_c, o_c < n_classes, target, weight, state, upstream, above, o_r, m_r, n_rows, n_classes,
-                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN, SIXTEEN_BIT)
+                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN,
+                       SIXTEEN_BIT)

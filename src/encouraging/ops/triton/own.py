@@ -76,8 +76,8 @@ class OwnCurve(torch.autograd.Function):
             pulls = ctx.curve.pull(gaps).float().contiguous()
             above = torch.ones((), device=logits.device) if batched else upstream
             problem = Problem(logits, target, weight, constants(Gap()), ctx.ignore_index, 0.0)
-            later_for(problem, pulls, result, own=True)(logits.get_device(), logits, target, weight, state, pulls, above,
-                                                        result)
+            pass_over = later_for(problem, pulls, result, own=True)
+            pass_over(logits.get_device(), logits, target, weight, state, pulls, above, result)
         if batched:  # what is 0 stays 0 under an infinite factor: rows that teach nothing
             result = torch.where(result == 0, result, (result.float() * upstream).to(result.dtype))
         return result, *nothing

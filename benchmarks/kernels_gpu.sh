@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# All that is to be known of the kernels on one GPU, in nine minutes: are they right, what do they cost, is any slower.
+#
+#     benchmarks/kernels_gpu.sh OUT [SECONDS] [JOBS]
+#
+# In this order, each within its share of SECONDS (default 540), each result written to OUT as soon as it is there:
+#
+#     check-I.txt             all checks of check_gpu.py and check_gpu_arguments.py, in JOBS processes (default 14)
+#     host.json, host.txt     the host's time per path beside torch's cross-entropy, with all launches
+#     ends.json, ends.txt     rows of float32 that are not aligned: element by element, or in vectors with two ends
+#     bench.json, compare.txt our times at the benchmark's shapes, and the comparison with results/bench/h200.json
+#     matrix-I.json           every argument beside torch, in PARTS parts (default 6), those first that are not in
+#                             results/bench/h200-matrix-1-of-3.json; JOBS processes compile ahead of the timing
+#     random-S.json           calls drawn at random, seeds from SEED on (default: three fresh ones)
+#     matrix.json             what there is of the parts, merged; summary.txt: one line per result
+#
+# Whoever cuts it off keeps what was written until then. The same command continues: a result that is complete is not
+# measured again. DRY_RUN=1 prints the commands instead. Compiled kernels are shared through TRITON_CACHE_DIR.
+set -uo pipefail
+out=${1:?OUT} seconds=${2:-540} jobs=${3:-14}
+parts=${PARTS:-6} draws=${DRAWS:-40} seed=${SEED:-$(($(date +%s) % 100000))}
+here=$(cd "$(dirname "$0")" && pwd)
+python=${PYTHON:-python3}
+export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+export TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-/tmp/kernels-gpu/triton}
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/kernels-gpu/inductor}
+child=
+mkdir -p "$out"
+
+# within LIMIT NAME COMMAND...: run it for at most LIMIT seconds and until the end of all, with its words in NAME.txt.
+within() {
+    local limit=$1 name=$2 left=$((seconds - SECONDS)) start=$SECONDS status=0
+    shift 2
+    if [ -n "${DRY_RUN:-}" ]; then
+        echo "$name ($limit s): $*"
+        return 0
+    fi
+    if [ "$left" -le 5 ]; then
+        echo "$name: no time left"
+        return 1
+    fi
+    timeout --kill-after=5 "$((limit < left ? limit : left))" "$@" >"$out/$name.txt" 2>&1 &
+    child=$!  # in the background, so that a signal need not wait for its end
+    wait "$child" || status=$?
+    echo "$name: status $status after $((SECONDS - start)) s, at $SECONDS s"
+    return "$status"
+}
+
+# A record that was measured to its end; bench writes the worst ratio last.
+complete() { [ -f "$1" ] && grep -q '"worst_ratio"' "$1"; }
+
+checks() {
+    local i pids=()
+    for ((i = 1; i <= jobs; i++)); do
+        [ -f "$out/check-$i.txt" ] && grep -q "^all parts ran" "$out/check-$i.txt" && continue
+        within 150 "check-$i" bash -c '"$0" "$1/check_gpu.py" --part "$2"; a=$?
+            "$0" "$1/check_gpu_arguments.py" --part "$2"; b=$?; echo "all parts ran: $a $b"; exit $((a | b))' \
+            "$python" "$here" "$i/$jobs" &
+        pids+=($!)
+    done
+    [ "${#pids[@]}" -eq 0 ] || wait "${pids[@]}"
+}
+
+matrix() {
+    local i
+    for i in "$@"; do
+        complete "$out/matrix-$i.json" || within 110 "matrix-$i" "$python" -m encouraging bench --matrix \
+            --part "$i/$parts" --jobs "$jobs" --seconds 0.06 --out "$out/matrix-$i.json"
+    done
+}
+
+merged() {
+    local files=("$out"/matrix-[0-9]*.json)
+    [ -f "${files[0]}" ] || return 0
+    local arguments=()
+    for file in "${files[@]}"; do arguments+=(--merge "$file"); done
+    # In a few seconds, also when the time is over.
+    "$python" -m encouraging bench "${arguments[@]}" --out "$out/matrix.json" >"$out/merge.txt" 2>&1 ||
+        tail -n 1 "$out/merge.txt"
+}
+
+summary() {
+    {
+        echo "checks: $(cat "$out"/check-*.txt 2>/dev/null | grep -c '^ok ') hold, $(
+            cat "$out"/check-*.txt 2>/dev/null | grep -c '^FAIL') fail, $(
+            cat "$out"/check-*.txt 2>/dev/null | grep -c '^all parts ran') of $jobs parts ran to their end"
+        cat "$out"/check-*.txt 2>/dev/null | grep '^FAIL'
+        [ -f "$out/host.txt" ] && cut -c 1-80 "$out/host.txt"
+        [ -f "$out/ends.txt" ] && cat "$out/ends.txt"
+        [ -f "$out/compare.txt" ] && { grep SLOWER "$out/compare.txt"; tail -n 1 "$out/compare.txt"; }
+        [ -f "$out/merge.txt" ] && { head -n 8 "$out/merge.txt"; tail -n 1 "$out/merge.txt"; }
+        for file in "$out"/random-*.json; do
+            complete "$file" && echo "${file##*/}: $(tail -n 1 "${file%.json}.txt")"
+        done
+    } >"$out/summary.txt"
+    cat "$out/summary.txt"
+}
+finish() {
+    [ -n "${DRY_RUN:-}" ] && return
+    merged
+    summary
+}
+trap finish EXIT
+trap 'kill $child 2>/dev/null; exit 143' TERM INT
+
+checks
+[ -f "$out/host.json" ] || within 30 host "$python" "$here/host_time.py" --cuda --shape 65536x1000 --out "$out/host.json"
+[ -f "$out/ends.json" ] || within 40 ends "$python" "$here/ends_gpu.py" --out "$out/ends.json"
+if [ ! -s "$out/compare.txt" ]; then
+    within 70 bench "$python" -m encouraging bench --only ours --seconds 0.3 --out "$out/bench.json"
+    within 20 compare "$python" -m encouraging bench --compare "$here/../results/bench/h200.json" "$out/bench.json"
+fi
+first=() again=()  # a third of the calls has been measured before
+for ((i = 1; i <= parts; i++)); do
+    if [ $(((i - 1) % 3)) -eq 0 ]; then again+=("$i"); else first+=("$i"); fi
+done
+matrix "${first[@]}" "${again[@]}"
+for ((i = seed; i < seed + 3; i++)); do
+    compgen -G "$out/random-*.json" >/dev/null && [ "$(ls "$out"/random-*.json | wc -l)" -ge 3 ] && break
+    within 90 "random-$i" "$python" -m encouraging bench --random "$draws" --seed "$i" --jobs "$jobs" --seconds 0.06 \
+        --out "$out/random-$i.json"
+done
