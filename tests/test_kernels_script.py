@@ -1,4 +1,4 @@
-"""``benchmarks/kernels_gpu.sh`` without a GPU: its order, its limits, what remains when it is cut off, and the merge."""
+"""``benchmarks/kernels_gpu.sh`` without a GPU: its order, its limits, what a cut leaves, and the merge."""
 
 from __future__ import annotations
 
