@@ -36,8 +36,8 @@ class Tiling:
     registers: int = 0
 
 
-# Whether unaligned rows of float32 on chip are read in vectors with two ends, as those of 16 bits are. Element by
-# element 67041 x 1001 took 0.233 ms where 65536 x 1000 took 0.149; benchmarks/ends_gpu.py compares the two.
+# Whether rows of float32 on chip with an odd class count are read in vectors with two ends, as those of 16 bits are.
+# Element by element 67041 x 1001 took 0.233 ms where 65536 x 1000 took 0.149; benchmarks/ends_gpu.py compares the two.
 FLOAT32_ENDS_ON_CHIP = True
 MOST_PLANES = 1024  # up to so many classes that lie apart, one plane each, are read as they lie
 
@@ -106,11 +106,14 @@ def as_streamed(tiling: Tiling) -> Tiling:
 
 
 def ends_for(tiling: Tiling, *tensors: Tensor | None) -> tuple[int, int]:
-    """:func:`ends_of` the rows, where the tiling treats them apart: one row at a time, in blocks or of 16 bits."""
+    """:func:`ends_of` the rows, where the tiling treats them apart: one row at a time. An even row of float32 on chip
+    is read in vectors of 8 bytes as it lies."""
     if tiling.rows > 1:
         return 0, 0
     vector, phase = ends_of(*tensors)
-    return (vector, phase) if tiling.streamed or vector > 4 or FLOAT32_ENDS_ON_CHIP else (0, 0)
+    odd = any(tensor is not None and tensor.shape[1] % 2 for tensor in tensors)
+    apart = tiling.streamed or vector > 4 or (odd and FLOAT32_ENDS_ON_CHIP)
+    return (vector, phase) if apart else (0, 0)
 
 
 def piece_of(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> int:
