@@ -77,8 +77,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
         signature = repeat.signature(input, target, curve, ignore_index, reduction, label_smoothing, impl)
         same_again = None if signature is None else repeat.find(signature)
         if same_again is not None:
-            loss = same_again(input, target)
-            return loss if input.dtype is torch.float32 else loss.to(result_dtype(input))
+            return same_again(input, target, torch.float32 if input.dtype is torch.float32 else result_dtype(input))
     check_curve(curve)
     if divisor is not None:
         check_divisor(divisor, reduction)
@@ -101,7 +100,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
                 and input.ndim == 2 and reduction != "none" and is_in_catalogue(curve)):
             repeat.remember(signature, dispatch.kernels().repeated_loss(curve, ignore_index, label_smoothing,
                                                                         reduction == "mean"))
-        loss = dispatch.kernels().rows_loss(rows, curve, ignore_index=ignore_index, reduction=reduction,
+        loss: Tensor = dispatch.kernels().rows_loss(rows, curve, ignore_index=ignore_index, reduction=reduction,
                                                     divisor=divisor, inplace=inplace, match_norm=match_norm,
                                                     **arguments)
     else:

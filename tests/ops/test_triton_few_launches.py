@@ -148,7 +148,23 @@ def test_a_call_that_repeats_gives_the_same_and_sees_what_has_changed(few: bool)
     assert curve_loss(z, wrong, EL, impl="triton").isnan()
     with pytest.raises(ValueError, match="label_smoothing"):
         curve_loss(z, y, EL, label_smoothing=False, impl="triton")
-    assert curve_loss(z.bfloat16(), y, EL, impl="triton").dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_repeated_loss_of_16_bits_has_their_type(dtype: torch.dtype, few: bool) -> None:
+    repeat.forget()
+    z, y = draw(12, seed=7, dtype=dtype)
+    found = []
+    for _ in range(3):
+        leaf = z.clone().requires_grad_()
+        loss = curve_loss(leaf, y, EL, impl="triton")
+        loss.backward(torch.tensor(3.0, dtype=dtype))
+        found.append((loss.detach(), leaf.grad))
+    assert all(loss.dtype == dtype for loss, _ in found)
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert curve_loss(z, y, EL, impl="triton").dtype == torch.float32
+    assert curve_loss(z, y, EL, impl="triton").dtype == dtype
 
 
 # kernels of ours, and operations of torch that compute something, in one forward and backward pass

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..curves import Curve
 from ..torch_state import in_forward_mode, in_transform
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor, torch.dtype], Tensor]
 _PLAIN = (Tensor, torch.nn.Parameter)
 _MOST = 1024  # signatures; a program that meets more of them starts over
 

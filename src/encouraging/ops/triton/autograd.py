@@ -111,15 +111,19 @@ def is_made_later(logits: Tensor, inplace: bool = False) -> bool:
 
 def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, mean: bool) -> Callable[..., Tensor]:
     """:func:`hard_loss` for calls that repeat: of logits (N, C) and labels (N) of the same shapes, types and layouts,
-    in eager mode, the mean or the sum without further arguments."""
-    steps = {form: Step(curve, ignore_index, float(label_smoothing), mean, repeats=True)
-             for form in (Ahead, LaterReduced, None)}
+    in eager mode, the mean or the sum without further arguments. The loss has the type that is asked for."""
+    steps: dict[tuple[Any, torch.dtype], Step] = {}
 
-    def loss(logits: Tensor, target: Tensor) -> Tensor:
-        if not (logits.requires_grad and torch.is_grad_enabled()):
-            return steps[None].loss(logits, target, None, NO_EXTRAS, None, None)
-        form = LaterReduced if is_made_later(logits) else Ahead
-        result: Tensor = form.apply(logits, target, None, steps[form], NO_EXTRAS)
+    def loss(logits: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
+        form = None
+        if logits.requires_grad and torch.is_grad_enabled():
+            form = LaterReduced if is_made_later(logits) else Ahead
+        step = steps.get((form, dtype))
+        if step is None:
+            step = steps[form, dtype] = Step(curve, ignore_index, float(label_smoothing), mean, True, dtype)
+        if form is None:
+            return step.loss(logits, target, None, NO_EXTRAS, None, None)
+        result: Tensor = form.apply(logits, target, None, step, NO_EXTRAS)
         return result
 
     return loss

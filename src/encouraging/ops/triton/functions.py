@@ -32,14 +32,15 @@ class Step:
     """What all calls of a loss over labels with the same arguments share.
 
     With ``repeats`` they also have the same shapes, types and layouts, as the steps of a training have, and no argument
-    that is a tensor: the launches are worked out in the first of them.
+    that is a tensor: the launches are worked out in the first of them. ``dtype`` is that of the loss.
     """
 
-    __slots__ = ("backward", "curve", "forward", "ignore_index", "mean", "numbers", "repeats", "smoothing")
+    __slots__ = ("backward", "curve", "dtype", "forward", "ignore_index", "mean", "numbers", "repeats", "smoothing")
 
-    def __init__(self, curve: Curve, ignore_index: int, smoothing: float, mean: bool, repeats: bool = False) -> None:
+    def __init__(self, curve: Curve, ignore_index: int, smoothing: float, mean: bool, repeats: bool = False,
+                 dtype: torch.dtype = torch.float32) -> None:
         self.curve, self.numbers, self.ignore_index, self.smoothing = curve, constants(curve), ignore_index, smoothing
-        self.mean, self.repeats = mean, repeats
+        self.mean, self.repeats, self.dtype = mean, repeats, dtype
         self.forward: Plan | None = None
         self.backward: Prepared | None = None
 
@@ -54,9 +55,11 @@ class Step:
         problem = self.problem(logits, target, weight)
         if self.repeats and target.shape[0]:
             asked = Asked(True, 0, False, grad is not None, state is not None, False, False)
-            self.forward = plan_for(problem, asked, self.mean, grad)
-        return loss_sum(problem, self.mean, extras.divisor, grad=grad, state=state, lengths=extras.lengths,
+            self.forward = plan_for(problem, asked, self.mean, grad, self.dtype)
+            return self.forward.run(logits, target, weight, None, grad, state)
+        loss = loss_sum(problem, self.mean, extras.divisor, grad=grad, state=state, lengths=extras.lengths,
                         stats=extras.by_products)
+        return loss if loss.dtype == self.dtype else loss.to(self.dtype)
 
     def differentiable(self, logits: Tensor | None, target: Tensor, weight: Tensor | None, upstream: Tensor,
                        reduction: str) -> Tensor:

@@ -87,12 +87,13 @@ def loss_sum(problem: Problem, mean: bool, divisor: Tensor | None = None, *, gra
     return plan.run(logits, target, weight, divisor, grad, state, lengths, stats)
 
 
-def plan_for(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None) -> Plan:
-    """How such a sum is made, remembered."""
-    key = *_key(problem, grad), asked, mean
+def plan_for(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None,
+             dtype: torch.dtype = torch.float32) -> Plan:
+    """How such a sum, of this type, is made, remembered."""
+    key = *_key(problem, grad), asked, mean, dtype
     plan: Plan | None = _sums.get(key)
     if plan is None:
-        plan = _sums.keep(key, _plan(problem, asked, mean, grad))
+        plan = _sums.keep(key, _plan(problem, asked, mean, grad, dtype))
     return plan
 
 
@@ -117,6 +118,7 @@ class Plan(NamedTuple):
     counted_by: int
     last: bool
     smooth: bool
+    dtype: torch.dtype  # of the sum
 
     def run(self, logits: Tensor, target: Tensor, weight: Tensor | None, divisor: Tensor | None = None,
             grad: Tensor | None = None, state: Tensor | None = None, lengths: Tensor | None = None,
@@ -126,7 +128,7 @@ class Plan(NamedTuple):
             divisor = denominator(target, weight, *self.count_first)
         out = counter = None
         if self.last:
-            out = torch.empty((), dtype=torch.float32, device=logits.device)
+            out = torch.empty((), dtype=self.dtype, device=logits.device)
             shares, counter = workspace(logits)
         else:
             shares = torch.empty(2 * self.launch.programs, dtype=torch.float32, device=logits.device)
@@ -136,7 +138,8 @@ class Plan(NamedTuple):
         if out is not None:
             return out
         matched = None if lengths is None else norm_ratio(lengths)
-        return total(shares, self.launch.programs, divisor, count=self.counted_by, matched=matched, state=state)
+        return total(shares, self.launch.programs, divisor, count=self.counted_by, matched=matched, state=state,
+                     dtype=self.dtype)
 
 
 def _key(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
@@ -148,7 +151,7 @@ def _key(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
             weight is None, curve, ignore_index, smoothing, tiling_override())
 
 
-def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None) -> Plan:
+def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype: torch.dtype) -> Plan:
     tiling, programs = _division(problem)
     last = programs <= MOST_ARRIVALS and not asked.lengths
     count = NOBODY.value
@@ -160,7 +163,7 @@ def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None) -> Pl
         count_first = problem.logits.shape[1], problem.ignore_index
         asked = asked._replace(n_partial=n_partial_weights(problem.target.shape[0]))
     launch = _prepare(problem, asked, grad, tiling, programs, count, last)
-    return Plan(launch, problem.logits.get_device(), count_first, count, last, problem.smoothing > 0)
+    return Plan(launch, problem.logits.get_device(), count_first, count, last, problem.smoothing > 0, dtype)
 
 
 def _division(problem: Problem) -> tuple[Tiling, int]:

@@ -98,13 +98,14 @@ def denominator(target: Tensor, weight: Tensor | None, classes: int, ignore_inde
 
 
 def total(shares: Tensor, n_shares: int, partial_weights: Tensor | None = None, factor: float = 1.0, *,
-          count: int = NOBODY.value, matched: Tensor | None = None, state: Tensor | None = None) -> Tensor:
+          count: int = NOBODY.value, matched: Tensor | None = None, state: Tensor | None = None,
+          dtype: torch.dtype = torch.float32) -> Tensor:
     """The sum of ``n_shares`` shares, times ``factor`` and ``matched``, over the denominator: partial sums, or what the
     programs left behind their shares. ``state`` receives, as its last number, what the gradient is multiplied by."""
     device = shares.get_device()
     n_partial = 0 if partial_weights is None else partial_weights.shape[0]
     scale_at = 0 if state is None else state.shape[0] - 1
-    key = device, n_shares, n_partial, factor, count, matched is None, scale_at
+    key = device, n_shares, n_partial, factor, count, matched is None, scale_at, dtype
     prepared = _totals.get(key)
     if prepared is None:
         block = min(_BLOCK, max(16, power_of_two(n_shares)))
@@ -112,7 +113,7 @@ def total(shares: Tensor, n_shares: int, partial_weights: Tensor | None = None, 
         prepared = _totals.keep(key, Prepared(
             total_kernel, programs, (n_shares, scale_at, float(factor)), N_PARTIAL=n_partial, COUNT=count,
             MATCHED=matched is not None, KEEP=state is not None, GROUPED=programs > 1, BLOCK=block, num_warps=4))
-    out = torch.empty((), dtype=torch.float32, device=shares.device)
+    out = torch.empty((), dtype=dtype, device=shares.device)
     groups, counter = workspace(shares) if prepared.programs > 1 else (None, None)
     prepared(device, shares, partial_weights, matched, groups, counter, out, state)
     return out
