@@ -148,6 +148,8 @@ def test_a_call_that_repeats_gives_the_same_and_sees_what_has_changed(few: bool)
     assert curve_loss(z, wrong, EL, impl="triton").isnan()
     with pytest.raises(ValueError, match="label_smoothing"):
         curve_loss(z, y, EL, label_smoothing=False, impl="triton")
+    with pytest.raises((TypeError, ValueError), match="curve"):
+        curve_loss(z, y, "normal", impl="triton")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -29,7 +29,9 @@ def signature(input: Tensor, target: Tensor, curve: Curve, ignore_index: int, re
     """All that the way of a call depends on, beside the state of torch; None for a call whose way is not remembered."""
     if type(input) not in _PLAIN or type(target) not in _PLAIN or not (input.is_cuda or impl == "triton"):
         return None
-    if torch.compiler.is_compiling() or in_transform() or in_forward_mode() or not is_in_catalogue(curve):
+    if torch.compiler.is_compiling() or in_transform() or in_forward_mode():
+        return None
+    if not (isinstance(curve, Curve) and is_in_catalogue(curve)):
         return None
     if type(ignore_index) is not int or type(label_smoothing) not in (float, int) or type(reduction) is not str:
         return None  # 1, 1.0 and True are one key
