@@ -12,12 +12,16 @@ from typing import Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import RecipeError
 
 PAD = 0
 POSITIONS = 1024  # that are kept; longer sentences are possible
 Sharing = Literal["none", "output", "all"]
+# Without cuDNN's, which torch prefers on some GPUs in 16 bits: it plans every shape anew, in a search every step of every
+# batch, and planning takes far longer than attention over sentences does.
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class Memory(NamedTuple):
@@ -166,17 +170,19 @@ class Transformer(nn.Module):
     def forward(self, source: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         encoded, seen = self.encode(source)
         x = self._embed(self.target_embedding, inputs, 0)
-        for block in self._blocks(self.decoder):
-            # Padding comes last, so no position that counts looks at it.
-            x = block(x, block.attention.remember(x), None, True, block.remember_source(encoded), seen)
+        with sdpa_kernel(KERNELS):
+            for block in self._blocks(self.decoder):
+                # Padding comes last, so no position that counts looks at it.
+                x = block(x, block.attention.remember(x), None, True, block.remember_source(encoded), seen)
         return x, self.weight
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Features of the sentences, and which positions hold a token, as attention wants it."""
         seen = (source != PAD)[:, None, None]
         x = self._embed(self.source_embedding or self.target_embedding, source, 0)
-        for block in self._blocks(self.encoder):
-            x = block(x, block.attention.remember(x), seen)
+        with sdpa_kernel(KERNELS):
+            for block in self._blocks(self.encoder):
+                x = block(x, block.attention.remember(x), seen)
         return x, seen
 
     def begin(self, source: Tensor, copies: int = 1) -> DecoderState:
@@ -191,11 +197,12 @@ class Transformer(nn.Module):
         """Logits (rows, pieces) after these pieces, one per row, and the state behind them."""
         x = self._embed(self.target_embedding, pieces[:, None], state.step)
         own = []
-        for block, before, source in zip(self._blocks(self.decoder), state.own, state.source, strict=True):
-            now = block.attention.remember(x)
-            memory = Memory(torch.cat([before.key, now.key], 2), torch.cat([before.value, now.value], 2))
-            own.append(memory)
-            x = block(x, memory, None, False, source, state.seen)
+        with sdpa_kernel(KERNELS):
+            for block, before, source in zip(self._blocks(self.decoder), state.own, state.source, strict=True):
+                now = block.attention.remember(x)
+                memory = Memory(torch.cat([before.key, now.key], 2), torch.cat([before.value, now.value], 2))
+                own.append(memory)
+                x = block(x, memory, None, False, source, state.seen)
         return F.linear(x[:, 0], self.weight), state._replace(own=tuple(own), step=state.step + 1)
 
     @staticmethod
