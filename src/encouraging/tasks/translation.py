@@ -51,7 +51,7 @@ class Options(Frozen):
     validated: int = Field(default=1000, ge=0)  # validation sentences that are translated after an epoch
     beam: int = Field(default=5, ge=1)
     length_penalty: float = Field(default=1.0, ge=0)
-    sentences: int = Field(default=128, gt=0)  # that are translated at once
+    sentences: int = Field(default=128, gt=0)  # that are translated at once with beam search
     tokenize: str = "13a"  # sacrebleu's, for BLEU
 
     @property
@@ -92,6 +92,7 @@ class TranslationTask(BaseTask[TokenBatch]):
         self.pieces = learn_pieces(self.corpus.train.source, self.corpus.train.target, self.options.vocabulary,
                                    joint=spec.model_options.get("share") == "all")
         self._scored: dict[str, TokenBatches] = {}
+        self._asked: dict[str, list[list[int]]] = {}
 
     @classmethod
     def check(cls, spec: TaskSpec) -> Needs:
@@ -162,15 +163,22 @@ class TranslationTask(BaseTask[TokenBatch]):
         for number, batch in enumerate(self._batches_of(name).batches(Clock(), 0, 0, 1)):
             if number % world == rank:
                 yield {"scored": self._score(model, *batch)}
-        pairs = getattr(self.corpus, name)
-        sources = pairs.source if final else pairs.source[: options.validated]
-        encoded = self.pieces.encode(sources, "source")
+        # As many hypotheses at once in either search: a short step of a greedy one would leave a GPU waiting.
+        encoded, beam = self._to_translate(name, final), options.beam if final else 1
+        at_once = options.sentences * options.beam // beam
         order = sorted(range(len(encoded)), key=lambda at: len(encoded[at]))  # sentences of a batch end together
-        pieces = [order[first : first + options.sentences] for first in range(0, len(order), options.sentences)]
+        pieces = [order[first : first + at_once] for first in range(0, len(order), at_once)]
         for number in range(rank, len(pieces), world):
             chosen = [encoded[at] for at in pieces[number]]
-            said = translate_pieces(model, chosen, self.device, options.beam if final else 1, options.length_penalty)
+            said = translate_pieces(model, chosen, self.device, beam, options.length_penalty)
             yield {"numbers": pieces[number], "said": self.pieces.decode(said, "target")}
+
+    def _to_translate(self, name: str, final: bool) -> list[list[int]]:
+        """Encoded once, as the batches below."""
+        if name not in self._asked:
+            sources = getattr(self.corpus, name).source
+            self._asked[name] = self.pieces.encode(sources if final else sources[: self.options.validated], "source")
+        return self._asked[name]
 
     def _batches_of(self, name: str) -> TokenBatches:
         """Put together once: they are the same after every epoch."""
