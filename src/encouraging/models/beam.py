@@ -104,7 +104,7 @@ def beam_search(model: Searched, source: Tensor, beam: int = 5, length_penalty: 
 def _continuations(chances: Tensor, scores: Tensor, last: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The best continuations of every sentence's hypotheses, twice as many as these: their scores, the hypotheses that
     they continue, and their pieces. A sentence at its ``last`` piece can only end. Overwrites ``chances``."""
-    count, beam, size = chances.shape
+    beam, size = chances.shape[1:]
     chances[..., PAD] = -torch.inf
     chances[..., START] = -torch.inf
     # The best of a sentence are among the best of each hypothesis: its scores of all pieces are not needed.

@@ -19,8 +19,8 @@ from ..errors import RecipeError
 PAD = 0
 POSITIONS = 1024  # that are kept; longer sentences are possible
 Sharing = Literal["none", "output", "all"]
-# Without cuDNN's, which torch prefers on some GPUs in 16 bits: it plans every shape anew, in a search every step of every
-# batch, and planning takes far longer than attention over sentences does.
+# Without cuDNN's, which torch prefers on some GPUs in 16 bits: it plans every shape anew, so every step of a search, and
+# planning takes far longer than attention over a sentence does.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
