@@ -19,8 +19,8 @@ from ..errors import RecipeError
 PAD = 0
 POSITIONS = 1024  # that are kept; longer sentences are possible
 Sharing = Literal["none", "output", "all"]
-# Without cuDNN's, which torch prefers on some GPUs in 16 bits: it plans every shape anew, so every step of a search, and
-# planning takes far longer than attention over a sentence does.
+# Without cuDNN's, which torch prefers on some GPUs in 16 bits: it plans every shape anew, so every step of a search,
+# and planning takes far longer than attention over a sentence does.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
@@ -140,6 +140,10 @@ class Transformer(nn.Module):
     def __init__(self, source_size: int, target_size: int, *, layers: int = 6, width: int = 512, heads: int = 4,
                  hidden: int = 1024, dropout: float = 0.3, share: Sharing = "none") -> None:
         super().__init__()
+        if min(layers, width, heads, hidden) < 1 or not 0 <= dropout < 1:
+            raise RecipeError(f"layers = {layers}, width = {width}, heads = {heads}, hidden = {hidden}, dropout = "
+                              f"{dropout}: expected sizes of 1 or more, and a dropout from 0 up to, but not, 1.",
+                              "model_options")
         if width % heads or width % 2:
             raise RecipeError(f"width = {width} with heads = {heads}: expected an even width that the heads divide.",
                               "model_options")
@@ -212,14 +216,13 @@ class Transformer(nn.Module):
     def _embed(self, embedding: nn.Embedding, pieces: Tensor, first: int) -> Tensor:
         last = first + pieces.shape[1]
         sines: Tensor = self.get_buffer("sines")
-        if last > len(sines):  # hardly ever: a table that is long enough for this sentence
-            sines = sinusoids(last, self.width).to(sines)
-        embedded: Tensor = self.drop(embedding(pieces) * math.sqrt(self.width) + sines[first:last])
+        sines = sinusoids(last, self.width, first).to(sines) if last > len(sines) else sines[first:last]
+        embedded: Tensor = self.drop(embedding(pieces) * math.sqrt(self.width) + sines)
         return embedded
 
 
-def sinusoids(positions: int, width: int) -> Tensor:
-    """Sines, then cosines, of positions at rates from 1 down to 1/10000."""
+def sinusoids(positions: int, width: int, first: int = 0) -> Tensor:
+    """Sines, then cosines, of positions from the ``first`` on at rates from 1 down to 1/10000."""
     rates = torch.exp(torch.arange(width // 2) * -(math.log(10000) / max(width // 2 - 1, 1)))
-    angles = torch.arange(positions)[:, None] * rates[None]
+    angles = torch.arange(first, positions)[:, None] * rates[None]
     return torch.cat([angles.sin(), angles.cos()], 1)
