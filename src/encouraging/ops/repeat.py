@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
-from ..torch_state import in_forward_mode, in_transform
+from ..torch_state import in_forward_mode, in_transform, is_jit_tracing
 
 Loss = Callable[[Tensor, Tensor, torch.dtype], Tensor]
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -29,12 +29,14 @@ def signature(input: Tensor, target: Tensor, curve: Curve, ignore_index: int, re
     """All that the way of a call depends on, beside the state of torch; None for a call whose way is not remembered."""
     if type(input) not in _PLAIN or type(target) not in _PLAIN or not (input.is_cuda or impl == "triton"):
         return None
-    if torch.compiler.is_compiling() or in_transform() or in_forward_mode():
+    if torch.compiler.is_compiling() or in_transform() or in_forward_mode() or is_jit_tracing():
         return None
     if not (isinstance(curve, Curve) and is_in_catalogue(curve)):
         return None
-    if type(ignore_index) is not int or type(label_smoothing) not in (float, int) or type(reduction) is not str:
+    if type(ignore_index) is not int or type(label_smoothing) not in (float, int):
         return None  # 1, 1.0 and True are one key
+    if type(reduction) is not str or type(impl) is not str:
+        return None
     return (input.shape, input.stride(), input.dtype, input.device, input.data_ptr() & 15, target.shape,
             target.stride(), target.dtype, target.device, curve, ignore_index, reduction, label_smoothing, impl)
 

@@ -206,7 +206,7 @@ def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
         return soft_loss_and_gradient_(logits, target, curve, weight, label_smoothing, denominator, upstream)
     problem = Problem(logits, target.reshape(-1).contiguous(), _plain(weight), constants(curve), ignore_index,
                       label_smoothing)
-    partial_weights = None if denominator is None else denominator.reshape(1).float()
+    partial_weights = None if denominator is None else denominator.reshape(1).to(logits.device, torch.float32)
     upstream = None if upstream is None else upstream.contiguous()
     return losses(problem, grad=logits, partial_weights=partial_weights, upstream=upstream, lengths=lengths)
 

@@ -3,9 +3,10 @@
 Triton's own launch binds some forty arguments anew each time, looks at each for what the compiler may assume of it, and
 makes a string of the result to find the compiled kernel: 0.1 ms and more on the host, as long as the whole loss takes a
 GPU for a hundred thousand rows. Here the kernel that Triton returned for the same numbers, types and alignments is
-launched directly, with addresses in place of tensors, each of which Triton would look up in the driver. How that is
-done is private to Triton and changes between versions: where the version is not one that was tested on a GPU, every
-launch takes Triton's own way.
+launched directly, with addresses in place of tensors, each of which Triton would look up in the driver. Nobody looks at
+an address again: whoever launches has tensors of one device. Triton's launch hooks are not called; profilers that ask
+the driver see every launch. How all this is done is private to Triton and changes between versions: where the version
+is not one that was tested on a GPU, every launch takes Triton's own way.
 """
 
 from __future__ import annotations
@@ -30,17 +31,28 @@ def current_stream(device: int) -> int:
     return 0 if device == _INTERPRETER else torch._C._cuda_getCurrentRawStream(device)
 
 
+def is_captured(device: int) -> bool:
+    """Whether the stream that a launch on this device takes is being captured as a graph."""
+    if device == _INTERPRETER:
+        return False
+    if _elsewhere(device):
+        with torch.cuda.device(device):
+            return torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_current_stream_capturing()
+
+
 class _Ready:
     """A compiled kernel and all it is launched with but the addresses."""
 
-    __slots__ = ("_before", "_behind", "_launch", "_programs")
+    __slots__ = ("_before", "_behind", "_compiled", "_launch", "_programs")
 
     def __init__(self, compiled: Any, programs: int, behind: tuple[Any, ...]) -> None:
         launcher = compiled.run
-        bare: Callable[..., None] | None = getattr(launcher, "launch", None)
+        bare = _bare_launch(launcher)
+        self._compiled = compiled  # which owns what ``function`` stands for
         self._programs, self._behind = programs, behind
         self._before: tuple[Any, ...]
-        if bare is None or launcher.global_scratch_size or launcher.profile_scratch_size:
+        if bare is None:
             self._launch = launcher
             self._before = compiled.function, compiled.packed_metadata, None, None, None
         else:  # what the launcher does for a kernel that needs no memory of its own, without asking each time
@@ -51,6 +63,19 @@ class _Ready:
     def __call__(self, device: int, addresses: list[int | None]) -> None:
         stream = torch._C._cuda_getCurrentRawStream(device)
         self._launch(self._programs, 1, 1, stream, *self._before, *addresses, *self._behind)
+
+
+def _bare_launch(launcher: Any) -> Callable[..., None] | None:
+    """The compiled function behind a launcher of Triton for CUDA, where it takes its arguments in the order that is
+    known here and the kernel needs no memory of its own."""
+    call = getattr(type(launcher).__call__, "__code__", None)
+    # Known is __call__(self, gridX, gridY, gridZ, stream, function, *args): the others name what *args holds.
+    if call is None or call.co_argcount != 6 or not hasattr(launcher, "launch_pdl"):
+        return None
+    if launcher.global_scratch_size or launcher.profile_scratch_size:
+        return None
+    bare: Callable[..., None] = launcher.launch
+    return bare
 
 
 def launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], numbers: tuple[int | float, ...],
@@ -65,7 +90,8 @@ def launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], numbe
         kernel[(programs,)](*tensors, *numbers, **constants)
         return
     addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
-    layouts = [None if tensor is None else (tensor.dtype, tensor.data_ptr() & 15) for tensor in tensors]
+    layouts = [None if tensor is None else (tensor.dtype, tensor.get_device(), tensor.data_ptr() & 15)
+               for tensor in tensors]
     key = (kernel.__name__, device, programs, *layouts, numbers, *constants.values())
     ready = _compiled.get(key)
     if ready is not None:

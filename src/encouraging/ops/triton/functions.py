@@ -24,8 +24,8 @@ def divisor_of(divisor: Divisor, device: torch.device) -> Tensor | None:
     if divisor is None:
         return None
     if isinstance(divisor, Tensor):
-        return divisor.detach().float().reshape(1)
-    return torch.full((1,), float(divisor), device=device)
+        return divisor.detach().to(device, torch.float32).reshape(1)
+    return torch.full((1,), float(divisor), dtype=torch.float32, device=device)
 
 
 class Step:
@@ -42,7 +42,7 @@ class Step:
         self.curve, self.numbers, self.ignore_index, self.smoothing = curve, constants(curve), ignore_index, smoothing
         self.mean, self.repeats, self.dtype = mean, repeats, dtype
         self.forward: Plan | None = None
-        self.backward: Prepared | None = None
+        self.backward: tuple[Any, Prepared] | None = None  # and how the logits lay for which it was worked out
 
     def problem(self, logits: Tensor, target: Tensor, weight: Tensor | None) -> Problem:
         return Problem(logits, target, weight, self.numbers, self.ignore_index, self.smoothing)
@@ -145,14 +145,16 @@ class LaterReduced(torch.autograd.Function):
             return step.differentiable(logits, target, weight, upstream * state[-1], "sum"), None, None, None, None
         result = torch.empty_like(logits)
         batched = is_batched(upstream)
-        if step.backward is not None and not batched:
-            step.backward(logits.get_device(), logits, target, weight, state, upstream, None, result)
+        # Not always as in the forward pass: hooks on saved tensors give back copies.
+        lie = logits.dtype, logits.stride(), logits.data_ptr() & 15
+        if step.backward is not None and step.backward[0] == lie and not batched:
+            step.backward[1](logits.get_device(), logits, target, weight, state, upstream, None, result)
             return result, None, None, None, None
-        above = torch.ones((), device=logits.device) if batched else upstream
+        above = torch.ones((), dtype=torch.float32, device=logits.device) if batched else upstream
         problem = step.problem(logits, target, weight)
         gradient_later(problem, state, above, result)
         if step.repeats and target.shape[0] and not batched:
-            step.backward = later_for(problem, upstream, result)
+            step.backward = lie, later_for(problem, upstream, result)
         if batched:  # what is 0 stays 0 under an infinite factor: rows that teach nothing
             result = torch.where(result == 0, result, (result.float() * upstream).to(result.dtype))
         return result, None, None, None, None

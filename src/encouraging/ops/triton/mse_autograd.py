@@ -36,7 +36,7 @@ def mse_loss(logits: Tensor, target: Tensor, *, bonus: bool, link: str = "softma
     if reduction == "none":
         losses: Tensor = _MseLater.apply(logits, target, bonus, dtype)
         return losses
-    factor, over = mean_factor(logits.numel(), reduction, divisor)
+    factor, over = mean_factor(logits.numel(), reduction, divisor, logits.device)
     form = _MseLaterReduced if logits.dtype == torch.float16 and logits.requires_grad else _MseAhead
     loss: Tensor = form.apply(logits, target, bonus, factor, over)
     return loss

@@ -74,7 +74,7 @@ class OwnCurve(torch.autograd.Function):
         result, batched = torch.empty_like(logits), is_batched(upstream)
         if target.shape[0]:
             pulls = ctx.curve.pull(gaps).float().contiguous()
-            above = torch.ones((), device=logits.device) if batched else upstream
+            above = torch.ones((), dtype=torch.float32, device=logits.device) if batched else upstream
             problem = Problem(logits, target, weight, constants(Gap()), ctx.ignore_index, 0.0)
             pass_over = later_for(problem, pulls, result, own=True)
             pass_over(logits.get_device(), logits, target, weight, state, pulls, above, result)

@@ -49,7 +49,7 @@ def sigmoid_loss(logits: Tensor, target: Tensor, curve: Curve, *, negative_curve
     if reduction == "none":
         rows: Tensor = _SigmoidLater.apply(logits, target, arguments, dtype)
         return rows
-    factor, over = mean_factor(logits.numel(), reduction, divisor)
+    factor, over = mean_factor(logits.numel(), reduction, divisor, logits.device)
     form = _SigmoidLaterReduced if logits.dtype == torch.float16 and logits.requires_grad else _SigmoidAhead
     loss: Tensor = form.apply(logits, target, arguments, factor, over)
     return loss

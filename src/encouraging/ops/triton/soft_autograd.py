@@ -28,7 +28,7 @@ def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
         rows = soft_operators.rows(logits, target, weight, curve, label_smoothing)
         return reduce(rows, reduction, divisor)
     problem = _problem(logits, target, weight, curve, label_smoothing)
-    factor, over = mean_factor(logits.shape[0], reduction, divisor)
+    factor, over = mean_factor(logits.shape[0], reduction, divisor, logits.device)
     if not (torch.is_grad_enabled() and (logits.requires_grad or target.requires_grad)):
         if reduction == "none":
             return soft_losses(problem)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .around import denominator_kernel
-from .cached_launch import Kept, Prepared, current_stream
+from .cached_launch import Kept, Prepared, current_stream, is_captured
 from .finish import NOBODY, total_kernel
 from .layout import pieces, power_of_two
 
@@ -32,7 +32,7 @@ def workspace(like: Tensor) -> Workspace:
     """The workspace of the current stream, whose launches come one after the other. A graph that is being captured gets
     one of its own: graphs that were captured on one stream may be replayed on several at once."""
     device = like.get_device()
-    if device >= 0 and torch.cuda.is_current_stream_capturing():
+    if is_captured(device):
         return _new_workspace(like)
     key = device, current_stream(device)
     kept = _workspaces.get(key)
