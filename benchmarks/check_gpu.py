@@ -2,9 +2,11 @@
 
     python benchmarks/check_gpu.py [--list] [--part I/N] [NAME ...]
     python benchmarks/check_gpu_arguments.py [--list] [--part I/N] [NAME ...]
+    python benchmarks/check_gpu_streams.py [--list] [--part I/N] [NAME ...]
 
 The second file has soft targets, rows that are not aligned, the sigmoid link, squared errors, norm matching and curves
-of one's own. Most of the time is compilation: in parts, which may run beside each other, each takes a minute or two.
+of one's own; the third has streams, graphs and threads beside each other. Most of the time is compilation: in parts,
+which may run beside each other, each takes a minute or two.
 
 Exits with status 1 when a check fails.
 """

@@ -5,7 +5,7 @@
 #
 # In this order, each within its share of SECONDS (default 540), each result written to OUT as soon as it is there:
 #
-#     check-I.txt             all checks of check_gpu.py and check_gpu_arguments.py, in JOBS processes (default 14)
+#     check-I.txt             all checks of check_gpu*.py, in JOBS processes (default 14)
 #     host.json, host.txt     the host's time per path beside torch's cross-entropy, with all launches
 #     ends.json, ends.txt     rows of float32 that are not aligned: element by element, or in vectors with two ends
 #     bench.json, compare.txt our times at the benchmark's shapes, and the comparison with results/bench/h200.json
@@ -58,7 +58,8 @@ checks() {
     for ((i = 1; i <= jobs; i++)); do
         [ -f "$out/check-$i.txt" ] && grep -q "^all parts ran" "$out/check-$i.txt" && continue
         within 150 "check-$i" bash -c '"$0" "$1/check_gpu.py" --part "$2"; a=$?
-            "$0" "$1/check_gpu_arguments.py" --part "$2"; b=$?; echo "all parts ran: $a $b"; exit $((a | b))' \
+            "$0" "$1/check_gpu_arguments.py" --part "$2"; b=$?; "$0" "$1/check_gpu_streams.py" --part "$2"; c=$?
+            echo "all parts ran: $a $b $c"; exit $((a | b | c))' \
             "$python" "$here" "$i/$jobs" &
         pids+=($!)
     done

@@ -66,7 +66,7 @@ class _Known:
     """A launcher of Triton 3.6 for CUDA."""
 
     global_scratch_size = profile_scratch_size = 0
-    launch_cooperative_grid = launch_pdl = False
+    launch_cooperative_grid, launch_pdl = False, True
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -74,16 +74,16 @@ class _Known:
     def launch(self, *arguments: Any) -> None:
         self.calls.append(("bare", *arguments))
 
-    def __call__(self, gridX: int, gridY: int, gridZ: int, stream: int, function: Any, *args: Any) -> None:
-        self.calls.append(("whole", gridX, gridY, gridZ, stream, function, *args))
+    def __call__(self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: Any, *args: Any) -> None:
+        self.calls.append(("whole", grid_x, grid_y, grid_z, stream, function, *args))
 
 
 class _Unknown(_Known):
     """A launcher whose compiled function takes its arguments in another order, as that of Triton 3.7."""
 
-    def __call__(self, gridX: int, gridY: int, gridZ: int, stream: int, function: Any, kernel_metadata: Any,
+    def __call__(self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: Any, kernel_metadata: Any,
                  launch_metadata: Any, enter_hook: Any, exit_hook: Any, *args: Any) -> None:
-        super().__call__(gridX, gridY, gridZ, stream, function, kernel_metadata, launch_metadata, enter_hook,
+        super().__call__(grid_x, grid_y, grid_z, stream, function, kernel_metadata, launch_metadata, enter_hook,
                          exit_hook, *args)
 
 
@@ -97,7 +97,7 @@ def test_only_a_launcher_of_the_known_form_is_passed_by(launcher: _Known, monkey
     compiled = SimpleNamespace(run=launcher, function="function", packed_metadata="metadata")
     cached_launch._Ready(compiled, 3, (5, 16))(0, [1024, None])
     whole = ("whole", 3, 1, 1, 7, "function", "metadata", None, None, None, 1024, None, 5, 16)
-    bare = ("bare", 3, 1, 1, 7, "function", False, False, None, None, "metadata", None, None, None, 1024, None, 5, 16)
+    bare = ("bare", 3, 1, 1, 7, "function", False, True, None, None, "metadata", None, None, None, 1024, None, 5, 16)
     assert launcher.calls == [bare if type(launcher) is _Known else whole]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
 import torch
 
@@ -76,20 +74,6 @@ def test_a_prepared_launch_compiles_once_per_alignment(tested: bool, monkeypatch
         [tensors[1].data_ptr(), tensors[3].data_ptr()] if tested else [])
     prepared(-1, tensors[0])  # in the interpreter, always by Triton
     assert len(kernel.public) == (3 if tested else 5)
-
-
-def test_a_kernel_without_memory_of_its_own_is_launched_past_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 7, raising=False)
-    launched: list[tuple[object, ...]] = []
-    for scratch in (0, 64):
-        launcher = mock.Mock(launch=lambda *a: launched.append(("bare", *a)), global_scratch_size=scratch,
-                             profile_scratch_size=0, launch_cooperative_grid=False, launch_pdl=True,
-                             side_effect=lambda *a: launched.append(("launcher", *a)))
-        compiled = mock.Mock(run=launcher, function="function", packed_metadata="metadata")
-        cached_launch._Ready(compiled, 2, (3,))(0, [16, None])
-    assert launched == [
-        ("bare", 2, 1, 1, 7, "function", False, True, None, None, "metadata", None, None, None, 16, None, 3),
-        ("launcher", 2, 1, 1, 7, "function", "metadata", None, None, None, 16, None, 3)]
 
 
 def test_a_program_that_meets_very_many_sizes_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def current_stream(device: int) -> int:
 
 def is_captured(device: int) -> bool:
     """Whether the stream that a launch on this device takes is being captured as a graph."""
-    if device == _INTERPRETER:
+    if device < 0:
         return False
     if _elsewhere(device):
         with torch.cuda.device(device):
