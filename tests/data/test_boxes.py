@@ -119,6 +119,17 @@ def test_batches_follow_from_seed_epoch_and_index_alone(voc):
     assert len(looks) == 9
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_is_gone_is_named_in_the_same_words_by_a_worker(tmp_path, workers):
+    images = read_voc(write_voc(tmp_path / "gone", {"train": 2, "test": 1})).parts["train"].images
+    images[1].path.unlink()
+    source = LoaderSource(BoxExamples(images, [48]), Shuffled(2, 1, False), 0, workers=workers)
+    batches = source.batches(Clock(1, 1, 0), 0, 0, 1)
+    assert next(batches).numbers == [0]
+    with pytest.raises(DataError, match="^[^ ]*image001.jpg: there is no such image"):
+        next(batches)
+
+
 def test_shares_of_ranks_are_whole_batches_of_one_list():
     shares = [Share(7, 2, rank, 2).batches(generator(0)) for rank in (0, 1)]
     assert [[batch.tolist() for batch in share] for share in shares] == [[[0, 1], [4, 5]], [[2, 3], [6]]]

@@ -288,6 +288,10 @@ def test_a_label_that_the_model_has_no_class_for_is_refused_and_not_taught_as_ba
     targets[0]["labels"] = torch.full_like(targets[0]["labels"], label)
     with pytest.raises(ArgumentError, match=f"expected 0 to {CLASSES - 1}"):
         model(images, targets)
+    for target in targets:
+        target["labels"] = torch.ones(len(target["boxes"]))
+    with pytest.raises(DtypeError, match="labels are torch.float32: expected integers"):
+        model(images, targets)
 
 
 def test_under_autocast_the_loss_is_that_of_float32():

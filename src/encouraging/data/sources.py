@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ..errors import DataError
 from .clock import Clock
 from .draw import generator, seed_all, states_kept
 from .samplers import Sampler
@@ -121,11 +122,11 @@ class LoaderSource(Generic[Example, Batch]):
             # The workers stay for all epochs; the list of requests is the sampler, and is read anew for each. Without a
             # generator of its own the loader would draw from torch's global one, and dropout would then depend on it.
             with _many_workers():
-                self._loader = DataLoader(self.reader, batch_size=None, sampler=self._requests, collate_fn=_as_it_is,
+                self._loader = DataLoader(_Told(self.reader), batch_size=None, sampler=self._requests, collate_fn=_as_it_is,
                                           num_workers=self.workers, persistent_workers=True, pin_memory=self._pin,
                                           generator=torch.Generator(), multiprocessing_context=_START)
         with _many_workers():
-            return iter(self._loader)
+            return map(_or_its_error, iter(self._loader))
 
 
 class _Reader(Dataset[Any], Generic[Example, Batch]):
@@ -145,6 +146,26 @@ class _Reader(Dataset[Any], Generic[Example, Batch]):
             draw = generator(self.seed, stage, epoch, 1, number)
             seed_all(draw)
             return self.examples.collate(made, draw)
+
+
+class _Told(Dataset[Any]):
+    """A reader in a worker process. What is wrong with a file is handed over in its own words: torch would raise it
+    again with the worker's traceback as its message."""
+
+    def __init__(self, reader: _Reader[Any, Any]) -> None:
+        self.reader = reader
+
+    def __getitem__(self, request: Request) -> Any:
+        try:
+            return self.reader[request]
+        except DataError as error:
+            return error
+
+
+def _or_its_error(batch: Any) -> Any:
+    if isinstance(batch, DataError):
+        raise batch
+    return batch
 
 
 @contextmanager
