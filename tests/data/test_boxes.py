@@ -126,7 +126,7 @@ def test_an_image_that_is_gone_is_named_in_the_same_words_by_a_worker(tmp_path, 
     source = LoaderSource(BoxExamples(images, [48]), Shuffled(2, 1, False), 0, workers=workers)
     batches = source.batches(Clock(1, 1, 0), 0, 0, 1)
     assert next(batches).numbers == [0]
-    with pytest.raises(DataError, match="^[^ ]*image001.jpg: there is no such image"):
+    with pytest.raises(DataError, match=r"^[^ ]*image001\.jpg: there is no such image"):
         next(batches)
 
 

@@ -290,7 +290,7 @@ def test_a_label_that_the_model_has_no_class_for_is_refused_and_not_taught_as_ba
         model(images, targets)
     for target in targets:
         target["labels"] = torch.ones(len(target["boxes"]))
-    with pytest.raises(DtypeError, match="labels are torch.float32: expected integers"):
+    with pytest.raises(DtypeError, match=r"labels are torch\.float32: expected integers"):
         model(images, targets)
 
 

@@ -122,8 +122,8 @@ class LoaderSource(Generic[Example, Batch]):
             # The workers stay for all epochs; the list of requests is the sampler, and is read anew for each. Without a
             # generator of its own the loader would draw from torch's global one, and dropout would then depend on it.
             with _many_workers():
-                self._loader = DataLoader(_Told(self.reader), batch_size=None, sampler=self._requests, collate_fn=_as_it_is,
-                                          num_workers=self.workers, persistent_workers=True, pin_memory=self._pin,
+                self._loader = DataLoader(_Told(self.reader), batch_size=None, sampler=self._requests,
+                                          collate_fn=_as_it_is, num_workers=self.workers, persistent_workers=True, pin_memory=self._pin,
                                           generator=torch.Generator(), multiprocessing_context=_START)
         with _many_workers():
             return map(_or_its_error, iter(self._loader))

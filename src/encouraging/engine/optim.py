@@ -63,7 +63,7 @@ def unpack(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor],
            numbers: Mapping[str, Mapping[str, Any]]) -> None:
     """Put back what :func:`pack` has returned; rates and decays stay as the recipe has them.
 
-    Tensors take the memory format of their parameter: torch updates many tensors at once only where their strides agree.
+    Tensors take the memory format of their parameter: torch updates many at once only where their strides agree.
     """
     entries: dict[int, dict[str, Any]] = {int(index): dict(entry) for index, entry in numbers.items()}
     params = [param for group in optimizer.param_groups for param in group["params"]]

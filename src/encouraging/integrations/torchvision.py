@@ -185,8 +185,8 @@ def _check_labels(of_images: list[Tensor], classes: int) -> None:
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise DtypeError(f"labels are {labels.dtype}: expected integers, one class index for each box.")
     if bool(((labels < 0) | (labels >= classes)).any()):
-        raise ArgumentError(f"the labels of this batch go from {int(labels.min())} to {int(labels.max())}: expected 0 to "
-                            f"{classes - 1}, for the {classes} classes that the model was built with (num_classes).")
+        raise ArgumentError(f"the labels of this batch go from {int(labels.min())} to {int(labels.max())}: expected 0 "
+                            f"to {classes - 1}, for the {classes} classes that the model was built with (num_classes).")
 
 
 def _labels(labels: Tensor, matched: Tensor) -> Tensor:
