@@ -26,4 +26,4 @@ fi
 plan=()
 for group in $arms; do plan+=("bccd-retinanet:$seeds:$group"); done
 "${PYTHON:-python3}" "$here/grid_gpu.py" "$out" "${plan[@]}" --data "$data" --device "$device" \
-    --jobs "$jobs" --seconds "$seconds" --checkpoint 300 --lean --set train.workers=0 "${@:8}"
+    --jobs "$jobs" --seconds "$seconds" --checkpoint 300 --lean "${@:8}"

@@ -45,7 +45,7 @@ class BoxImage:
         try:
             with Image.open(self.path) as file:
                 if file.mode in DEEP:
-                    raise DataError(f"{self.path}: has more than 8 bits per pixel (mode {file.mode}), and only the range "
+                    raise DataError(f"{self.path}: has more than 8 bits per pixel (mode {file.mode}): only the range "
                                     "from 0 to 255 would be left. Convert it to 8 bits.")
                 pixels = np.array(file.convert("RGB"))
         except FileNotFoundError as error:

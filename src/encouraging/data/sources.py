@@ -123,8 +123,9 @@ class LoaderSource(Generic[Example, Batch]):
             # generator of its own the loader would draw from torch's global one, and dropout would then depend on it.
             with _many_workers():
                 self._loader = DataLoader(_Told(self.reader), batch_size=None, sampler=self._requests,
-                                          collate_fn=_as_it_is, num_workers=self.workers, persistent_workers=True, pin_memory=self._pin,
-                                          generator=torch.Generator(), multiprocessing_context=_START)
+                                          collate_fn=_as_it_is, num_workers=self.workers, persistent_workers=True,
+                                          pin_memory=self._pin, generator=torch.Generator(),
+                                          multiprocessing_context=_START)
         with _many_workers():
             return map(_or_its_error, iter(self._loader))
 

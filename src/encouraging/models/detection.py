@@ -36,7 +36,7 @@ class Detector(nn.Module):
         super().__init__()
         self.net, self.divisor = net, divisor
         net.transform._skip_resize = True  # in training the data's own transforms resize; at the end the model does
-        # torchvision rounds its anchors to the type of the features, and for GIoU also to that of the predicted offsets:
+        # torchvision rounds its anchors to the type of the features, and for GIoU to that of the predicted offsets too:
         # in bfloat16 to multiples of 4 pixels from 512 pixels on.
         net.backbone.register_forward_hook(_in_float32)
         net.head.regression_head.register_forward_hook(_in_float32)
