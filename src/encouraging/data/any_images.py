@@ -55,7 +55,7 @@ class AnyImages:
 def open_images(path: str | Path) -> AnyImages:
     """A folder, whose subfolders are searched too, or an ``.npz`` file with the array ``images``, or a single array.
 
-    Files that are hidden (``._a.png``, or in ``.thumbnails/``) and files that are no images by their names are left out.
+    Hidden files (``._a.png``, or in ``.thumbnails/``) and files that are no images by their names are left out.
 
     Raises:
         DataError: there are no images, or not such as can be used; the message says why.
