@@ -112,7 +112,7 @@ attack() {  # words, epsilons (or "paper"), epsilons in L2 (or "paper"), run dir
     [[ $near == paper ]] || set -- --eps "$near" "$@"
     [[ $far == paper ]] || set -- --eps-l2 "$far" "$@"
     ((unfinished || failed)) || timed "attack $words" "$python" -m encouraging attack "${folders[@]}" --jobs "$jobs" \
-        --device "$device" --data "$data" "$@"
+        --threads 1 --device "$device" --data "$data" "$@"
 }
 
 for step in "${only[@]}"; do

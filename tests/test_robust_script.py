@@ -39,7 +39,7 @@ def run(tmp_path: Path, *words: str, does: str = "true") -> tuple[int, str, list
 def test_everything_is_trained_attacked_and_collected(tmp_path: Path) -> None:
     code, said, commands = run(tmp_path, "--results", "results")
     assert code == 0, said
-    how = "--jobs 8 --device auto --data /data"
+    how = "--jobs 8 --threads 1 --device auto --data /data"
     trained = "--data /data --device auto --jobs 8 --seconds 999999995 --lean"
     folder = "/runs/mnist-adversarial-training"
     assert commands == [
