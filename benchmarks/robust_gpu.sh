@@ -70,7 +70,8 @@ if command -v nvidia-cuda-mps-control >/dev/null; then nvidia-cuda-mps-control -
 
 unfinished=0 failed=0 child=""
 trap 'unfinished=1; [[ -z $child ]] || kill -TERM "$child" 2>/dev/null' TERM INT
-# The words of a part and its command, which is asked to stop when the time is over; and how long it took.
+# The words of a part and its command, which is asked to stop when the time is over; and how long it took. After a
+# failure the others go on: a run that diverges keeps no other from being attacked.
 timed() {
     local words=$1 start=$SECONDS left=$((seconds - SECONDS)) code=0
     shift
@@ -97,7 +98,7 @@ timed() {
 
 train() {  # recipe, seeds
     local left=$((seconds - SECONDS))
-    ((unfinished || failed)) || timed "train $1, ${seeds:-$2} seeds" "$python" "$here/grid_gpu.py" "$out" "$1:${seeds:-$2}" \
+    ((unfinished)) || timed "train $1, ${seeds:-$2} seeds" "$python" "$here/grid_gpu.py" "$out" "$1:${seeds:-$2}" \
         --data "$data" --device "$device" --jobs "$jobs" --seconds $((left > 5 ? left - 5 : 1)) --lean "${settings[@]}"
 }
 
@@ -111,7 +112,7 @@ attack() {  # words, epsilons (or "paper"), epsilons in L2 (or "paper"), run dir
     shift
     [[ $near == paper ]] || set -- --eps "$near" "$@"
     [[ $far == paper ]] || set -- --eps-l2 "$far" "$@"
-    ((unfinished || failed)) || timed "attack $words" "$python" -m encouraging attack "${folders[@]}" --jobs "$jobs" \
+    ((unfinished)) || timed "attack $words" "$python" -m encouraging attack "${folders[@]}" --jobs "$jobs" \
         --threads 1 --device "$device" --data "$data" "$@"
 }
 
