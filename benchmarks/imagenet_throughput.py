@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from encouraging.data import Clock, generator
 from encouraging.data.decode import decode
 from encouraging.data.draw import seed_all
-from encouraging.data.picture_transforms import pixels, training_transform
+from encouraging.data.picture_transforms import training_transform
 from encouraging.engine import StagePlan, Train
 from encouraging.engine.distributed import World
 from encouraging.engine.optim import build_optimizer
@@ -154,14 +154,12 @@ def profile(folder: Path, size: int) -> dict[str, float]:
     paths = [task.sets["train"].path(index) for index in range(min(DIFFERENT, len(task.sets["train"])))]
     transform = training_transform(size)
     pictures = [decode(path) for path in paths]
-    cut = [transform(picture) for picture in pictures]
 
     reader = task.source(1).loader.reader  # type: ignore[attr-defined]
     steps: dict[str, Callable[[int], object]] = {
         "read the file": lambda index: Path(paths[index]).read_bytes(),
         "read and decode": lambda index: decode(paths[index]),
         "crop, resize, flip": lambda index: transform(pictures[index]),
-        "to bytes": lambda index: pixels(cut[index]),
         "random states": lambda index: seed_all(generator(0, 1, 1, 0, index)),
         "all": lambda index: reader[1, 1, 0, [index]],
     }

@@ -14,7 +14,6 @@ from encouraging.data import Clock
 from encouraging.engine import Train
 from encouraging.errors import DataError, RecipeError
 from encouraging.tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, build_task, check_task
-from encouraging.tasks.file_source import check_shared_memory
 from encouraging.tasks.image_files import ImageFilesTask
 from tiny_files import CLASSES, truncate, write_imagenet, write_inaturalist
 
@@ -209,17 +208,12 @@ def test_what_does_not_go_together_is_refused_before_anything_is_read(options, d
     assert words in str(caught.value)
 
 
-def test_too_little_shared_memory_is_refused_instead_of_a_bus_error(tmp_path):
-    check_shared_memory(0, 2**60)
-    check_shared_memory(4, 2**10)
-    with pytest.raises(DataError, match=r"4 workers with batches of .* need .*--shm-size"):
-        check_shared_memory(4, 2**50, tmp_path)
-
-
-def test_workers_are_one_per_core_unless_the_recipe_says_otherwise(root, monkeypatch):
+def test_workers_leave_a_core_to_the_training_unless_the_recipe_says_otherwise(root, monkeypatch):
     spec = spec_of(root)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)), raising=False)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert ImageFilesTask(spec).workers == 0
     unset = StageSpec(Train(epochs=1, lr=0.1, batch_size=4), objective=ObjectiveConfig())
-    assert ImageFilesTask(TaskSpec("imagenet", "resnet20", (unset,), root=root, options=SMALL)).workers == 8
+    assert ImageFilesTask(TaskSpec("imagenet", "resnet20", (unset,), root=root, options=SMALL)).workers == 7
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)
+    assert ImageFilesTask(TaskSpec("imagenet", "resnet20", (unset,), root=root, options=SMALL)).workers == 1

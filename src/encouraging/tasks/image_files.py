@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..data import Clock, FileSplit, LoaderSource, Source, generator, is_large, read_image_files
-from ..data.file_examples import FileExamples, Loaded, Picture, Pieces
+from ..data import Clock, FileSplit, Source, generator, is_large, read_image_files
+from ..data.file_examples import FileExamples, Loaded, Pieces
+from ..data.file_loader import FileLoader
 from ..data.picture_transforms import erase, evaluation_transform, training_transform
 from ..engine import Conclusion, Loss, Needs, ParameterGroup, Predictions, Task
 from ..engine.explain import explain
@@ -23,7 +24,7 @@ from ..metrics import correct
 from ..models.named import check_named
 from .base import BaseTask
 from .broken_files import BrokenFiles
-from .file_source import FileSource, check_shared_memory
+from .file_source import FileSource
 from .image import Batch, ImageTask
 from .image_check import check_together
 from .image_files_options import FileOptions, file_metrics, file_option_words
@@ -93,23 +94,23 @@ class ImageFilesTask(ImageTask):
         options, split = self.options, self.sets["train"]
         transform = training_transform(options.side, options.interpolation, options.rand_augment, self.data.mean)
         examples = FileExamples(split, transform, options.side, options.erase)
-        batch = self.spec.stages[stage - 1].train.batch_size
-        return FileSource(self._loader(examples, self._sampler(stage, split.labels), batch), self._moved)
+        train = self.spec.stages[stage - 1].train
+        return FileSource(self._loader(examples, self._sampler(stage, split.labels), train.batch_size, train.epochs),
+                          self._moved, self.device)
 
-    def _loader(self, examples: FileExamples, sampler: Any, batch: int) -> LoaderSource[Picture, Loaded]:
-        workers = self.workers
-        check_shared_memory(workers, batch * 3 * self.options.side**2)
-        return LoaderSource(examples, sampler, self.spec.seed, workers=workers,
-                            pin_memory=self.device.type == "cuda")
+    def _loader(self, examples: FileExamples, sampler: Any, batch: int, epochs: int = 0) -> FileLoader:
+        return FileLoader(examples, sampler, self.spec.seed, batch=min(batch, len(examples.split)), epochs=epochs,
+                          workers=self.workers, pin=self.device.type == "cuda")
 
     @property
     def workers(self) -> int:
-        """Processes that read: as the recipe says, else one per core, shared among the ranks of this machine."""
+        """Processes that load: as the recipe says, else one per core but one, which trains, shared among the ranks of
+        this machine."""
         train = self.spec.stages[0].train
         if "workers" in train.model_fields_set:
             return train.workers
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1)
 
     def _moved(self, loaded: Loaded) -> Batch:
         """A batch on the device: images (N, C, H, W) whose channels lie together, labels, boxes, and the number of
