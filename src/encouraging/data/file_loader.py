@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor
 from .draw import states_kept
 from .file_examples import FileExamples, Loaded, Picture
 from .samplers import Sampler
-from .sources import START, LoaderSource, Reader, Request
+from .sources import START, LoaderSource, Reader, Request, Requests
 
 AHEAD = 2  # batches that each worker makes before they are asked for
 
@@ -74,14 +75,7 @@ class FileLoader(LoaderSource[Picture, Loaded]):
             # Those that wait to be used, that are being made, and one that is being copied.
             self.slots = Slots(AHEAD * workers + 1, (batch, examples.size, examples.size, 3))
             self.reader = _SlotReader(examples, seed, self.slots.memory)
-
-    def _start(self) -> None:
-        if self.slots is not None:
-            self.slots.reset()
-
-    def _asked(self, request: Request) -> Any:
-        assert self.slots is not None
-        return self.slots.free.popleft(), request
+            self.requests = _SlotRequests(sampler, seed, epochs, self.slots)
 
     def _received(self, answer: Any) -> Loaded:
         if self.slots is None or not isinstance(answer, Answer):
@@ -97,6 +91,19 @@ class FileLoader(LoaderSource[Picture, Loaded]):
 def _pinned(loaded: Loaded) -> Loaded:
     images, labels, boxes, skipped = (tensor.pin_memory() for tensor in loaded[:4])
     return Loaded(images, labels, boxes, skipped, loaded.faults, loaded.lost)
+
+
+class _SlotRequests(Requests):
+    """Requests with the number of the slot that the batch is written to."""
+
+    def __init__(self, sampler: Sampler, seed: int, epochs: int, slots: Slots) -> None:
+        super().__init__(sampler, seed, epochs)
+        self.slots = slots
+
+    def __iter__(self) -> Iterator[tuple[int, Request]]:
+        self.slots.reset()  # the loader has waited for the answers to all earlier requests
+        for request in super().__iter__():
+            yield self.slots.free.popleft(), request
 
 
 class _SlotReader(Reader[Picture, Any]):

@@ -93,74 +93,43 @@ class LoaderSource(Generic[Example, Batch]):
     def __init__(self, examples: Examples[Example, Batch], sampler: Sampler, seed: int, *, workers: int = 0,
                  move: Callable[[Batch], Batch] | None = None, epochs: int = 0) -> None:
         self.reader: Reader[Example, Any] = Reader(examples, seed)
-        self.sampler, self.seed, self.workers, self.move, self.epochs = sampler, seed, workers, move, epochs
+        self.requests = Requests(sampler, seed, epochs)
+        self.sampler, self.workers, self.move = sampler, workers, move
         self._loader: DataLoader[Any] | None = None
         self._running: Iterator[Any] = iter(())
-        self._first = self._next = _NOWHERE
-        self._plans: dict[tuple[int, int], Sequence[Tensor]] = {}
-
-    def _plan(self, clock: Clock) -> Sequence[Tensor]:
-        """The batches of an epoch. Two are kept: length and batches ask for the same one, workers for the next."""
-        at = clock[:2]
-        if at not in self._plans:
-            self._plans = dict(list(self._plans.items())[-1:])
-            self._plans[at] = self.sampler.batches(generator(self.seed, *at))
-        return self._plans[at]
+        self._next: Place | None = None
 
     def length(self, clock: Clock) -> int:
-        return len(self._plan(clock))
+        return len(self.requests.plan(clock))
 
     def batches(self, clock: Clock, start: int, rank: int, world: int) -> Iterator[Batch]:
-        place = _Place(Clock(*clock[:2]), start, rank, world)
-        loaded = self._load(place) if self.workers else map(self.reader.__getitem__, self._requests(place))
+        place = Place(Clock(*clock[:2]), start, rank, world)
+        loaded = self._load(place) if self.workers else map(self.reader.__getitem__, self.requests.of(place))
         received = map(self._received, loaded)
         return received if self.move is None else map(self.move, received)
 
-    def _requests(self, place: _Place) -> Iterator[Request]:
-        """Those of one epoch."""
-        clock, start, rank, world = place
-        plan = self._plan(clock)
-        return ((clock.stage, clock.epoch, number, plan[number][rank::world].tolist())
-                for number in range(start, len(plan)))
-
-    def _all_requests(self) -> Iterator[Any]:
-        """Those of the epoch that was asked for, and of all epochs after it."""
-        self._start()
-        place = self._first
-        yield from map(self._asked, self._requests(place))
-        while place.clock.epoch < self.epochs:
-            place = place.next()
-            yield from map(self._asked, self._requests(place))
-
-    def _load(self, place: _Place) -> Iterator[Any]:
+    def _load(self, place: Place) -> Iterator[Any]:
         if self._loader is None:
             # The workers stay for all epochs. Without a generator of its own the loader would draw from torch's global
             # one, and dropout would then depend on it.
             with _many_workers():
-                self._loader = DataLoader(self.reader, batch_size=None, sampler=_Again(self._all_requests),
-                                          collate_fn=_as_it_is, num_workers=self.workers, persistent_workers=True,
+                self._loader = DataLoader(self.reader, batch_size=None, sampler=self.requests, collate_fn=_as_it_is,
+                                          num_workers=self.workers, persistent_workers=True,
                                           generator=torch.Generator(), multiprocessing_context=START)
-        if place != self._next or place.clock.epoch > self.epochs:
-            self._first = place
+        if place != self._next or place.clock.epoch > self.requests.epochs:
+            self.requests.first = place
             with _many_workers():
                 self._running = iter(self._loader)
-        self._next = _NOWHERE  # until the last batch of the epoch was taken
+        self._next = None  # until the last batch of the epoch was taken
         return self._epoch(place, self._running)
 
-    def _epoch(self, place: _Place, running: Iterator[Any]) -> Iterator[Any]:
-        count = len(self._plan(place.clock)) - place.start
+    def _epoch(self, place: Place, running: Iterator[Any]) -> Iterator[Any]:
+        count = len(self.requests.plan(place.clock)) - place.start
         for number in range(count):
             batch = next(running)
             if number == count - 1:
                 self._next = place.next()
             yield batch
-
-    def _start(self) -> None:
-        """Called before the first request, when no worker is busy."""
-
-    def _asked(self, request: Request) -> Any:
-        """What is sent to a worker."""
-        return request
 
     def _received(self, answer: Any) -> Batch:
         """The batch, from what a worker has sent."""
@@ -168,7 +137,7 @@ class LoaderSource(Generic[Example, Batch]):
         return batch
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where a rank begins to read."""
 
     clock: Clock
@@ -176,22 +145,43 @@ class _Place(NamedTuple):
     rank: int
     world: int
 
-    def next(self) -> _Place:
+    def next(self) -> Place:
         """The beginning of the next epoch."""
         return self._replace(clock=Clock(self.clock.stage, self.clock.epoch + 1), start=0)
 
 
-_NOWHERE = _Place(Clock(-1, -1), 0, 0, 1)
+class Requests(Iterable[Any]):
+    """What workers are asked for: the batches from ``first`` on, of its epoch and of those after it up to ``epochs``.
 
+    It knows nothing of the source, whose workers end as soon as nobody refers to it.
+    """
 
-class _Again(Iterable[Any]):
-    """Makes a new iterator each time it is asked for one."""
+    def __init__(self, sampler: Sampler, seed: int, epochs: int) -> None:
+        self.sampler, self.seed, self.epochs = sampler, seed, epochs
+        self.first = Place(Clock(), 0, 0, 1)
+        self._plans: dict[tuple[int, int], Sequence[Tensor]] = {}
 
-    def __init__(self, make: Callable[[], Iterator[Any]]) -> None:
-        self.make = make
+    def plan(self, clock: Clock) -> Sequence[Tensor]:
+        """The batches of an epoch. Two are kept: that which is trained, and the next one, which workers begin."""
+        at = clock[:2]
+        if at not in self._plans:
+            self._plans = dict(list(self._plans.items())[-1:])
+            self._plans[at] = self.sampler.batches(generator(self.seed, *at))
+        return self._plans[at]
+
+    def of(self, place: Place) -> Iterator[Request]:
+        """The rest of one epoch."""
+        clock, start, rank, world = place
+        plan = self.plan(clock)
+        return ((clock.stage, clock.epoch, number, plan[number][rank::world].tolist())
+                for number in range(start, len(plan)))
 
     def __iter__(self) -> Iterator[Any]:
-        return self.make()
+        place = self.first
+        yield from self.of(place)
+        while place.clock.epoch < self.epochs:
+            place = place.next()
+            yield from self.of(place)
 
 
 class Reader(Dataset[Any], Generic[Example, Batch]):
