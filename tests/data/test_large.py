@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -69,6 +70,58 @@ def test_a_folder_of_ones_own(tmp_path):
     data = read_image_files(f"folder:{tmp_path / 'imagenet'}")
     assert data.names == CLASSES
     assert len(data.splits["train"]) == 20
+
+
+def _names(split) -> set[str]:
+    return {Path(split.path(index)).name for index in range(len(split))}
+
+
+def test_only_files_are_images_also_in_folders_below_and_behind_links(tmp_path):
+    write_imagenet(tmp_path / "here", broken=False)
+    folder, elsewhere = tmp_path / "here" / "imagenet", tmp_path / "elsewhere"
+    train = folder / "train"
+    before = _names(read_image_files(f"folder:{folder}").splits["train"])
+    shutil.move(train / CLASSES[0], elsewhere)
+    (train / CLASSES[0]).symlink_to(elsewhere)  # a class behind a link, as on another disk
+    (train / CLASSES[1] / "link.JPG").symlink_to(elsewhere / f"{CLASSES[0]}_0.JPEG")
+    write_picture(train / CLASSES[1] / "images" / "deeper.PNG", 0, 1, "RGB", "PNG")  # as Tiny ImageNet has it
+    (train / CLASSES[1] / "folder.JPEG").mkdir()
+    (train / CLASSES[1] / "around").symlink_to(train)
+    (train / CLASSES[1] / ".hidden.JPEG").write_bytes(b"")
+    (train / CLASSES[1] / "notes.txt").write_text("")
+    os.mkfifo(train / CLASSES[1] / "pipe.JPEG")  # to open it would wait for ever
+    split = read_image_files(f"folder:{folder}").splits["train"]
+    assert _names(split) == before | {"link.JPG", "deeper.PNG"}
+    assert len(split) == 22
+    assert all(decode(split.path(index)).ndim == 3 for index in range(len(split)))
+
+
+@pytest.mark.parametrize("target", ["nowhere.JPEG", "link.JPEG"])
+def test_a_link_that_leads_nowhere_is_named_before_the_training(tmp_path, target):
+    folder = write_imagenet(tmp_path)
+    (folder / "train" / CLASSES[0] / "link.JPEG").symlink_to(target)
+    with pytest.raises(DataError, match=r"link\.JPEG: (a link to nowhere.JPEG|cannot be listed)"):
+        read_image_files("imagenet", tmp_path)
+
+
+def test_a_folder_that_may_not_be_listed_is_named(tmp_path, monkeypatch):
+    folder = write_imagenet(tmp_path) / "train" / CLASSES[2]
+    scandir = os.scandir
+
+    def refuse(path):
+        if Path(path) == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=rf"{CLASSES[2]}/?: cannot be listed \(Permission denied\)"):
+        read_image_files("imagenet", tmp_path)
+
+
+def test_test_images_of_ones_own_without_folders_are_refused_as_such(tmp_path):
+    folder = write_imagenet(tmp_path, flat=True)
+    with pytest.raises(DataError, match=r"val has images such as .* and no folders per class: expected n01440764/"):
+        read_image_files(f"folder:{folder}")
 
 
 def _no_devkit(folder: Path) -> None:

@@ -40,6 +40,14 @@ def read_image_files(name: str, root: str | Path | None = None, *, splits: tuple
     Raises:
         DataError: something is missing or is not as it is shipped; the message names it.
     """
+    try:
+        return _listed(name, root, splits, folder)
+    except OSError as error:
+        raise DataError(f"{error.filename or name}: cannot be listed ({error.strerror or error}). Is the disk there, "
+                        "and may you read the folder?") from error
+
+
+def _listed(name: str, root: str | Path | None, splits: tuple[str, ...], folder: str | None) -> ImageFiles:
     if name.startswith("folder:"):
         path = folder_path(name, root, folder)
         return ImageFiles({split: list_class_folders(path, split) for split in splits}, len(class_folders(path)), MEAN,
