@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,22 @@ def test_the_evaluation_of_two_ranks_is_that_of_one(root, workers):
     assert ends[0].tensors["ood_logits"].shape == (8, 4)
     assert ends[0].numbers["train_accuracy"] >= 0
     assert BROKEN in ends[1].files["broken.txt"].decode()
+
+
+def test_the_workers_of_the_test_set_stay_for_the_next_evaluation(root):
+    task = task_of(root, workers=5)
+    task.piece = 3
+    model = task.build()
+    before = {worker.pid for worker in multiprocessing.active_children()}
+    pids = []
+    for _ in range(2):
+        predictions(task, model, False, 1)
+        pids.append({worker.pid for worker in multiprocessing.active_children()} - before)
+    assert pids[0] == pids[1]
+    assert len(pids[0]) == 3  # for three pieces, although five are allowed
+    task.piece, task._test_loaders = 100, {}
+    predictions(task, model, False, 1)
+    assert {worker.pid for worker in multiprocessing.active_children()} - before <= pids[0]  # none for a single piece
 
 
 def test_a_broken_file_is_named_once_skipped_and_counted(root, capsys):

@@ -54,6 +54,7 @@ class ImageFilesTask(ImageTask):
         self.ood = {name: read_image_files(name, spec.root, splits=("test",), folder=spec.folder).splits["test"]
                     for name in options.ood_sets}
         self.broken = BrokenFiles(options.broken == "refuse", sum(map(len, self.sets.values())))
+        self._test_loaders: dict[tuple[int, int], FileLoader] = {}
         self.crops = None
         self.side = torch.Size((options.resize, options.resize))
         self.piece = max(1, int(PIECE * (224 / options.side) ** 2))
@@ -95,12 +96,15 @@ class ImageFilesTask(ImageTask):
         transform = training_transform(options.side, options.interpolation, options.rand_augment, self.data.mean)
         examples = FileExamples(split, transform, options.side, options.erase)
         train = self.spec.stages[stage - 1].train
-        return FileSource(self._loader(examples, self._sampler(stage, split.labels), train.batch_size, train.epochs),
-                          self._moved, self.device)
+        loader = self._loader(examples, self._sampler(stage, split.labels), train.batch_size, epochs=train.epochs)
+        return FileSource(loader, self._moved, self.device)
 
-    def _loader(self, examples: FileExamples, sampler: Any, batch: int, epochs: int = 0) -> FileLoader:
+    def _loader(self, examples: FileExamples, sampler: Any, batch: int, *, epochs: int = 0,
+                most: int | None = None) -> FileLoader:
+        """``most``: how many batches there are. More workers have nothing to do, and for one batch there are none."""
+        workers = self.workers if most is None else 0 if most < 2 else min(most, self.workers)
         return FileLoader(examples, sampler, self.spec.seed, batch=min(batch, len(examples.split)), epochs=epochs,
-                          workers=self.workers, pin=self.device.type == "cuda")
+                          workers=workers, pin=self.device.type == "cuda")
 
     @property
     def workers(self) -> int:
@@ -172,9 +176,14 @@ class ImageFilesTask(ImageTask):
 
     def _pieces(self, split: FileSplit, rank: int, world: int) -> Iterator[tuple[int, Loaded]]:
         pieces = Pieces(len(split), self.piece, rank, world)
-        loader = self._loader(FileExamples(split, self.cut, self.options.side), pieces, self.piece)
-        # Nothing is random here, and the workers end with the loop.
-        yield from zip(pieces.numbers, loader.batches(Clock(0, 0), 0, 0, 1), strict=True)
+        # The test set is looked at after every epoch: its workers stay. Those of other sets end with the loop.
+        loader = self._test_loaders.get((rank, world)) if split is self.sets["test"] else None
+        if loader is None:
+            loader = self._loader(FileExamples(split, self.cut, self.options.side), pieces, self.piece,
+                                  most=len(pieces.numbers))
+        if split is self.sets["test"]:
+            self._test_loaders[rank, world] = loader
+        yield from zip(pieces.numbers, loader.batches(Clock(0, 0), 0, 0, 1), strict=True)  # nothing is random here
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         right, labels, losses = (joined(predictions, key)["test"] for key in ("correct", "labels", "loss"))
