@@ -14,6 +14,7 @@ from encouraging.data import Clock, FileList, FileSplit, Shuffled
 from encouraging.data.file_examples import FileExamples
 from encouraging.data.file_loader import AHEAD, FileLoader
 from encouraging.data.picture_transforms import training_transform
+from encouraging.errors import DataError
 from tiny_files import truncate
 
 COUNT, BATCH = 11, 4
@@ -87,3 +88,9 @@ def test_workers_need_no_file_of_shared_memory_per_batch(split):
     assert all(not isinstance(part, torch.Tensor) for part in answer)
     assert (answer.labels.tolist(), len(answer.faults)) == ([0, 5], 1)
     assert isinstance(answer.boxes, np.ndarray)
+
+
+def test_too_little_memory_is_said_with_what_to_do(split):
+    examples = FileExamples(split, training_transform(16), 16)
+    with pytest.raises(DataError, match=r"5 batches of .* MiB, two per worker and one more, .* --set train.workers=2"):
+        FileLoader(examples, Shuffled(COUNT, BATCH), 5, batch=2**50, workers=2)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import DataError
 from .draw import states_kept
 from .file_examples import FileExamples, Loaded, Picture
 from .samplers import Sampler
@@ -41,7 +42,12 @@ class Slots:
         size = count * int(np.prod(shape))
         if START == "fork":
             # Processes inherit it, and no limit on /dev/shm, which containers keep small, applies.
-            whole = torch.frombuffer(mmap.mmap(-1, max(1, size)), dtype=torch.uint8)[:size]
+            try:
+                whole = torch.frombuffer(mmap.mmap(-1, max(1, size)), dtype=torch.uint8)[:size]
+            except (OSError, OverflowError) as error:
+                raise DataError(f"{count} batches of {size // count / 2**20:.0f} MiB, two per worker and one more, "
+                                f"need {size / 2**20:.0f} MiB of memory, which cannot be had ({error}). Set fewer "
+                                "workers: --set train.workers=2, or 0 for none.") from error
         else:
             whole = torch.empty(size, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
         self.memory = whole.view(count, *shape)
@@ -81,7 +87,8 @@ class FileLoader(LoaderSource[Picture, Loaded]):
         if self.slots is None or not isinstance(answer, Answer):
             return _pinned(answer) if self.pin else answer
         images = self.slots.memory[answer.slot, : len(answer.labels)]
-        copy = torch.empty(images.shape, dtype=torch.uint8, pin_memory=self.pin).copy_(images)
+        copy = torch.empty(images.shape, dtype=torch.uint8, pin_memory=self.pin)
+        np.copyto(copy.numpy(), images.numpy())  # one thread: torch's would wait for cores that the workers use
         self.slots.free.append(answer.slot)
         loaded = Loaded(copy, torch.from_numpy(answer.labels), torch.from_numpy(answer.boxes),
                         torch.tensor(len(answer.faults)), answer.faults, answer.lost)
