@@ -92,8 +92,8 @@ def test_the_pace_is_that_of_the_updates_after_the_first(monkeypatch):
         pace(1, 2, batch, 50, batch)
     assert [detail["batch"] for detail in told] == [2, 4]
     assert told[-1]["examples_per_second"] == pytest.approx(16)
-    # 46 batches of this epoch and 50 of the next at 2 per second; one evaluation.
-    assert told[-1]["seconds_left"] == pytest.approx(96 / 2 + 10)
+    # 46 batches of this epoch and 50 of the next at 2 per second; evaluations of the second epoch and of the last.
+    assert told[-1]["seconds_left"] == pytest.approx(96 / 2 + 20)
     steps = Pace(Train(max_steps=10, lr=0.1, batch_size=8, accumulate=2), told.append)
     for batch in (2, 4, 6):
         now[0] += 1

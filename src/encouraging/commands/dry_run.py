@@ -57,12 +57,17 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
     total = 0.0
     for arm in chosen:
         stages = recipe.stages_of(arm)
-        left = sum(job.arm == arm and not RunDir(job.folder).done for job in jobs)
+        own = [job for job in jobs if job.arm == arm]
+        left = sum(not RunDir(job.folder).done for job in own)
+        trunk = own[0].trunk
+        shared = trunk.epochs if trunk is not None and trunk.arm in chosen else 0
         took = sum(stage_seconds(stage, measured) for stage in stages)
+        number = sum(stage.train.epochs for stage in stages)
+        took *= 1 - shared / number if shared else 1
         total += left * took
-        epochs = sum(stage.train.epochs for stage in stages) if stages[0].train.max_steps is None else "-"
-        table.add_row(arm, str(epochs), str(sum(updates(stage, measured) for stage in stages)), duration(took),
-                      str(left))
+        epochs = "-" if stages[0].train.max_steps is not None else \
+            f"{number - shared} of {number}, after {trunk.arm}'s" if shared and trunk is not None else str(number)
+        table.add_row(arm, epochs, str(sum(updates(stage, measured) for stage in stages)), duration(took), str(left))
     console.print(table)
     uncounted = "" if measured.evaluation else " (evaluations are not counted: none was finished in the time)"
     _say(console, f"all of it, one run after another: {duration(total)}{uncounted}")
@@ -81,7 +86,7 @@ def stage_seconds(stage: StageSpec, measured: Rehearsal) -> float:
     train = stage.train
     per_epoch = max(1, math.ceil(math.ceil(measured.examples / train.batch_size) / train.accumulate))
     epochs = updates(stage, measured) / per_epoch
-    looks = max(1, math.ceil(epochs / train.evaluate_every))
+    looks = max(1, sum(map(train.evaluates, range(1, math.ceil(epochs) + 1))))
     return epochs * measured.examples / measured.per_second + looks * measured.evaluation
 
 

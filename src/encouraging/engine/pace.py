@@ -55,4 +55,4 @@ class Pace:
     def _evaluations(self, epoch: int) -> int:
         if self.train.max_steps is not None:
             return 1
-        return math.ceil((self.train.epochs - epoch + 1) / self.train.evaluate_every)
+        return sum(map(self.train.evaluates, range(epoch, self.train.epochs + 1)))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..errors import DivergenceError
 from . import random_state
 from .averaging import average_weights, keep_weights
+from .branches import Branch
 from .checkpoint import load_checkpoint, load_weights
 from .distributed import World
 from .environment import environment, peak_memory_mib
@@ -39,7 +40,8 @@ class RunSpec:
     ``config`` is all that the result may depend on: a directory that holds the result of anything else is refused.
     ``about`` is kept beside it (metrics, the recipe's claims and words) and may change. ``start_from`` is the directory
     of a finished run whose weights this one starts with. ``at_once`` runs share the machine, which the timing records.
-    ``on_progress`` is told about once per second how far an epoch is.
+    ``on_progress`` is told about once per second how far an epoch is. ``branch`` is a run whose first epochs are also
+    this one's, and ``leaves`` the epochs after which others part from this one.
     """
 
     make_task: Callable[[], Task[Any]]
@@ -56,6 +58,8 @@ class RunSpec:
     start_from: Path | None = None
     at_once: int = 1
     on_progress: Callable[[dict[str, Any]], None] | None = None
+    branch: Branch | None = None
+    leaves: frozenset[int] = frozenset()
 
 
 def execute(spec: RunSpec) -> dict[str, Any]:
@@ -83,6 +87,8 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
         torch.cuda.reset_peak_memory_stats(device)
         torch.backends.cudnn.benchmark = True
     found = load_checkpoint(run.path, mark, spec.say)
+    if found is None and spec.branch is not None:
+        found = spec.branch.checkpoint(environment(device), spec.say)
     start = load_weights(spec.start_from) if spec.start_from is not None and found is None else None
     task = spec.make_task()
     with Tracker(spec.tracker if world.leads else None, run.path) as track, \
@@ -98,7 +104,7 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
 
         hooks = Hooks(saver=saver, on_epoch=note, stop=lambda: stop.asked,
                       keep=lambda epoch, weights, number: keep_weights(run.path, epoch, weights, number),
-                      on_progress=spec.on_progress if world.leads else None)
+                      on_progress=spec.on_progress if world.leads else None, leaves=spec.leaves)
         trainer, final = train_in_stages(task, spec.stages, hooks, found, seed=spec.seed, world=world, device=device,
                                          start=start)
     model = _concluded(trainer, run.path)
@@ -126,6 +132,7 @@ def _timing(trainer: Trainer, device: torch.device, world: World, at_once: int) 
     """What the paper's table of training costs has, and how it came about."""
     log = trainer.log
     return {"seconds": log.seconds, "epochs": trainer.at.epoch - 1, "steps": trainer.at.step, "samples": log.samples,
+            **({"shared_epochs": log.shared_epochs} if log.shared_epochs else {}),
             **peak_memory_mib(device), "resumed": log.resumed, "processes": world.size, "at_once": at_once,
             "cuda_graph": trainer.replay.reason or "recorded", **environment(device)}
 

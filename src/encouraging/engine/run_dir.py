@@ -3,6 +3,7 @@
     config.json          the config, whose fingerprint tells runs apart; the machine; metrics and recipe, for reports
     metrics.jsonl        one line per epoch; no times, so that equal runs have equal files
     checkpoint-*         see checkpoint.py
+    branches/            checkpoints from which other runs start; see branches.py
     logits.safetensors   what the model says about the test set, and the labels
     weights.safetensors  the model that the last numbers are about
     diagnosis.json       margins, energies, calibration and the like, as the report draws them

@@ -55,6 +55,7 @@ class Train(Frozen):
     better: Literal["higher", "lower"] = "higher"
     patience: int | None = Field(default=None, ge=0)
     evaluate_every: int = Field(default=1, gt=0)
+    evaluate_all_from: int | None = Field(default=None, gt=0)  # every epoch is evaluated from this one on
     diverge_above: float = Field(default=1e4, gt=0)
     freeze_norm: bool = True
     sync_norm: bool = False
@@ -75,7 +76,7 @@ class Train(Frozen):
     INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"checkpoint_seconds", "cuda_graph", "workers"})
     # A run's config names these only where they differ from the default: they came later than the first records.
     LATER: ClassVar[frozenset[str]] = frozenset({"conclude_on", "average_last", "probe_every", "trace", "sync_norm",
-                                                 "milestone_steps"})
+                                                 "milestone_steps", "evaluate_all_from"})
 
     def config(self) -> dict[str, Any]:
         """All that a run's numbers may depend on, as JSON holds it."""
@@ -83,6 +84,16 @@ class Train(Frozen):
         defaults = {name: type(self).model_fields[name].default for name in self.LATER}
         return {name: value for name, value in whole.items()
                 if name not in defaults or (tuple(value) if isinstance(value, list) else value) != defaults[name]}
+
+    def evaluates(self, epoch: int) -> bool:
+        """Whether the model is evaluated at the end of an epoch.
+
+        >>> train = Train(epochs=10, lr=0.1, batch_size=8, evaluate_every=4, evaluate_all_from=9)
+        >>> [epoch for epoch in range(1, 11) if train.evaluates(epoch)]
+        [4, 8, 9, 10]
+        """
+        from_here = self.evaluate_all_from is not None and epoch >= self.evaluate_all_from
+        return epoch % self.evaluate_every == 0 or from_here or epoch >= self.epochs
 
     @model_validator(mode="before")
     @classmethod

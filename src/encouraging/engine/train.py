@@ -66,18 +66,21 @@ class Log:
     probed: dict[str, float] = field(default_factory=dict)  # sums of gradient norms at equal weights, and their number
     epoch_probed: dict[str, float] = field(default_factory=dict)
     trace: list[dict[str, float]] = field(default_factory=list)
+    shared_epochs: int = 0  # that were trained in another run; see branches.py
 
 
 @dataclass
 class Hooks:
     """What the loop calls: ``saver`` with tensors and state, ``on_epoch`` with a line, ``stop`` for a reason to end,
-    ``keep`` with the weights of an epoch that may go into an average, ``on_progress`` with how far an epoch is."""
+    ``keep`` with the weights of an epoch that may go into an average, ``on_progress`` with how far an epoch is.
+    ``leaves`` has the epochs of the first stage at whose ends other runs may start; ``saver`` is told which it is."""
 
-    saver: Callable[[int, dict[str, Tensor], dict[str, Any]], None]
+    saver: Callable[[int, dict[str, Tensor], dict[str, Any], int | None], None]
     on_epoch: Callable[[dict[str, Any]], None]
     stop: Callable[[], str | None]
     keep: Callable[[int, Mapping[str, Tensor], int], None] = lambda epoch, weights, number: None
     on_progress: Callable[[dict[str, Any]], None] | None = None
+    leaves: frozenset[int] = frozenset()
 
 
 class Trainer:
@@ -224,7 +227,7 @@ class Trainer:
         line |= self._training_numbers(more)
         line |= {f"probe_{name}": value / log.epoch_probed["number"] for name, value in log.epoch_probed.items()
                  if name != "number"}
-        if at.epoch % self.train.evaluate_every == 0 or at.epoch >= self.train.epochs or self._enough():
+        if self.train.evaluates(at.epoch) or self._enough():
             line |= self._evaluate()
             self._note_best(line)
         if self.train.conclude_on == "average" and self.world.leads:
@@ -235,6 +238,8 @@ class Trainer:
         at.epoch, at.batch = at.epoch + 1, 0
         log.lines.append(line)
         self.hooks.on_epoch(line)
+        if at.stage == 1 and line["epoch"] in self.hooks.leaves:
+            self.save(branch=line["epoch"])
         self._pause(force=self.over())
 
     def predictions(self, model: nn.Module, final: bool) -> list[Predictions]:
@@ -303,7 +308,7 @@ class Trainer:
             if self.world.any(asked is not None, self.device):
                 raise Interrupted(f"{asked or 'a signal'} at epoch {self.at.epoch}, update {self.at.step}")
 
-    def save(self) -> None:
+    def save(self, branch: int | None = None) -> None:
         now = time.monotonic()
         self.log.seconds += now - self.started
         self.started = self.saved = now
@@ -320,7 +325,7 @@ class Trainer:
                  "scaler": self.update.scaler.state_dict(), "random": random_state.random_json(),
                  "stopped_early": self.stopped_early}
         if self.world.leads:
-            self.hooks.saver(self.at.step, tensors, state)
+            self.hooks.saver(self.at.step, tensors, state, branch)
         self.world.wait()
 
     def restore(self, found: Checkpoint) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from .branches import branch_folder
 from .checkpoint import snapshot, write_checkpoint
 
 LARGE = 32 * 2**20  # bytes; smaller ones are written at once
@@ -29,18 +30,22 @@ class CheckpointWriter:
         self.thread: threading.Thread | None = None
         self.error: Exception | None = None
 
-    def __call__(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    def __call__(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any],
+                 branch: int | None = None) -> None:
+        """``branch`` is the epoch at whose end another run may start: see branches.py."""
         self.wait()
+        folder = self.folder if branch is None else branch_folder(self.folder, branch)
+        folder.mkdir(parents=True, exist_ok=True)
         plain, rest = snapshot(step, tensors, {**state, "fingerprint": self.fingerprint})
         if sum(tensor.nbytes for tensor in plain.values()) < LARGE:
-            write_checkpoint(self.folder, step, plain, rest)
+            write_checkpoint(folder, step, plain, rest)
             return
-        self.thread = threading.Thread(target=self._write, args=(step, plain, rest), name=f"checkpoint {step}")
+        self.thread = threading.Thread(target=self._write, args=(folder, step, plain, rest), name=f"checkpoint {step}")
         self.thread.start()
 
-    def _write(self, step: int, plain: Mapping[str, Tensor], rest: str) -> None:
+    def _write(self, folder: Path, step: int, plain: Mapping[str, Tensor], rest: str) -> None:
         try:
-            write_checkpoint(self.folder, step, plain, rest)
+            write_checkpoint(folder, step, plain, rest)
         except Exception as error:
             self.error = error
 

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from ..engine import RunDir, RunSpec, execute
+from ..engine.branches import Branch
 from ..engine.distributed import World, join
 from ..engine.environment import choose_device
 from ..errors import RecipeError, RunError, did_you_mean
 from ..tasks import Task, build_task
 from .schema import Recipe
+from .trunks import Trunk, trunks
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,9 @@ class Job:
     threads: int | None = None
     tracker: str | None = None
     at_once: int = 1  # how many runs are trained side by side
+    rank: int = 0  # jobs of a lower rank must have ended before this one starts
+    trunk: Trunk | None = None  # the arm from which it branches off, if that was trained
+    leaves: frozenset[int] = frozenset()  # the epochs after which others branch off from this one
 
     @property
     def folder(self) -> Path:
@@ -44,17 +49,24 @@ class Job:
     def name(self) -> str:
         return f"{self.arm} seed {self.seed}"
 
-    @property
-    def rank(self) -> int:
-        """Jobs of a lower rank must have ended before this one starts."""
-        return self.recipe.rank(self.arm)
-
 
 def jobs_of(recipe: Recipe, out: str, *, arms: Sequence[str] = (), **how: Any) -> list[Job]:
     """The grid, seeds outermost: after a while every arm has been trained with the first seeds. Arms that start from
-    another arm's weights come after it."""
+    another arm's weights, or branch off from it, come after it."""
     check_arms(recipe, arms)
-    jobs = [Job(recipe, arm, seed, out, **how) for seed in recipe.seeds for arm in arms or recipe.arms]
+    shared = trunks(recipe)
+    chosen = arms or tuple(recipe.arms)
+
+    def rank(arm: str) -> int:
+        needed = [name for name in (recipe.arms[arm].after, shared[arm].arm if arm in shared else None)
+                  if name in recipe.arms]
+        return 1 + max(map(rank, needed), default=-1)
+
+    ranks = {arm: rank(arm) for arm in chosen}
+    leaves = {arm: frozenset(trunk.epochs for other, trunk in shared.items() if trunk.arm == arm and other in chosen)
+              for arm in chosen}
+    jobs = [Job(recipe, arm, seed, out, **how, rank=ranks[arm], trunk=shared.get(arm), leaves=leaves[arm])
+            for seed in recipe.seeds for arm in chosen]
     return sorted(jobs, key=lambda job: job.rank)
 
 
@@ -88,7 +100,15 @@ def train_job(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str,
     told: Callable[[dict[str, Any]], None] | None = getattr(on_epoch, "progress", None)
     return execute(RunSpec(make_task, spec.stages, RunDir(job.folder), recipe.config(job.arm, job.seed), job.seed,
                            device, world, on_epoch=on_epoch, tracker=job.tracker, about=recipe.about_runs(job.arm),
-                           start_from=_start(job), at_once=job.at_once, on_progress=told))
+                           start_from=_start(job), at_once=job.at_once, on_progress=told, branch=_branch(job),
+                           leaves=job.leaves))
+
+
+def _branch(job: Job) -> Branch | None:
+    if job.trunk is None:
+        return None
+    arm, epochs = job.trunk
+    return Branch(job.folder_of(arm), job.recipe.config(arm, job.seed), epochs)
 
 
 def _start(job: Job) -> Path | None:

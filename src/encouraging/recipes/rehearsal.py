@@ -49,7 +49,7 @@ class _Clock:
         self.stamps.append((now, self.at.step))
         return "the end of the rehearsal" if now >= self.end else None
 
-    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any], branch: int | None) -> None:
         self.bytes = sum(tensor.nbytes for tensor in tensors.values())
         self.kept_best = any(name.startswith("best.") for name in tensors)
 

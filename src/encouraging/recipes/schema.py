@@ -121,20 +121,19 @@ class Recipe(Frozen):
             if arm.after is not None and arm.after not in self.arms and not re.fullmatch(OTHER, arm.after):
                 raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}, or "
                                  f"RECIPE/ARM of another recipe.{did_you_mean(arm.after, self.arms)}")
-            self.rank(name)
+            self._check_chain(name)
             if arm.after is None and not arm.train.get("epochs", self.train.epochs):
                 raise ValueError("train.epochs = 0: expected a number greater than 0; only an arm that starts after "
                                  "another one can be evaluated without training")
         return self
 
-    def rank(self, arm: str) -> int:
-        """How many arms of this recipe must have finished before this one can start."""
+    def _check_chain(self, arm: str) -> None:
+        """Arms that start after each other must have a first one."""
         chain = [arm]
         while (before := self.arms[chain[-1]].after) is not None and before in self.arms:
             if before in chain:
                 raise ValueError(f"the arms {', '.join(chain)} start after each other: none could be the first")
             chain.append(before)
-        return len(chain) - 1
 
     def stages_of(self, arm: str) -> tuple[StageSpec, ...]:
         """An arm's training, stage by stage."""
