@@ -184,6 +184,7 @@ def test_what_is_wrong_with_imagenet_is_said(tmp_path, breaks, words):
     (lambda tree: tree["images"][-1].update(file_name="gone.jpg"), ["gone.jpg: no such file", "train_val2018.tar.gz"]),
     (lambda tree: tree["categories"].append({"id": 9, "name": "unseen"}), ["'unseen'", "has no training images"]),
     (lambda tree: tree["images"].clear(), ["has no images"]),
+    (lambda tree: tree["images"][1].update(file_name="\ud800.jpg"), ["UnicodeEncodeError", "not the annotations"]),
 ])
 def test_what_is_wrong_with_inaturalist_is_said(tmp_path, change, words):
     path = write_inaturalist(tmp_path) / "train2018.json"
@@ -194,6 +195,17 @@ def test_what_is_wrong_with_inaturalist_is_said(tmp_path, change, words):
         read_image_files("inaturalist2018", tmp_path)
     for part in words:
         assert part in str(caught.value)
+
+
+def test_parts_with_different_categories_do_not_belong_together(tmp_path):
+    """Labels are places in the list of categories: a longer list would shift them without a word."""
+    path = write_inaturalist(tmp_path) / "val2018.json"
+    tree = json.loads(path.read_text())
+    tree["categories"].append({"id": -1, "name": "another"})
+    path.write_text(json.dumps(tree))
+    with pytest.raises(DataError, match=r"the test part has 5 classes and the train part 4.* 'another', for one"):
+        read_image_files("inaturalist2018", tmp_path)
+    assert len(read_image_files("inaturalist2018", tmp_path, splits=("test",)).splits["test"]) == 8
 
 
 @pytest.mark.parametrize("name", ["imagenet", "inaturalist2018"])

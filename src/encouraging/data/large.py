@@ -64,4 +64,10 @@ def _listed(name: str, root: str | Path | None, splits: tuple[str, ...], folder:
         raise DataError(absent(name, splits, place))
     read = {split: _READERS[facts.reader](place, split) for split in splits}
     names = next(iter(read.values()))[1]
+    for split, (_, others) in read.items():
+        if others != names:
+            different = sorted(set(others) ^ set(names)) or names
+            raise DataError(f"{name}: the {split} part has {len(others)} classes and the {next(iter(read))} part "
+                            f"{len(names)}; {different[0]!r}, for one, is not at the same place in both. The files "
+                            "do not belong together: fetch them again.")
     return ImageFiles({split: files for split, (files, _) in read.items()}, len(names), facts.mean, facts.std, names)
