@@ -12,8 +12,9 @@ from PIL import Image
 
 from encouraging.data import Clock, FileList, FileSplit, Shuffled
 from encouraging.data.file_examples import FileExamples
-from encouraging.data.file_loader import AHEAD, FileLoader
+from encouraging.data.file_loader import FileLoader
 from encouraging.data.picture_transforms import training_transform
+from encouraging.data.sources import AHEAD
 from encouraging.errors import DataError
 from tiny_files import truncate
 

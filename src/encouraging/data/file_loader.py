@@ -20,9 +20,7 @@ from ..errors import DataError
 from .draw import states_kept
 from .file_examples import FileExamples, Loaded, Picture
 from .samplers import Sampler
-from .sources import START, LoaderSource, Reader, Request, Requests
-
-AHEAD = 2  # batches that each worker makes before they are asked for
+from .sources import AHEAD, START, LoaderSource, Reader, Request, Requests
 
 
 class Answer(NamedTuple):

@@ -26,6 +26,7 @@ Batch_co = TypeVar("Batch_co", covariant=True)
 # PyTorch's own choice on Linux. Runs side by side are spawned processes, and hand "spawn" down as the default: every
 # worker would then import torch anew.
 START = "fork" if sys.platform == "linux" else None
+AHEAD = 2  # batches that each worker makes before they are asked for
 Request = tuple[int, int, int, list[int]]  # stage, epoch, number of the batch, indices of its examples
 
 
@@ -114,7 +115,7 @@ class LoaderSource(Generic[Example, Batch]):
             # one, and dropout would then depend on it.
             with _many_workers():
                 self._loader = DataLoader(self.reader, batch_size=None, sampler=self.requests, collate_fn=_as_it_is,
-                                          num_workers=self.workers, persistent_workers=True,
+                                          num_workers=self.workers, persistent_workers=True, prefetch_factor=AHEAD,
                                           generator=torch.Generator(), multiprocessing_context=START)
         if place != self._next or place.clock.epoch > self.requests.epochs:
             self.requests.first = place
