@@ -99,7 +99,9 @@ def main() -> int:
             print(f"{name}: {len(times)} records in {records}, median {statistics.median(times):.0f} s of training per "
                   f"run with {args.jobs} at once", flush=True)
     left = len(jobs) - display.ended + display.stopped
-    print(f"{left} runs are unfinished: the same command continues them" if left else "all runs are finished")
+    words = f"{display.failed} runs failed; " if display.failed else ""
+    print(words + (f"{left} runs are unfinished: the same command continues them" if left else "all others are finished"
+                   if words else "all runs are finished"))
     return 1 if display.failed else 130 if left else 0
 
 

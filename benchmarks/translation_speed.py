@@ -134,15 +134,17 @@ def main() -> None:
     assert isinstance(task, TranslationTask)
     source = task.source(1)
     found: dict[str, Any] = {"recipe": args.recipe, "arm": args.arm, "environment": environment(device),
-                             "lengths": source.lengths, "filling": source.filling, "tokens_per_second": {}}
+                             "precision": task.spec.stages[0].train.precision, "lengths": source.lengths,
+                             "filling": source.filling, "tokens_per_second": {}}
     torch.manual_seed(0)
-    with float32_is("ieee"):
+    with float32_is("tf32" if found["precision"] == "tf32" else "ieee"):
         for name, graph in (("engine", True), ("engine, eager", False)):
             step, replay = engine_step(task, graph)
             found["tokens_per_second"][name] = rate(step, task, args.warm, args.steps)
             if graph:
                 found["cuda_graph"] = replay.reason or f"{len(replay.graphs)} shapes recorded"
         found["tokens_per_second"]["bare loop"] = rate(bare_step(task), task, args.warm, args.steps)
+    with float32_is("ieee"):
         model = load_translator(args.run, device).model if args.run else task.build().eval()
         found["search"], middle = search_times(task, model, args.sentences)
         kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from encouraging.commands.dry_run import stage_seconds, updates
 from encouraging.commands.progress import ProgressDisplay
 from encouraging.engine import Train
 from encouraging.engine.sweep import Event
-from encouraging.recipes import read_recipe
+from encouraging.recipes import read_recipe, rehearsal
 from encouraging.recipes.grid import Job
 from encouraging.recipes.rehearsal import Rehearsal, rehearse
 from encouraging.tasks import StageSpec
@@ -82,6 +84,16 @@ def test_a_rehearsal_stops_in_time_and_knows_the_size_of_a_checkpoint():
     model = 4 * sum(param.numel() for param in recipe_model(recipe).parameters())
     assert found.checkpoint > 3 * model  # weights, their average, momentum, the best epoch's
     assert found.run_bytes > 2 * found.checkpoint
+
+
+@pytest.mark.parametrize("updates_done", [1, 2, 3, 30])
+def test_the_speed_is_that_of_updates_however_few(updates_done):
+    now = time.monotonic()
+    clock = rehearsal._Clock(now - updates_done, now)
+    clock.stamps = [(now - updates_done + step, step) for step in range(1, updates_done + 1)]
+    clock.at.step = updates_done
+    trainer = SimpleNamespace(device=torch.device("cpu"), train=Train(epochs=1, lr=0.1, batch_size=4))
+    assert rehearsal._speed(clock, trainer) == pytest.approx(4, rel=0.2)  # one update per second
 
 
 def recipe_model(recipe):

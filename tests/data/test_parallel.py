@@ -88,6 +88,11 @@ def test_only_line_feeds_end_a_line(tmp_path):
     assert lines_of(path) == ["a\u2028b\x0bc\r", "\x85d"]
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    (tmp_path / "x").write_bytes("\ufeffein\nMann\n".encode())
+    assert lines_of(tmp_path / "x") == ["ein", "Mann"]
+
+
 def test_text_is_lower_cased_and_long_pairs_left_out_of_training_alone(tmp_path):
     options = TextOptions(lowercase=True, longest=6, ratio=1.5)
     corpus = read_corpus("translation_toys:ten_pairs", options=options)
@@ -103,6 +108,8 @@ def test_empty_training_sentences_are_left_out_and_a_part_without_sentences_is_r
     corpus = Corpus(pairs, pairs, pairs)
     assert prepared(corpus, TextOptions()).train == Pairs(["a"], ["x"])
     assert len(prepared(corpus, TextOptions()).test) == 3
+    with pytest.raises(DataError, match="none of 3 training pairs is left with longest = None and ratio = 1"):
+        prepared(Corpus(Pairs(["a b", "", "c"], ["x", "y", "z y"]), pairs, pairs), TextOptions(ratio=1))
     with pytest.raises(DataError, match="the test part has no sentences"):
         Corpus(pairs, pairs, Pairs())
     with pytest.raises(DataError, match="3 sentences and 2 translations"):

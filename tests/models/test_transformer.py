@@ -210,6 +210,7 @@ def test_initial_values_are_fairseqs():
 
 @pytest.mark.parametrize(("options", "words"), [
     ({"width": 15}, "an even width that the heads divide"), ({"share": "some"}, "expected 'none', 'output' or 'all'"),
+    ({"heads": 0}, "sizes of 1 or more"), ({"layers": 0}, "sizes of 1 or more"), ({"dropout": 1.5}, "dropout = 1.5"),
 ])
 def test_sizes_that_cannot_be_are_refused(options, words):
     with pytest.raises(RecipeError, match=words):

@@ -244,6 +244,11 @@ def test_a_recipe_that_cannot_be_is_refused_before_anything_is_read(recipe, over
         read_recipe(recipe, [override])
 
 
+def test_what_is_not_translated_cannot_choose_the_best_epoch(recipe):
+    with pytest.raises(RecipeError, match="no validation sentence is translated"):
+        read_recipe(recipe, ["train.monitor=val_bleu", "options.validated=0"])
+
+
 def test_a_tokeniser_that_sacrebleu_does_not_have_is_refused_at_the_start(recipe):
     with pytest.raises(RecipeError, match=r"tokenize = '13b': sacrebleu has .* Did you mean '13a'"):
         build_task("translation", read_recipe(recipe, ["options.tokenize=13b"]).task_spec("ce_ls"))

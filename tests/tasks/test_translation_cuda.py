@@ -30,8 +30,8 @@ def run(folder, arm, *words):
     return final, json.loads((folder / "run" / "timing.json").read_text())["cuda_graph"]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("arm", ["ce_ls", "el_ls", "el_1"])
+@pytest.mark.parametrize(("arm", "precision"), [("ce_ls", "tf32"), ("el_ls", "fp32"), ("el_ls", "tf32"),
+                                                ("el_ls", "bf16"), ("el_1", "fp32"), ("el_1", "bf16")])
 def test_recorded_updates_teach_what_eager_ones_teach(tmp_path, arm, precision):
     recorded, how = run(tmp_path / "graph", arm, f"train.precision={precision}")
     eager, _ = run(tmp_path / "eager", arm, f"train.precision={precision}", "train.cuda_graph=false")

@@ -144,7 +144,7 @@ def lines_of(path: Path) -> list[str]:
     files in two languages stay aligned whatever else they contain."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        lines = content.decode().split("\n")
+        lines = content.decode("utf-8-sig").split("\n")  # some editors begin a file with a byte-order mark
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: expected text in UTF-8{', gzipped' * (path.suffix == '.gz')} ({error}).") from error
     return lines[:-1] if lines[-1] == "" else lines
@@ -191,6 +191,10 @@ def cleaned(pairs: Pairs, options: TextOptions) -> Pairs:
         short, long = sorted((len(source.split()), len(target.split())))
         if short and long <= (options.longest or long) and long <= (options.ratio or long) * short:
             kept.append(at)
+    if len(pairs) and not kept:
+        raise DataError(f"none of {len(pairs)} training pairs is left with longest = {options.longest} and ratio = "
+                        f"{options.ratio}: all have an empty sentence, one with more words than longest, or one with "
+                        "more than ratio times as many words as the other. Raise them, or look at the files.")
     return _some(pairs, kept)
 
 

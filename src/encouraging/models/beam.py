@@ -73,10 +73,8 @@ def beam_search(model: Searched, source: Tensor, beam: int = 5, length_penalty: 
     pieces = torch.full((count, beam), START, device=device)
     for step in range(most):
         logits, state = model.advance(pieces.flatten(), state)
-        total = scores[:, :, None] + _allowed(logits.float().log_softmax(-1).view(count, beam, -1), step, limit)
-        size = total.shape[-1]
-        values, at = total.flatten(1).topk(min(2 * beam, beam * size), 1)
-        parent, piece = at // size, at % size
+        values, parent, piece = _continuations(logits.float().log_softmax(-1).view(count, beam, -1), scores,
+                                               step + 1 >= limit)
         ends = (piece == END) & values.isfinite()
         # Only ends among the first hypotheses count: an end that others have overtaken is no better than they are.
         ending = ends.clone()
@@ -98,14 +96,23 @@ def beam_search(model: Searched, source: Tensor, beam: int = 5, length_penalty: 
         done = (finished >= beam) | (step + 1 >= limit)
         if (step + 1) % ASK_EVERY == 0 and bool(done.all()):
             break
-        state = state.rows((rows * beam + parent).flatten())
+        if beam > 1:  # else every hypothesis goes on in its own place
+            state = state.rows((rows * beam + parent).flatten())
     return best
 
 
-def _allowed(scores: Tensor, step: int, limit: Tensor) -> Tensor:
-    """Without padding and starts, and at the longest length with nothing but the end."""
-    scores[..., PAD] = -torch.inf
-    scores[..., START] = -torch.inf
-    last = (step + 1 >= limit)[:, None, None]
-    others = torch.arange(scores.shape[-1], device=scores.device) != END
-    return scores.masked_fill(last & others, -torch.inf)
+def _continuations(chances: Tensor, scores: Tensor, last: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best continuations of every sentence's hypotheses, twice as many as these: their scores, the hypotheses that
+    they continue, and their pieces. A sentence at its ``last`` piece can only end. Overwrites ``chances``."""
+    beam, size = chances.shape[1:]
+    chances[..., PAD] = -torch.inf
+    chances[..., START] = -torch.inf
+    # The best of a sentence are among the best of each hypothesis: its scores of all pieces are not needed.
+    number = min(2 * beam, size)
+    values, pieces = chances.topk(number, -1)
+    first = torch.arange(number, device=chances.device) == 0
+    only_end = chances[..., END, None].masked_fill(~first, -torch.inf)
+    values = torch.where(last[:, None, None], only_end, values) + scores[:, :, None]
+    pieces = torch.where(last[:, None, None], END, pieces)
+    best, at = values.flatten(1).topk(min(2 * beam, beam * number), 1)
+    return best, at // number, pieces.flatten(1).gather(1, at)

@@ -12,12 +12,16 @@ from typing import Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import RecipeError
 
 PAD = 0
 POSITIONS = 1024  # that are kept; longer sentences are possible
 Sharing = Literal["none", "output", "all"]
+# Without cuDNN's, which torch prefers on some GPUs in 16 bits: it plans every shape anew, so every step of a search,
+# and planning takes far longer than attention over a sentence does.
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class Memory(NamedTuple):
@@ -136,6 +140,10 @@ class Transformer(nn.Module):
     def __init__(self, source_size: int, target_size: int, *, layers: int = 6, width: int = 512, heads: int = 4,
                  hidden: int = 1024, dropout: float = 0.3, share: Sharing = "none") -> None:
         super().__init__()
+        if min(layers, width, heads, hidden) < 1 or not 0 <= dropout < 1:
+            raise RecipeError(f"layers = {layers}, width = {width}, heads = {heads}, hidden = {hidden}, dropout = "
+                              f"{dropout}: expected sizes of 1 or more, and a dropout from 0 up to, but not, 1.",
+                              "model_options")
         if width % heads or width % 2:
             raise RecipeError(f"width = {width} with heads = {heads}: expected an even width that the heads divide.",
                               "model_options")
@@ -166,17 +174,19 @@ class Transformer(nn.Module):
     def forward(self, source: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         encoded, seen = self.encode(source)
         x = self._embed(self.target_embedding, inputs, 0)
-        for block in self._blocks(self.decoder):
-            # Padding comes last, so no position that counts looks at it.
-            x = block(x, block.attention.remember(x), None, True, block.remember_source(encoded), seen)
+        with sdpa_kernel(KERNELS):
+            for block in self._blocks(self.decoder):
+                # Padding comes last, so no position that counts looks at it.
+                x = block(x, block.attention.remember(x), None, True, block.remember_source(encoded), seen)
         return x, self.weight
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Features of the sentences, and which positions hold a token, as attention wants it."""
         seen = (source != PAD)[:, None, None]
         x = self._embed(self.source_embedding or self.target_embedding, source, 0)
-        for block in self._blocks(self.encoder):
-            x = block(x, block.attention.remember(x), seen)
+        with sdpa_kernel(KERNELS):
+            for block in self._blocks(self.encoder):
+                x = block(x, block.attention.remember(x), seen)
         return x, seen
 
     def begin(self, source: Tensor, copies: int = 1) -> DecoderState:
@@ -191,11 +201,12 @@ class Transformer(nn.Module):
         """Logits (rows, pieces) after these pieces, one per row, and the state behind them."""
         x = self._embed(self.target_embedding, pieces[:, None], state.step)
         own = []
-        for block, before, source in zip(self._blocks(self.decoder), state.own, state.source, strict=True):
-            now = block.attention.remember(x)
-            memory = Memory(torch.cat([before.key, now.key], 2), torch.cat([before.value, now.value], 2))
-            own.append(memory)
-            x = block(x, memory, None, False, source, state.seen)
+        with sdpa_kernel(KERNELS):
+            for block, before, source in zip(self._blocks(self.decoder), state.own, state.source, strict=True):
+                now = block.attention.remember(x)
+                memory = Memory(torch.cat([before.key, now.key], 2), torch.cat([before.value, now.value], 2))
+                own.append(memory)
+                x = block(x, memory, None, False, source, state.seen)
         return F.linear(x[:, 0], self.weight), state._replace(own=tuple(own), step=state.step + 1)
 
     @staticmethod
@@ -205,14 +216,13 @@ class Transformer(nn.Module):
     def _embed(self, embedding: nn.Embedding, pieces: Tensor, first: int) -> Tensor:
         last = first + pieces.shape[1]
         sines: Tensor = self.get_buffer("sines")
-        if last > len(sines):  # hardly ever: a table that is long enough for this sentence
-            sines = sinusoids(last, self.width).to(sines)
-        embedded: Tensor = self.drop(embedding(pieces) * math.sqrt(self.width) + sines[first:last])
+        sines = sinusoids(last, self.width, first).to(sines) if last > len(sines) else sines[first:last]
+        embedded: Tensor = self.drop(embedding(pieces) * math.sqrt(self.width) + sines)
         return embedded
 
 
-def sinusoids(positions: int, width: int) -> Tensor:
-    """Sines, then cosines, of positions at rates from 1 down to 1/10000."""
+def sinusoids(positions: int, width: int, first: int = 0) -> Tensor:
+    """Sines, then cosines, of positions from the ``first`` on at rates from 1 down to 1/10000."""
     rates = torch.exp(torch.arange(width // 2) * -(math.log(10000) / max(width // 2 - 1, 1)))
-    angles = torch.arange(positions)[:, None] * rates[None]
+    angles = torch.arange(first, positions)[:, None] * rates[None]
     return torch.cat([angles.sin(), angles.cos()], 1)

@@ -113,9 +113,9 @@ def _speed(clock: _Clock, trainer: Trainer) -> float:
     few others."""
     if trainer.device.type == "cuda":
         torch.cuda.synchronize()
-    stamps = [(clock.start, 0), *clock.stamps, (time.monotonic(), clock.at.step)]
-    then, first = stamps[min(10, len(stamps) // 2)] if len(stamps) > 3 else stamps[0]
-    now, last = stamps[-1]
+    stamps = [(clock.start, 0), *clock.stamps]
+    then, first = stamps[min(10, (len(stamps) - 1) // 2)]  # at least one update comes after it
+    now, last = time.monotonic(), clock.at.step
     return max(last - first, 1) * trainer.train.batch_size * trainer.train.accumulate / max(now - then, 1e-9)
 
 

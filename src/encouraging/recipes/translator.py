@@ -15,8 +15,10 @@ from ..data.parallel import normalise
 from ..engine.precision import float32_is
 from ..errors import ArgumentError, RunError
 from ..models.translation_named import build_translation_model
-from ..tasks.translation import Options, translate_pieces
+from ..tasks.translation import Options, search_batches, translate_pieces
 from .trained import finished_run, load_run_weights
+
+AHEAD = 16  # batches that are read before the first is translated, so that sentences of one length come together
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Translator:
         """One translation per line, in the order of the lines; an empty line stays empty.
 
         Args:
-            lines: Sentences. So many are read as are translated at once.
+            lines: Sentences. Those of 16 batches are read before their translations come; with ``at_once=1`` every
+                sentence is translated before the next is read.
             beam: By default that of the recipe.
             length_penalty: By default that of the recipe.
             at_once: Sentences per batch; by default as many as the recipe has.
@@ -43,18 +46,20 @@ class Translator:
         penalty = self.options.length_penalty if length_penalty is None else length_penalty
         if beam < 1 or (at_once is not None and at_once < 1):
             raise ArgumentError(f"beam={beam}, at_once={at_once}: expected 1 or more.")
+        at_once = self.options.sentences if at_once is None else at_once
         rest = iter(lines)
-        while block := list(islice(rest, at_once or self.options.sentences)):
-            yield from self._block(block, beam, penalty)
+        while block := list(islice(rest, at_once * AHEAD if at_once > 1 else 1)):
+            yield from self._block(block, beam, penalty, at_once)
 
-    def _block(self, lines: list[str], beam: int, penalty: float) -> list[str]:
+    def _block(self, lines: list[str], beam: int, penalty: float, at_once: int) -> list[str]:
         encoded = self.pieces.encode([normalise(line, self.options.lowercase) for line in lines], "source")
         filled = [number for number, sentence in enumerate(encoded) if sentence]
         answers = [""] * len(lines)
-        if filled:
+        for batch in search_batches([encoded[number] for number in filled], at_once):
+            chosen = [filled[at] for at in batch]
             with torch.no_grad(), float32_is("ieee"):
-                said = translate_pieces(self.model, [encoded[number] for number in filled], self.device, beam, penalty)
-            for number, line in zip(filled, self.pieces.decode(said, "target"), strict=True):
+                said = translate_pieces(self.model, [encoded[number] for number in chosen], self.device, beam, penalty)
+            for number, line in zip(chosen, self.pieces.decode(said, "target"), strict=True):
                 answers[number] = line
         return answers
 

@@ -144,7 +144,7 @@ def _shared(records: list[Record]) -> str:
     """How many runs were trained side by side; older runs do not say."""
     numbers = sorted({int(record.timing["at_once"]) for record in records if "at_once" in record.timing})
     epochs = sorted({int(record.timing["shared_epochs"]) for record in records if "shared_epochs" in record.timing})
-    alike = f" Arms that begin alike share their first {_from_to(epochs)} epochs, which count for each." if epochs else ""
+    alike = f" Arms that begin alike share {_from_to(epochs)} epochs, which count for each of them." if epochs else ""
     if numbers == [1]:
         return f"One run at a time.{alike}"
     how = f"{_from_to(numbers)} runs were trained at once: each" if numbers else "Runs that shared the card"

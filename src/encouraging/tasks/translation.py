@@ -35,6 +35,7 @@ from .translation_scores import bleu, details, scores
 PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 HIDDEN: dict[str, Any] = {"shown": False}
 SCORED_AT_ONCE = 4096  # tokens, with padding
+USUAL = 64  # pieces: of longer sentences fewer are translated at once
 OTHER_LOSSES = ("margin", "reweight_from_epoch", "balanced_softmax", "ldam_margin", "bonus_divisor", "logit_norm")
 
 
@@ -51,7 +52,7 @@ class Options(Frozen):
     validated: int = Field(default=1000, ge=0)  # validation sentences that are translated after an epoch
     beam: int = Field(default=5, ge=1)
     length_penalty: float = Field(default=1.0, ge=0)
-    sentences: int = Field(default=128, gt=0)  # that are translated at once
+    sentences: int = Field(default=128, gt=0)  # that are translated at once with beam search
     tokenize: str = "13a"  # sacrebleu's, for BLEU
 
     @property
@@ -92,6 +93,7 @@ class TranslationTask(BaseTask[TokenBatch]):
         self.pieces = learn_pieces(self.corpus.train.source, self.corpus.train.target, self.options.vocabulary,
                                    joint=spec.model_options.get("share") == "all")
         self._scored: dict[str, TokenBatches] = {}
+        self._asked: dict[str, list[list[int]]] = {}
 
     @classmethod
     def check(cls, spec: TaskSpec) -> Needs:
@@ -113,6 +115,9 @@ class TranslationTask(BaseTask[TokenBatch]):
             if monitor is None or monitor == "bleu":
                 raise RecipeError("monitor: test BLEU is measured only at the end. Say what chooses the best epoch: "
                                   'monitor = "val_loss", better = "lower", or monitor = "val_bleu".', "train")
+            if monitor == "val_bleu" and not options.validated:
+                raise RecipeError("monitor = 'val_bleu' with validated = 0: no validation sentence is translated, so "
+                                  "there is no such number. Raise options.validated, or monitor val_loss.", "train")
         check_translation_model(spec.model, spec.model_options)
         datasets = []
         if spec.data.startswith("folder:"):
@@ -162,15 +167,21 @@ class TranslationTask(BaseTask[TokenBatch]):
         for number, batch in enumerate(self._batches_of(name).batches(Clock(), 0, 0, 1)):
             if number % world == rank:
                 yield {"scored": self._score(model, *batch)}
-        pairs = getattr(self.corpus, name)
-        sources = pairs.source if final else pairs.source[: options.validated]
-        encoded = self.pieces.encode(sources, "source")
-        order = sorted(range(len(encoded)), key=lambda at: len(encoded[at]))  # sentences of a batch end together
-        pieces = [order[first : first + options.sentences] for first in range(0, len(order), options.sentences)]
+        # As many hypotheses at once in either search: a short step of a greedy one would leave a GPU waiting.
+        encoded, beam = self._to_translate(name, final), options.beam if final else 1
+        at_once = options.sentences * options.beam // beam
+        pieces = search_batches(encoded, at_once)
         for number in range(rank, len(pieces), world):
             chosen = [encoded[at] for at in pieces[number]]
-            said = translate_pieces(model, chosen, self.device, options.beam if final else 1, options.length_penalty)
+            said = translate_pieces(model, chosen, self.device, beam, options.length_penalty)
             yield {"numbers": pieces[number], "said": self.pieces.decode(said, "target")}
+
+    def _to_translate(self, name: str, final: bool) -> list[list[int]]:
+        """Encoded once, as the batches below."""
+        if name not in self._asked:
+            sources = getattr(self.corpus, name).source
+            self._asked[name] = self.pieces.encode(sources if final else sources[: self.options.validated], "source")
+        return self._asked[name]
 
     def _batches_of(self, name: str) -> TokenBatches:
         """Put together once: they are the same after every epoch."""
@@ -217,6 +228,22 @@ class TranslationTask(BaseTask[TokenBatch]):
         if sorted(lines) != list(range(len(lines))):
             raise DataError(f"{len(lines)} translations with gaps between them: a rank has lost some.")
         return [lines[at] for at in range(len(lines))]
+
+
+def search_batches(sentences: Sequence[Sequence[int]], at_once: int) -> list[list[int]]:
+    """The numbers of the sentences that are translated together. The short ones come first, because sentences of one
+    length end together; a batch has fewer long ones, whose keys and values need more memory.
+
+    >>> search_batches([[5, 6, 7], [5], [5, 6]], at_once=2)
+    [[1, 2], [0]]
+    """
+    batches: list[list[int]] = []
+    for number in sorted(range(len(sentences)), key=lambda at: len(sentences[at])):
+        size = len(batches[-1]) if batches else at_once
+        if size >= at_once or (size + 1) * len(sentences[number]) > at_once * USUAL:
+            batches.append([])
+        batches[-1].append(number)
+    return batches
 
 
 def translate_pieces(model: Any, sentences: Sequence[Sequence[int]], device: torch.device, beam: int = 5,
