@@ -82,7 +82,7 @@ def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str
                  for path, reached in row.numbers.items()]
         lines.append(cells([row.arm, str(len(runs)), *numbers,
                            *(_mean(number_at(r.final, path) for r in runs) for path in extra.values()),
-                           _mean((r.timing.get("seconds") for r in runs), 0)]))
+                           _median((r.timing.get("seconds") for r in runs), 0)]))
     rows = claim_rows(recipe, finals, book, plan_of(recipe, everything))
     for papers, title in ((True, "What the paper claims:"), (False, "Questions of our own:")):
         if chosen := [row for row in rows if row.papers == papers]:
@@ -165,6 +165,12 @@ def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
                   if (settings := recipe.config(record.arm, record.seed)) != record.config}
     return [f"Departures from the recipe (there) in these runs (here): {plain_text(words)}."
             for words in sorted(departures)]
+
+
+def _median(values: Iterable[float | None], digits: int = 2) -> str:
+    """Of times: a run that had to wait for others says little about the rest."""
+    numbers = [value for value in values if value is not None]
+    return show(statistics.median(numbers), digits, style=PLAIN) if numbers else ""
 
 
 def _mean(values: Iterable[float | None], digits: int = 2) -> str:
