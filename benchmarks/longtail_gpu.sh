@@ -8,7 +8,7 @@
 # re-weighting and balanced softmax need, three of the rest; decoupling starts from the finished runs in OUT. Where CE
 # does not end at 37.5 to 39.5 and deferred re-weighting at 40.5 to 42.5 (best epoch), find the reason first.
 set -euo pipefail
-data=${1:?DATA} out=${2:?OUT} seconds=${3:-1000000000} jobs=${4:-10}
+data=${1:?DATA} out=${2:?OUT} seconds=${3:-1000000000} jobs=${4:-6}
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 # Kernels of several processes run at the same time only under NVIDIA's multi-process service.

@@ -42,6 +42,7 @@ EXTRAS = {
     "translation": {"tokenizers", "sacrebleu"},
     "attacks": {"pyautoattack"},
     "detection": {"torchvision", "pycocotools"},
+    "jpeg": {"simplejpeg"},
     "sweep": {"ray"},
     "tracking": {"tensorboard"},
 }

@@ -127,7 +127,51 @@ def test_normalised_images_need_attacks_that_do_not_clip(digits: Any) -> None:
         accuracy_over_eps(digits.model, shifted, y, [free, Attack("pgd")], [0.2])
 
 
+def test_epsilons_out_of_reach_are_computed_once_and_are_what_each_alone_would_be(digits: Any, tmp_path: Path) -> None:
+    x, y = digits.first(40)
+    attack, calls = Attack("pgd_l2", steps=4, step_size=0.2, loss="margin"), []
+
+    def counted(batch: torch.Tensor) -> torch.Tensor:
+        calls.append(len(batch))
+        return digits.model(batch)
+
+    grid = (0.1, 0.5, 0.8, 1.0, 10.0, 100.0)  # four steps of 0.2 reach 0.8
+    result = accuracy_over_eps(counted, x, y, [attack], grid, state_path=tmp_path / "state.json")
+    assert len(calls) == 1 + 4 * (4 + 1)  # clean; then four steps and a look for each of 0.1, 0.5, 0.8 and 1
+    for eps in grid:
+        alone = accuracy_over_eps(digits.model, x, y, [attack], [eps])
+        assert torch.equal(alone.survived[attack.name][eps], result.survived[attack.name][eps])
+    calls.clear()
+    again = accuracy_over_eps(counted, x, y, [attack], grid, state_path=tmp_path / "state.json")
+    assert again.table() == result.table()
+    assert len(calls) == 1
+
+
+def test_with_a_random_start_every_epsilon_counts(digits: Any) -> None:
+    x, y = digits.first(40)
+    attack = Attack("pgd", steps=1, step_size=0.01, loss="margin")
+    table = accuracy_over_eps(digits.model, x, y, [attack], [0.3, 1.0]).table()["pgd_margin"]
+    assert table["0.3"] != table["1"]
+
+
+def test_logits_that_are_nan_count_as_wrong_and_a_model_that_has_nothing_else_is_refused(digits: Any) -> None:
+    x, y = digits.first(20)
+
+    def some(batch: torch.Tensor) -> torch.Tensor:
+        rows = torch.arange(len(batch)) % 2 == 0
+        return torch.where(rows[:, None], torch.nan, digits.model(batch))
+
+    result = accuracy_over_eps(some, x, y, [Attack("fgsm")], [0.0])
+    assert not result.survived["fgsm"][0.0][::2].any()
+    assert result.survived["fgsm"][0.0][1::2].any()
+    with pytest.raises(ArgumentError, match="all examples are NaN"):
+        accuracy_over_eps(lambda batch: digits.model(batch) * torch.nan, x, y, [Attack("fgsm")], [0.1])
+
+
 @pytest.mark.parametrize(("attacks", "epsilons", "kind", "says"), [
+    (Attack("pgd"), [0.1], DtypeError, r"Pass \[Attack\('pgd'\)\]"),
+    ([Attack("pgd")], 0.1, DtypeError, r"For one epsilon pass \[0.1\]"),
+    ([Attack("pgd")], {"pgd": 0.1}, DtypeError, r"For one epsilon pass \[0.1\]"),
     ([], [0.1], ArgumentError, "at least one"),
     ([Attack("pgd"), Attack("pgd", steps=3)], [0.1], ArgumentError, "same name"),
     (["pgd"], [0.1], DtypeError, "Attack.*got str"),
@@ -137,6 +181,11 @@ def test_normalised_images_need_attacks_that_do_not_clip(digits: Any) -> None:
 def test_what_cannot_be_measured_is_refused(digits: Any, attacks: Any, epsilons: Any, kind: type, says: str) -> None:
     with pytest.raises(kind, match=says):
         accuracy_over_eps(digits.model, *digits.first(3), attacks, epsilons)
+
+
+def test_a_state_that_could_not_be_written_is_refused_before_the_first_attack(digits: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"no folder .*nowhere"):
+        accuracy_over_eps(digits.model, *digits.first(3), ATTACKS, GRID, state_path=tmp_path / "nowhere" / "state")
 
 
 def test_no_examples_are_refused(digits: Any) -> None:

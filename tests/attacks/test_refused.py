@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -39,6 +41,15 @@ REFUSED = {
     "a model that returns labels": ({"model": lambda x: MODEL(x).long()}, DtypeError, "int64"),
     "a model without gradients": ({"model": lambda x: MODEL(x).detach()}, ArgumentError, "no gradient"),
     "an unknown loss": ({"loss": "margins"}, ArgumentError, "'margins'.*Did you mean 'margin'"),
+    "a list of eps": ({"eps": [0.1, 0.2]}, ArgumentError, "For several use accuracy_over_eps"),
+    "images that rounding took out of the box": ({"x": X + 0.5 + 1e-6}, ArgumentError, r"1\.0000009.*x\.clamp"),
+    "images without pixels": ({"x": torch.rand(2, 0)}, ShapeError, r"\(2, 0\)"),
+    "a model in another precision": ({"model": nn.Linear(4, 3).bfloat16()}, ArgumentError, "float32.*bfloat16"),
+    "a model on another device": ({"model": nn.Linear(4, 3, device="meta")}, ArgumentError, r"cpu.*meta.*model\.to"),
+    "a name instead of a model": ({"model": "resnet18"}, DtypeError, "function from inputs to logits.*'resnet18'"),
+    "a class instead of a model": ({"model": nn.Linear}, DtypeError, "the class Linear"),
+    "a model that was made in inference mode": ({"model": torch.inference_mode()(lambda: nn.Linear(4, 3))()},
+                                                ArgumentError, "inference_mode"),
     "a batch size of 0": ({"batch_size": 0}, ArgumentError, "batch_size=0"),
 }
 OF_PGD = {
@@ -53,7 +64,8 @@ OF_PGD = {
 }
 
 
-NOT_OF_AUTOATTACK = {"an unknown loss", "a model without gradients"}  # it has its own losses, and one without gradients
+# It has its own losses, one of them without gradients, and freezes the model.
+NOT_OF_AUTOATTACK = {"an unknown loss", "a model without gradients", "a model that was made in inference mode"}
 
 
 @pytest.mark.parametrize(("attack", "what"), [
@@ -117,6 +129,18 @@ def test_training_refuses_what_it_can_see_without_looking_at_values() -> None:
         adversarial_batch(MODEL, X, Y[:1], attack, eps)
     with pytest.raises(ArgumentError, match="eps=-1"):
         adversarial_batch(MODEL, X, Y, attack, -1)
+    with pytest.raises(DtypeError, match=r"'pgd'.*TRAINING_ATTACKS"):
+        adversarial_batch(MODEL, X, Y, "pgd", eps)  # type: ignore[arg-type]
+
+
+def test_epsilons_of_numpy_are_numbers() -> None:
+    found = pgd(MODEL, X, Y, np.float32(0.25))  # type: ignore[arg-type]
+    assert torch.equal(found, pgd(MODEL, X, Y, 0.25))
+
+
+def test_autoattack_refuses_a_state_that_could_not_be_written(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"no folder .*nowhere"):
+        autoattack(MODEL, X, Y, 0.1, state_path=tmp_path / "nowhere" / "state")
 
 
 def test_autoattack_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

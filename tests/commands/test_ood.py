@@ -76,7 +76,11 @@ def test_what_is_wrong_is_said_before_anything_is_computed(trained: Path, words:
 
 def test_a_folder_that_is_no_run_is_refused(trained: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8), dtype=np.uint8))
-    assert "expected the directory of a finished run" in call(trained, "--data", tmp_path / "a.npz", code=2)
+    said = call(trained, "--data", tmp_path / "a.npz", code=2)
+    assert "expected the directory of a finished run" in said
+    assert "Finished runs are below it, such as" in said
+    assert "There is no such folder" in call(tmp_path / "nowhere", "--data", tmp_path / "a.npz", code=2)
+    assert "train it with" in call(tmp_path, "--data", tmp_path / "a.npz", code=2)
 
 
 def test_the_page_and_the_numbers_are_two_files(trained: Path, tmp_path: Path) -> None:

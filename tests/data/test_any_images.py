@@ -57,6 +57,17 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit_images(torch.zeros(1, 1, 4, 4), 1, (4, 4))
 
 
+def test_hidden_files_and_files_of_other_kinds_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / ".thumbnails").mkdir()
+    Image.fromarray(pixels(8, 8)).save(tmp_path / "a.png")
+    for name in ("._a.png", ".thumbnails/a.png", "notes.txt", "a.png.part"):
+        (tmp_path / name).write_bytes(b"no image")
+    assert [file.name for file in open_images(tmp_path).files] == ["a.png"]
+    hidden = tmp_path / ".thumbnails"
+    Image.fromarray(pixels(8, 8)).save(hidden / "a.png")
+    assert len(open_images(hidden)) == 1  # whoever names a hidden folder means it
+
+
 def test_a_folder_of_every_size_and_mode(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     for mode in ("L", "RGB", "RGBA", "LA", "P", "1", "CMYK"):

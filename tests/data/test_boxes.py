@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import numpy as np
@@ -118,6 +119,17 @@ def test_batches_follow_from_seed_epoch_and_index_alone(voc):
     assert len(looks) == 9
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_is_gone_is_named_in_the_same_words_by_a_worker(tmp_path, workers):
+    images = read_voc(write_voc(tmp_path / "gone", {"train": 2, "test": 1})).parts["train"].images
+    images[1].path.unlink()
+    source = LoaderSource(BoxExamples(images, [48]), Shuffled(2, 1, False), 0, workers=workers)
+    batches = source.batches(Clock(1, 1, 0), 0, 0, 1)
+    assert next(batches).numbers == [0]
+    with pytest.raises(DataError, match=r"^[^ ]*image001\.jpg: there is no such image"):
+        next(batches)
+
+
 def test_shares_of_ranks_are_whole_batches_of_one_list():
     shares = [Share(7, 2, rank, 2).batches(generator(0)) for rank in (0, 1)]
     assert [[batch.tolist() for batch in share] for share in shares] == [[[0, 1], [4, 5]], [[2, 3], [6]]]
@@ -169,7 +181,13 @@ def test_crowds_are_not_taught(tmp_path):
 BROKEN = {
     "Annotations/image000.xml": [(None, "there is no such file"), ("<annotation>", "expected an annotation"),
                                  ("<annotation><size><width>60</width></size></annotation>", "size/height is missing"),
-                                 (voc_xml(61, 48, [("red", (1, 1, 9, 9))]), "its annotations say 61 x 48")],
+                                 (voc_xml(61, 48, [("red", (1, 1, 9, 9))]), "its annotations say 61 x 48"),
+                                 (voc_xml(0, 0, [("red", (1, 1, 9, 9))]), "say 0 x 0 pixels: expected the size"),
+                                 (voc_xml(60, 48, [("red", (1, 1, float("nan"), 9))]), "four finite numbers"),
+                                 (voc_xml(60, 48, [("red", (1, 1, float("inf"), 9))]), "four finite numbers"),
+                                 (voc_xml(60, 48, []), "the 1 images of 'train' have no box"),
+                                 (voc_xml(60, 48, [("red", (8, 9, 9, 30))]), "1 were left out")],
+    "ImageSets/Main/val.txt": [("", "expected images in 'validation'")],
     "ImageSets/Main/train.txt": [(None, "expected train.txt and test.txt"), ("image000\nimage000\n", "twice"),
                                  ("", "expected images in 'train'")],
     "JPEGImages/image000.jpg": [(None, "there is no such image"), ("no image", "cannot be read as an image")],
@@ -180,7 +198,7 @@ BROKEN = {
                                                         for content, words in cases])
 def test_a_damaged_voc_folder_is_refused_in_words(tmp_path, file, content, words):
     write_voc(tmp_path, {"train": 1, "test": 1})
-    (tmp_path / file).unlink()
+    (tmp_path / file).unlink(missing_ok=True)
     if content is not None:
         (tmp_path / file).write_text(content)
     with pytest.raises(DataError, match=re.escape(words)):
@@ -189,7 +207,13 @@ def test_a_damaged_voc_folder_is_refused_in_words(tmp_path, file, content, words
 
 @pytest.mark.parametrize(("change", "words"), [
     (lambda content: content.pop("categories"), "expected COCO's instances"),
-    (lambda content: content["annotations"][0].update(category_id=7), "KeyError: 7"),
+    (lambda content: content["annotations"][0].update(category_id=7), "annotation 1 has the category_id 7"),
+    (lambda content: content["annotations"][0].update(image_id=7), "annotation 1 has the image_id 7"),
+    (lambda content: content["annotations"][0].update(bbox=[math.nan] * 4), "four finite numbers"),
+    (lambda content: content["images"][0].update(id=content["images"][1]["id"]), "two of the images have the same id"),
+    (lambda content: content["categories"][0].update(id=1), "two of the categories have the same id"),
+    (lambda content: content["images"][0].update(width=0), "0 x 48 pixels"),
+    (lambda content: content["annotations"].clear(), "the 4 images of 'test' have no box"),
     (lambda content: content["categories"].append({"id": 5, "name": "boat"}), "other categories"),
 ])
 def test_a_damaged_coco_file_is_refused_in_words(tmp_path, change, words):
@@ -199,6 +223,46 @@ def test_a_damaged_coco_file_is_refused_in_words(tmp_path, change, words):
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match=re.escape(words)):
         read_coco(tmp_path)
+
+
+def test_a_coco_box_without_an_area_of_its_own_has_that_of_its_sides(tmp_path):
+    path = write_coco(tmp_path) / "annotations" / "instances_val2017.json"
+    content = json.loads(path.read_text())
+    content["annotations"][0]["area"] = None
+    del content["annotations"][1]["area"]
+    path.write_text(json.dumps(content))
+    image = read_coco(tmp_path).parts["test"].images[0]
+    assert torch.equal(image.areas, (image.boxes[:, 2:] - image.boxes[:, :2]).prod(1))
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "P", "1", "CMYK"])
+def test_images_of_any_8_bit_mode_become_rgb(tmp_path, mode):
+    pixels, _, _ = drawn(3)
+    path = tmp_path / f"one.{'jpg' if mode == 'CMYK' else 'png'}"
+    Image.fromarray(pixels).convert(mode).save(path)
+    image, _ = make_image(path, 1, 60, 48, [], [])
+    assert image.read().shape == (3, 48, 60)
+
+
+def test_a_grey_image_of_16_bits_is_refused_instead_of_cut_off(tmp_path):
+    path = tmp_path / "deep.png"
+    Image.fromarray(np.full((48, 60), 40_000, dtype=np.uint16)).save(path)
+    with pytest.raises(DataError, match="more than 8 bits"):
+        make_image(path, 1, 60, 48, [], [])[0].read()
+
+
+@pytest.mark.parametrize(("boxes", "labels", "words"), [
+    ([(1, 2, 3)], [0], "four finite numbers"), ([(1, 2, 3, 4)], [0, 1], "1 boxes with 2 labels")])
+def test_boxes_of_ones_own_that_cannot_be_are_refused_in_words(tmp_path, boxes, labels, words):
+    with pytest.raises(DataError, match=words):
+        make_image(tmp_path / "one.png", 1, 60, 48, boxes, labels)
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_a_label_without_a_name_is_refused(tmp_path, label):
+    image, _ = make_image(tmp_path / "one.png", 1, 60, 48, [(1, 1, 20, 20)], [label])
+    with pytest.raises(DataError, match=f"from {label} to {label}: expected 0 to 1"):
+        Boxes({"train": BoxSet([image]), "test": BoxSet([image])}, ("blue", "red"))
 
 
 def test_datasets_with_boxes_are_asked_for_in_words(tmp_path):

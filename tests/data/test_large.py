@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -13,13 +14,13 @@ import torch
 from PIL import Image
 
 from encouraging.data import FileList, download, load, missing, read_image_files
-from encouraging.data.decode import BrokenImageError, decode
+from encouraging.data.decode import BrokenImageError, _quickly, decode
 from encouraging.errors import DataError
 from tiny_files import CLASSES, truncate, write_devkit, write_imagenet, write_inaturalist, write_picture
 
 
 def brightness(path: str) -> float:
-    return float(np.asarray(decode(path)).mean())
+    return float(decode(path).mean())
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -69,6 +70,58 @@ def test_a_folder_of_ones_own(tmp_path):
     data = read_image_files(f"folder:{tmp_path / 'imagenet'}")
     assert data.names == CLASSES
     assert len(data.splits["train"]) == 20
+
+
+def _names(split) -> set[str]:
+    return {Path(split.path(index)).name for index in range(len(split))}
+
+
+def test_only_files_are_images_also_in_folders_below_and_behind_links(tmp_path):
+    write_imagenet(tmp_path / "here", broken=False)
+    folder, elsewhere = tmp_path / "here" / "imagenet", tmp_path / "elsewhere"
+    train = folder / "train"
+    before = _names(read_image_files(f"folder:{folder}").splits["train"])
+    shutil.move(train / CLASSES[0], elsewhere)
+    (train / CLASSES[0]).symlink_to(elsewhere)  # a class behind a link, as on another disk
+    (train / CLASSES[1] / "link.JPG").symlink_to(elsewhere / f"{CLASSES[0]}_0.JPEG")
+    write_picture(train / CLASSES[1] / "images" / "deeper.PNG", 0, 1, "RGB", "PNG")  # as Tiny ImageNet has it
+    (train / CLASSES[1] / "folder.JPEG").mkdir()
+    (train / CLASSES[1] / "around").symlink_to(train)
+    (train / CLASSES[1] / ".hidden.JPEG").write_bytes(b"")
+    (train / CLASSES[1] / "notes.txt").write_text("")
+    os.mkfifo(train / CLASSES[1] / "pipe.JPEG")  # to open it would wait for ever
+    split = read_image_files(f"folder:{folder}").splits["train"]
+    assert _names(split) == before | {"link.JPG", "deeper.PNG"}
+    assert len(split) == 22
+    assert all(decode(split.path(index)).ndim == 3 for index in range(len(split)))
+
+
+@pytest.mark.parametrize("target", ["nowhere.JPEG", "link.JPEG"])
+def test_a_link_that_leads_nowhere_is_named_before_the_training(tmp_path, target):
+    folder = write_imagenet(tmp_path)
+    (folder / "train" / CLASSES[0] / "link.JPEG").symlink_to(target)
+    with pytest.raises(DataError, match=r"link\.JPEG: (a link to nowhere.JPEG|cannot be listed)"):
+        read_image_files("imagenet", tmp_path)
+
+
+def test_a_folder_that_may_not_be_listed_is_named(tmp_path, monkeypatch):
+    folder = write_imagenet(tmp_path) / "train" / CLASSES[2]
+    scandir = os.scandir
+
+    def refuse(path):
+        if Path(path) == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=rf"{CLASSES[2]}/?: cannot be listed \(Permission denied\)"):
+        read_image_files("imagenet", tmp_path)
+
+
+def test_test_images_of_ones_own_without_folders_are_refused_as_such(tmp_path):
+    folder = write_imagenet(tmp_path, flat=True)
+    with pytest.raises(DataError, match=r"val has images such as .* and no folders per class: expected n01440764/"):
+        read_image_files(f"folder:{folder}")
 
 
 def _no_devkit(folder: Path) -> None:
@@ -131,6 +184,7 @@ def test_what_is_wrong_with_imagenet_is_said(tmp_path, breaks, words):
     (lambda tree: tree["images"][-1].update(file_name="gone.jpg"), ["gone.jpg: no such file", "train_val2018.tar.gz"]),
     (lambda tree: tree["categories"].append({"id": 9, "name": "unseen"}), ["'unseen'", "has no training images"]),
     (lambda tree: tree["images"].clear(), ["has no images"]),
+    (lambda tree: tree["images"][1].update(file_name="\ud800.jpg"), ["UnicodeEncodeError", "not the annotations"]),
 ])
 def test_what_is_wrong_with_inaturalist_is_said(tmp_path, change, words):
     path = write_inaturalist(tmp_path) / "train2018.json"
@@ -141,6 +195,17 @@ def test_what_is_wrong_with_inaturalist_is_said(tmp_path, change, words):
         read_image_files("inaturalist2018", tmp_path)
     for part in words:
         assert part in str(caught.value)
+
+
+def test_parts_with_different_categories_do_not_belong_together(tmp_path):
+    """Labels are places in the list of categories: a longer list would shift them without a word."""
+    path = write_inaturalist(tmp_path) / "val2018.json"
+    tree = json.loads(path.read_text())
+    tree["categories"].append({"id": -1, "name": "another"})
+    path.write_text(json.dumps(tree))
+    with pytest.raises(DataError, match=r"the test part has 5 classes and the train part 4.* 'another', for one"):
+        read_image_files("inaturalist2018", tmp_path)
+    assert len(read_image_files("inaturalist2018", tmp_path, splits=("test",)).splits["test"]) == 8
 
 
 @pytest.mark.parametrize("name", ["imagenet", "inaturalist2018"])
@@ -162,6 +227,7 @@ def test_paths_come_back_as_they_were_and_travel_to_workers():
         files[4]
 
 
+@pytest.mark.usefixtures("decoder")
 @pytest.mark.parametrize(("mode", "kind"), [("RGB", "JPEG"), ("L", "JPEG"), ("CMYK", "JPEG"), ("RGB", "PNG"),
                                             ("P", "PNG"), ("RGBA", "PNG"), ("LA", "PNG"), ("1", "PNG"), ("I;16", "PNG"),
                                             ("RGB", "WEBP")])
@@ -171,11 +237,41 @@ def test_every_mode_becomes_colours_whatever_the_ending_says(tmp_path, mode, kin
     picture = Image.fromarray(pixels.astype(np.uint16) * 256) if mode == "I;16" else Image.fromarray(pixels)
     (picture if mode == "I;16" else picture.convert("RGB").convert(mode)).save(path, kind)
     decoded = decode(str(path))
-    assert (decoded.mode, decoded.size) == ("RGB", (30, 21))
+    assert (decoded.dtype, decoded.shape) == (np.uint8, (21, 30, 3))
     if mode != "1":
-        assert np.abs(np.asarray(decoded).astype(int) - 102).max() <= 4
+        assert np.abs(decoded.astype(int) - 102).max() <= 4
 
 
+@pytest.fixture(params=["simplejpeg", "Pillow"])
+def decoder(request, monkeypatch):
+    if request.param == "Pillow":
+        monkeypatch.setattr("encouraging.data.decode.simplejpeg", None)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_both_decoders_give_the_same_pixels(tmp_path, monkeypatch, seed):
+    random = np.random.default_rng(seed)
+    wide, high = random.integers(1, 200, 2)
+    noise = random.integers(0, 256, (high // 4 + 1, wide // 4 + 1, 3), dtype=np.uint8)
+    path = tmp_path / "a.jpg"
+    Image.fromarray(noise).resize((wide, high), Image.Resampling.BICUBIC).save(
+        path, quality=int(random.integers(10, 96)), subsampling=seed % 3, progressive=seed % 2 == 1)
+    assert _quickly(str(path), None) is not None
+    quick = decode(str(path))
+    monkeypatch.setattr("encouraging.data.decode.simplejpeg", None)
+    assert np.array_equal(decode(str(path)), quick)
+
+
+@pytest.mark.usefixtures("decoder")
+def test_a_picture_is_not_turned_although_its_exif_data_say_so(tmp_path):
+    """As torchvision's ImageFolder has it, and with it every published number on ImageNet."""
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    Image.new("RGB", (30, 21)).save(tmp_path / "a.JPEG", exif=exif)
+    assert decode(str(tmp_path / "a.JPEG")).shape == (21, 30, 3)
+
+
+@pytest.mark.usefixtures("decoder")
 @pytest.mark.parametrize("content", [b"", b"no image at all", b"\xff\xd8\xff\xe0 only a head"])
 def test_what_is_no_image_is_broken(tmp_path, content):
     path = tmp_path / "a.JPEG"
@@ -184,6 +280,7 @@ def test_what_is_no_image_is_broken(tmp_path, content):
         decode(str(path))
 
 
+@pytest.mark.usefixtures("decoder")
 def test_a_truncated_file_is_broken_and_a_file_that_is_gone_is_another_fault(tmp_path):
     path = tmp_path / "a.JPEG"
     write_picture(path, 4, 1)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from encouraging.data import generator
 from encouraging.data.draw import seeded
-from encouraging.data.picture_transforms import erase, erased_box, evaluation_transform, pixels, training_transform
+from encouraging.data.picture_transforms import erase, erased_box, evaluation_transform, training_transform
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -21,30 +21,83 @@ def picture(seed: int = 0, size: tuple[int, int] = (90, 61)) -> Image.Image:
     return Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC)
 
 
-def assert_equal_pictures(ours, theirs):
-    assert np.array_equal(np.asarray(ours), np.asarray(theirs))
+def pixels(image: Image.Image) -> torch.Tensor:
+    return torch.from_numpy(np.array(image)).int()
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_training_images_are_those_of_torchvisions_example(seed):
-    from torchvision import transforms
+def assert_within_one_level(ours: torch.Tensor, theirs: Image.Image) -> None:
+    """torch's weights have 16 bits, Pillow's 22: some results are rounded to the neighbour."""
+    difference = (ours.int() - pixels(theirs)).abs()
+    assert difference.max() <= 1
+    assert (difference > 0).float().mean() < 0.25
 
-    theirs = transforms.Compose([transforms.RandomResizedCrop(32), transforms.RandomHorizontalFlip()])
-    with seeded(generator(seed)):
-        ours = training_transform(32)(picture(seed))
-    with seeded(generator(seed)):
-        assert_equal_pictures(ours, theirs(picture(seed)))
+
+SIZES = [(90, 61), (61, 90), (500, 375), (17, 200), (200, 3), (1, 1), (1, 40), (32, 32), (33, 31)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_training_images_are_those_of_torchvision_within_one_grey_level(seed, size):
+    from torchvision.transforms import v2
+
+    theirs = v2.Compose([v2.RandomResizedCrop(32, antialias=True), v2.RandomHorizontalFlip()])
+    for number in range(10):
+        image = picture(seed, size)
+        with seeded(generator(seed, number)):
+            ours = training_transform(32)(np.asarray(image))
+            state = torch.get_rng_state()
+        with seeded(generator(seed, number)):
+            assert_within_one_level(ours, theirs(image))
+            assert torch.equal(torch.get_rng_state(), state)  # number by number the same draws
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_test_images_are_those_of_torchvision_within_one_grey_level(size):
+    from torchvision.transforms import v2
+
+    image = picture(1, size)
+    theirs = v2.Compose([v2.Resize(37, antialias=True), v2.CenterCrop(32)])(image)
+    assert_within_one_level(evaluation_transform(37, 32)(np.asarray(image)), theirs)
+
+
+@pytest.mark.parametrize("interpolation", ["bicubic", "random"])
+def test_other_interpolations_are_torchvisions_to_the_bit(interpolation):
+    from torchvision.transforms import InterpolationMode, v2
+
+    modes = [InterpolationMode.BILINEAR, InterpolationMode.BICUBIC][interpolation == "bicubic" :]
+    crops = [v2.RandomResizedCrop(32, interpolation=mode, antialias=True) for mode in modes]
+    theirs = v2.Compose([v2.RandomChoice(crops) if len(crops) > 1 else crops[0], v2.RandomHorizontalFlip()])
+    for number in range(6):
+        with seeded(generator(number)):
+            ours = training_transform(32, interpolation)(np.asarray(picture(number)))
+        with seeded(generator(number)):
+            assert torch.equal(ours.int(), pixels(theirs(picture(number))))
+    middle = v2.Compose([v2.Resize(37, InterpolationMode.BICUBIC, antialias=True), v2.CenterCrop(32)])
+    assert torch.equal(evaluation_transform(37, 32, "bicubic")(np.asarray(picture())).int(), pixels(middle(picture())))
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(1, 20_000), (20_000, 1), (3, 9000)], ids=str)
+def test_a_very_long_picture_does_not_fill_the_memory(size, interpolation):
+    """A shorter side of 1 pixel, resized to 256, would make 4 gigabytes of this one."""
+    image = np.zeros((size[1], size[0], 3), np.uint8)
+    middle = np.argmax(size)
+    image[(slice(None), slice(9000, 11000)) if middle == 0 else slice(9000, 11000)] = 200
+    cut = evaluation_transform(256, 224, interpolation)(image)
+    assert cut.shape == (224, 224, 3)
+    assert (cut == (200 if max(size) == 20_000 else 0)).all()
+    assert training_transform(224)(image).shape == (224, 224, 3)
 
 
 def test_normalised_on_the_device_they_are_those_of_torchvision():
     from torchvision import transforms
 
-    cut = evaluation_transform(37, 32)(picture())
+    cut = evaluation_transform(37, 32)(np.asarray(picture()))
     theirs = transforms.Compose([transforms.Resize(37), transforms.CenterCrop(32), transforms.ToTensor(),
                                  transforms.Normalize(MEAN, STD)])(picture())
     mean, std = (torch.tensor(numbers)[:, None, None] for numbers in (MEAN, STD))
-    ours = pixels(cut).permute(2, 0, 1).float() * (1 / (255 * std)) - mean / std  # as the task does it
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    ours = cut.permute(2, 0, 1).float() * (1 / (255 * std)) - mean / std  # as the task does it
+    assert ((ours - theirs).abs() * 255 * std).max() <= 1.001
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -57,20 +110,13 @@ def test_rand_augment_is_timms(seed):
     ours = training_transform(32, "random", "rand-m9-mstd0.5", MEAN)
     state = random.getstate(), np.random.get_state()
     results = []
-    for transform in (theirs, ours.transforms[-1]):
+    for transform in (theirs, ours.steps[-1]):
         random.seed(seed)
         np.random.seed(seed)
         results.append(transform(picture(seed, (32, 32))))
     random.setstate(state[0])
     np.random.set_state(state[1])
-    assert_equal_pictures(*results)
-
-
-def test_both_interpolations_are_drawn():
-    ours = training_transform(32, "random")
-    plain = [training_transform(32, mode) for mode in ("bilinear", "bicubic")]
-    kinds = {str(step.interpolation) for step in ours.transforms[0].transforms}
-    assert kinds == {str(each.transforms[0].interpolation) for each in plain}
+    assert np.array_equal(*map(np.asarray, results))
 
 
 def test_erased_boxes_are_as_frequent_as_large_and_as_long_as_timms():

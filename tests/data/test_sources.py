@@ -102,3 +102,40 @@ def test_batches_by_tokens_are_of_similar_length_in_random_order():
 def test_an_example_above_the_budget_is_refused():
     with pytest.raises(ArgumentError, match="budget=8 tokens per batch: the longest example has 9"):
         ByTokens(torch.tensor([3, 9]), 8)
+
+
+class Asked:
+    """A sampler that keeps which epochs it was asked for."""
+
+    def __init__(self) -> None:
+        self.draws: list[int] = []
+
+    def batches(self, draw):
+        self.draws.append(draw.initial_seed())
+        return torch.split(torch.randperm(10, generator=draw), 4)
+
+
+def test_workers_begin_with_the_next_epoch_but_not_beyond_the_last():
+    source = LoaderSource(Noisy(), Asked(), seed=5, workers=1, epochs=2)
+    first = source.batches(Clock(1, 1), 0, 0, 1)
+    next(first)
+    next(first)
+    seeds = [generator(5, 1, epoch).initial_seed() for epoch in (1, 2)]
+    assert source.sampler.draws == seeds  # a worker is two batches ahead: the third, and the first of the next epoch
+    assert len(list(first)) == 1
+    running = source._running
+    assert_same(load(1, Clock(1, 2), source=source), load(0, Clock(1, 2)))
+    assert source._running is running
+    assert source.sampler.draws == seeds
+
+
+@pytest.mark.parametrize("epochs", [0, 9])
+@pytest.mark.parametrize("taken", [0, 1, 2, 3])
+def test_an_epoch_that_was_left_can_be_begun_anew_or_another_instead(epochs, taken):
+    source = LoaderSource(Noisy(), Shuffled(10, 4), seed=5, workers=2, epochs=epochs)
+    for clock, start, rank, world in ((Clock(1, 1), 0, 0, 1), (Clock(1, 2), 0, 0, 1), (Clock(1, 2), 1, 0, 1),
+                                      (Clock(1, 3), 0, 1, 2), (Clock(2, 1), 0, 0, 1)):
+        left = source.batches(clock, start, rank, world)
+        for _ in range(min(taken, 3 - start)):
+            next(left)
+        assert_same(load(2, clock, start, rank, world, source), load(0, clock, start, rank, world))

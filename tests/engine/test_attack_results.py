@@ -48,6 +48,13 @@ def test_what_was_written_is_read_and_not_measured_again(folder: Path) -> None:
     assert again.missing("pgd", measured("pgd", "dlr", {}), [0.3], 3) == [0.3]  # with other settings
 
 
+def test_numbers_of_images_that_differ_by_epsilon_are_written_down() -> None:
+    results = AttackResults("w")
+    results.add("fgsm", Measured(Attack("fgsm"), survived={0.1: torch.ones(2).bool(), 0.3: torch.ones(4).bool()}))
+    assert results.tables()["fgsm"] == {"examples": 2, "examples_at": {"0.1": 2, "0.3": 4},
+                                        "accuracy": {"0.1": 100.0, "0.3": 100.0}}
+
+
 def test_epsilons_are_added_and_other_settings_replace(folder: Path) -> None:
     results = load_results(folder)
     results.add("pgd", measured("pgd", "ce", {0.3: mask(1)}))

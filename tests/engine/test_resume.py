@@ -17,6 +17,7 @@ import torch
 
 from encouraging.engine import Interrupted, RunDir, StagePlan, Train, execute, writer
 from encouraging.engine.checkpoint import load_checkpoint, read_checkpoint
+from encouraging.engine.optim import pack, unpack
 from encouraging.errors import CheckpointError, DivergenceError, RunError
 from toy_tasks import RICH_STAGES, Blobs, assert_same_run, run_slowly, run_spec
 
@@ -222,3 +223,17 @@ def test_a_resumed_run_takes_the_thread_count_it_was_started_with(tmp_path):
     execute(run_spec(tmp_path, say=said.append))
     assert "continues with 1 threads" in said[0]
     assert torch.get_num_threads() == 1
+
+
+def test_what_an_optimiser_has_gathered_comes_back_in_the_memory_format_of_its_parameter():
+    """A checkpoint holds contiguous tensors; torch updates many tensors at once only where their strides agree."""
+    param = torch.nn.Parameter(torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last))
+    before, after = (torch.optim.AdamW([param]) for _ in range(2))
+    param.grad = torch.randn_like(param)
+    before.step()
+    tensors, numbers = pack(before)
+    unpack(after, {name: tensor.contiguous() for name, tensor in tensors.items()}, numbers)
+    for key in ("exp_avg", "exp_avg_sq"):
+        assert torch.equal(after.state[param][key], before.state[param][key])
+        assert after.state[param][key].stride() == param.stride()
+    assert after.state[param]["step"] == 1

@@ -281,6 +281,19 @@ def test_a_batch_without_a_single_box_has_a_loss():
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
+@pytest.mark.parametrize("label", [-1, CLASSES])
+def test_a_label_that_the_model_has_no_class_for_is_refused_and_not_taught_as_background(label):
+    model = with_curve(tiny_retinanet(CLASSES).train(), curves.focal(2.0))
+    images, targets = batch()
+    targets[0]["labels"] = torch.full_like(targets[0]["labels"], label)
+    with pytest.raises(ArgumentError, match=f"expected 0 to {CLASSES - 1}"):
+        model(images, targets)
+    for target in targets:
+        target["labels"] = torch.ones(len(target["boxes"]))
+    with pytest.raises(DtypeError, match=r"labels are torch\.float32: expected integers"):
+        model(images, targets)
+
+
 def test_under_autocast_the_loss_is_that_of_float32():
     torch.manual_seed(0)
     model = with_curve(tiny_retinanet(CLASSES).train(), curves.halted_focal(1.0, 0.5), alpha=0.5)

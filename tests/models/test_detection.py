@@ -57,6 +57,22 @@ def test_under_autocast_anchors_are_not_rounded():
     assert seen[0].dtype == torch.float32
 
 
+def test_under_autocast_giou_compares_boxes_that_are_not_rounded(monkeypatch):
+    """torchvision decodes boxes in the type of the predicted offsets."""
+    model = build_detector("retinanet_resnet50_fpn_v2", 2).train()
+    decoded, decode = [], model.net.head.regression_head.box_coder.decode_single
+
+    def spy(codes, anchors):
+        decoded.append(decode(codes, anchors))
+        return decoded[-1]
+
+    monkeypatch.setattr(model.net.head.regression_head.box_coder, "decode_single", spy)
+    target = {"boxes": torch.tensor([[600.0, 5.0, 635.0, 45.0]]), "labels": torch.tensor([1])}
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        model([torch.zeros(3, 64, 640)], [target], curves.focal(1.0))
+    assert decoded[0].dtype == torch.float32
+
+
 @pytest.mark.parametrize("ending", [".pth", ".safetensors"])
 def test_a_backbone_starts_from_a_file_with_frozen_norms_and_first_stages(tmp_path, ending):
     torch.manual_seed(0)

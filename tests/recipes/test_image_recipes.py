@@ -6,14 +6,18 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from markupsafe import Markup
 
 from encouraging.data import Clock
+from encouraging.engine import Interrupted, Stopper
+from encouraging.engine import run as engine_run
+from encouraging.engine.checkpoint import read_checkpoint
 from encouraging.recipes import Recipe, names, read_recipe, read_runs
-from encouraging.recipes.grid import Job
+from encouraging.recipes.grid import Job, train_job
 from encouraging.report.drawing import panels
 from encouraging.report.page import build_report
 from encouraging.tasks.class_shift import ClassShift
@@ -89,6 +93,41 @@ def test_stopped_after_an_update_it_ends_with_the_same_bits(name: str, arm: str,
     recipe = short(name, model="resnet20")
     ours = train(recipe, arm, tmp_path / "stopped", data, stops=True)
     assert_same_bits(ours, train(recipe, arm, tmp_path / "whole", data))
+
+
+class StopsInTheSecondStage(Stopper):
+    """As if a signal had come in the second stage; ``lines`` has those of finished epochs. The loop asks once at the
+    end of the first one."""
+
+    lines: ClassVar[list[dict[str, Any]]] = []
+    asks = 0
+
+    @property
+    def asked(self) -> str | None:  # type: ignore[override]
+        self.asks += bool(self.lines)
+        return "SIGTERM" if self.asks > 1 else None
+
+    @asked.setter
+    def asked(self, value: str | None) -> None:
+        assert value is None
+
+
+def test_stopped_in_the_second_stage_it_ends_with_the_same_bits(data: Path, tmp_path: Path,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new output layer on fixed features, stopped after its first update."""
+    recipe = short("cifar10-representation-quick", model="resnet20")
+    job = job_of(recipe, "el_1", tmp_path / "stopped", data)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine_run, "Stopper", StopsInTheSecondStage)
+        patch.setattr(StopsInTheSecondStage, "lines", [])
+        with pytest.raises(Interrupted, match="A checkpoint was written"):
+            train_job(job, StopsInTheSecondStage.lines.append)
+    position = read_checkpoint(job.folder, 3).state["position"]
+    assert (position["stage"], position["stage_step"]) == (2, 1)
+    ours = train_to_end(job)
+    theirs = train(recipe, "el_1", tmp_path / "whole", data)
+    assert_same_bits(ours, theirs)
+    assert json.loads((ours / "final.json").read_text())["stage1"]["steps"] == 2
 
 
 def test_a_recipe_with_its_figures(data: Path, tmp_path: Path) -> None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from encouraging.engine.records import collect
 from encouraging.report.markdown_board import plain_text
 from encouraging.report.results import results_page
 from synthetic_runs import write_mnist_runs
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -32,6 +39,42 @@ def test_runs_with_other_settings_than_the_recipes_are_named(runs):
     config["asked"]["train"][0]["precision"] = "fp32"
     path.write_text(json.dumps(config))
     assert "there train.precision = 'bf16', here 'fp32'" in results_page(runs)
+
+
+def test_what_a_run_costs_alone_stands_beside_what_it_costs_among_others(runs, tmp_path):
+    def changed(path, **values):
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    for number, path in enumerate(runs.rglob("timing.json")):
+        waited = 1 if number else 50  # a single run had to wait
+        changed(path, device="a card", seconds=20.0 * waited, epochs=100, at_once=4)
+    assert "4 runs were trained at once: each took longer than one alone." in results_page(runs)
+    for path in runs.rglob("timing.json"):
+        changed(path, at_once=1)
+    alone = runs / "bench" / "alone.json"
+    command = [sys.executable, "benchmarks/alone.py", collected(runs, tmp_path), "-o", alone]
+    alone.parent.mkdir()
+    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": "src"})
+    found = json.loads(alone.read_text())["mnist"]
+    assert {run["seconds"] / run["epochs"] for run in found} == {0.2, 10.0}
+    alone.write_text(json.dumps({"mnist": [{**run, "seconds": run["seconds"] / 2} for run in found]}))
+    assert "One run at a time." in results_page(runs)
+    for path in runs.rglob("timing.json"):
+        changed(path, at_once=4)
+    page = results_page(runs)
+    assert "4 runs were trained at once: each took 0.2 s per epoch (median), and one that had the machine for " \
+           "itself 0.1 s." in page
+    refused = subprocess.run([*command[:2], collected(runs, tmp_path / "more"), *command[3:]], cwd=ROOT,
+                             capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "src"})
+    assert refused.returncode == 1
+    assert "4 runs were trained at once" in refused.stderr
+    alone.write_text(json.dumps({"mnist": [{**run, "device": "another card"} for run in found]}))
+    assert "each took longer than one alone." in results_page(runs)
+
+
+def collected(runs, folder):
+    collect(runs, folder / "records")
+    return folder / "records"
 
 
 @pytest.mark.hardening(10)

@@ -194,8 +194,8 @@ def test_the_recipes_have_the_paper_s_settings(data: str, network: str, model: s
     assert (recipe.options["augment"], recipe.options["train_size"]) == ("resized_crop", 224)
     assert recipe.arms["el_075"].at(Clock()).curve == curves.conservative(0.75)
     changed = {key for key, value in quick.train.config().items() if value != train.config().get(key)}
-    assert changed == {"epochs", "milestones", "probe_every"}
-    assert (quick.train.epochs, quick.train.milestones) == (30, (10, 20, 27))
+    assert changed == {"epochs", "milestones", "probe_every", "evaluate_every", "evaluate_all_from"}
+    assert (quick.train.epochs, quick.train.milestones, quick.train.evaluate_all_from) == (30, (10, 20, 27), 20)
     assert quick.options == recipe.options | {"train_size": 112}
     assert quick.model == model
 
@@ -205,6 +205,7 @@ def test_the_recipes_have_the_paper_s_settings(data: str, network: str, model: s
 def test_a_quick_twin_has_the_same_arms_and_optimiser_on_a_smaller_network(name: str) -> None:
     recipe, quick = read_recipe(name), read_recipe(f"{name}-quick")
     assert (quick.model, quick.options["train_size"], quick.train.epochs) == ("resnet18", 32, 30)
+    assert quick.train.evaluate_all_from == quick.train.milestones[1]
     assert set(recipe.arms) <= set(quick.arms)
     for arm in recipe.arms:
         assert recipe.arms[arm].model_dump() == quick.arms[arm].model_dump()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from encouraging.data import Clock
 from encouraging.engine import Train
 from encouraging.errors import DataError, RecipeError
 from encouraging.tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, build_task, check_task
-from encouraging.tasks.file_source import check_shared_memory
 from encouraging.tasks.image_files import ImageFilesTask
 from tiny_files import CLASSES, truncate, write_imagenet, write_inaturalist
 
@@ -98,6 +98,22 @@ def test_the_evaluation_of_two_ranks_is_that_of_one(root, workers):
     assert ends[0].tensors["ood_logits"].shape == (8, 4)
     assert ends[0].numbers["train_accuracy"] >= 0
     assert BROKEN in ends[1].files["broken.txt"].decode()
+
+
+def test_the_workers_of_the_test_set_stay_for_the_next_evaluation(root):
+    task = task_of(root, workers=5)
+    task.piece = 3
+    model = task.build()
+    before = {worker.pid for worker in multiprocessing.active_children()}
+    pids = []
+    for _ in range(2):
+        predictions(task, model, False, 1)
+        pids.append({worker.pid for worker in multiprocessing.active_children()} - before)
+    assert pids[0] == pids[1]
+    assert len(pids[0]) == 3  # for three pieces, although five are allowed
+    task.piece, task._test_loaders = 100, {}
+    predictions(task, model, False, 1)
+    assert {worker.pid for worker in multiprocessing.active_children()} - before <= pids[0]  # none for a single piece
 
 
 def test_a_broken_file_is_named_once_skipped_and_counted(root, capsys):
@@ -209,17 +225,12 @@ def test_what_does_not_go_together_is_refused_before_anything_is_read(options, d
     assert words in str(caught.value)
 
 
-def test_too_little_shared_memory_is_refused_instead_of_a_bus_error(tmp_path):
-    check_shared_memory(0, 2**60)
-    check_shared_memory(4, 2**10)
-    with pytest.raises(DataError, match=r"4 workers with batches of .* need .*--shm-size"):
-        check_shared_memory(4, 2**50, tmp_path)
-
-
-def test_workers_are_one_per_core_unless_the_recipe_says_otherwise(root, monkeypatch):
+def test_workers_leave_a_core_to_the_training_unless_the_recipe_says_otherwise(root, monkeypatch):
     spec = spec_of(root)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)), raising=False)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert ImageFilesTask(spec).workers == 0
     unset = StageSpec(Train(epochs=1, lr=0.1, batch_size=4), objective=ObjectiveConfig())
-    assert ImageFilesTask(TaskSpec("imagenet", "resnet20", (unset,), root=root, options=SMALL)).workers == 8
+    assert ImageFilesTask(TaskSpec("imagenet", "resnet20", (unset,), root=root, options=SMALL)).workers == 7
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)
+    assert ImageFilesTask(TaskSpec("imagenet", "resnet20", (unset,), root=root, options=SMALL)).workers == 1

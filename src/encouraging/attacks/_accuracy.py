@@ -13,13 +13,14 @@ from ..errors import ArgumentError, DtypeError
 from ..metrics import margin
 from ._attack import Attack
 from ._autoattack import STANDARD
-from ._check import check_batch, check_eps, check_settings
+from ._check import check_batch, check_eps, check_settings, check_state_path
 from ._files import digest, read_json, write_json
 from ._model import Model, checked, evaluating, plain
 
 # The paper's epsilons for images in [0, 1].
 LINF_EPSILONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 L2_EPSILONS = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+ROUNDING = 1e-3  # by which a sum of steps may exceed what it is in exact arithmetic
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Atta
     """Accuracy under every attack at every epsilon.
 
     An example counts where it is classified correctly both before and after the attack; so examples that the model
-    gets wrong anyway are not attacked. A tie between the label and a rival counts as wrong.
+    gets wrong anyway are not attacked. A tie between the label and a rival counts as wrong, and so do logits that are
+    NaN. Epsilons that the steps of an attack cannot reach give one and the same result, which is computed once.
 
     Args:
         model: any function from inputs to logits (N, C); a module is put into evaluation mode meanwhile.
@@ -92,16 +94,21 @@ def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Atta
     highest = check_batch(x, y, box=len(unclipped) < len(named))
     if not len(x):
         raise ArgumentError("accuracy_over_eps: x has no examples; expected at least one.")
+    path = check_state_path(state_path)
     report = progress or (lambda _: None)
     with evaluating(model) as model, torch.autocast(x.device.type, enabled=False):
         x, y = plain(x), plain(y).long()
-        correct = _correct(checked(model, highest), x, y, batch_size)
+        correct = _clean(checked(model, highest), x, y, batch_size)
         right = correct.nonzero()[:, 0]
-        state = _State(Path(state_path) if state_path is not None else None, model, x, y, seed)
+        state = _State(path, model, x, y, seed)
         survived: dict[str, dict[float, Tensor]] = {name: {} for name in named}
         for name, attack in named.items():
             for eps in grids[name]:
                 mask = state.get(name, attack, eps, len(x))
+                beyond = [before for before in survived[name] if min(before, eps) > (1 + ROUNDING) * attack.reach]
+                if mask is None and beyond:
+                    mask = survived[name][beyond[0]]
+                    state.put(name, attack, eps, mask)
                 if mask is None:
                     mask = correct.clone()
                     if eps > 0 and len(right):
@@ -145,9 +152,30 @@ def _correct(model: Model, x: Tensor, y: Tensor, batch_size: int) -> Tensor:
                       for part, label in zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True)])
 
 
+def _clean(model: Model, x: Tensor, y: Tensor, batch_size: int) -> Tensor:
+    """Which examples are right before any attack; a model that has diverged is refused."""
+    kept = []
+
+    def remembered(batch: Tensor) -> Tensor:
+        logits = model(batch)
+        kept.append(logits.isnan().any(1))
+        return logits
+
+    correct = _correct(remembered, x, y, batch_size)
+    if torch.cat(kept).all():
+        raise ArgumentError("model(x): the logits of all examples are NaN; expected numbers. Did training diverge, "
+                            "or do the inputs lack the normalisation that the model was trained with?")
+    return correct
+
+
 def _plan(attacks: Sequence[Attack] | Mapping[str, Attack],
           epsilons: Sequence[float] | Mapping[str, Sequence[float]]
           ) -> tuple[dict[str, Attack], dict[str, list[float]]]:
+    if isinstance(attacks, Attack):
+        raise DtypeError(f"attacks: expected a list or a mapping, got {attacks!r} alone. Pass [{attacks!r}].")
+    for grid in epsilons.values() if isinstance(epsilons, Mapping) else [epsilons]:
+        if not isinstance(grid, Iterable) or isinstance(grid, str):
+            raise DtypeError(f"epsilons: expected a list of numbers, got {grid!r}. For one epsilon pass [{grid!r}].")
     pairs: Iterable[tuple[str, Attack]]
     pairs = list(attacks.items()) if isinstance(attacks, Mapping) else [(_named(a).name, a) for a in attacks]
     named = {name: _named(attack) for name, attack in pairs}
@@ -158,7 +186,8 @@ def _plan(attacks: Sequence[Attack] | Mapping[str, Attack],
         raise ArgumentError("attacks: expected at least one.")
     missing = [name for name in named if isinstance(epsilons, Mapping) and name not in epsilons]
     if missing:
-        raise ArgumentError(f"epsilons: no grid for {', '.join(map(repr, missing))}.")
+        raise ArgumentError(f"epsilons: no grid for {', '.join(map(repr, missing))}; there are grids for "
+                            f"{', '.join(map(repr, epsilons))}.")
     grids = {name: [check_eps(eps) for eps in (epsilons[name] if isinstance(epsilons, Mapping) else epsilons)]
              for name in named}
     return named, grids

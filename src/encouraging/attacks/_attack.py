@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,18 @@ class Attack:
     def norm(self) -> str:
         """``"linf"`` or ``"l2"``."""
         return "l2" if self.method == "pgd_l2" else self.setting("norm") or "linf"
+
+    @property
+    def reach(self) -> float:
+        """The largest distance that the steps can cover; infinity where a random start or AutoAttack depends on epsilon
+        all the same.
+
+        >>> Attack("pgd_l2", steps=10, step_size=0.5).reach, Attack("pgd").reach
+        (5.0, inf)
+        """
+        if self.method not in ("pgd", "pgd_l2") or self.setting("random_start"):
+            return math.inf
+        return float(self.setting("steps") * self.setting("step_size"))
 
     @property
     def name(self) -> str:

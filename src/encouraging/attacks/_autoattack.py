@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ArgumentError, DtypeError, did_you_mean
-from ._check import check_batch, check_eps, check_settings
+from ._check import check_batch, check_eps, check_settings, check_state_path
 from ._files import digest, read_tensors, write_tensors
 from ._model import Model, checked, evaluating, plain
 from ._objective import difference_of_logits_ratio
@@ -81,6 +81,7 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
         if part not in PARTS:
             raise ArgumentError(f"parts: {part!r} is none of AutoAttack's; expected some of "
                                 f"{', '.join(map(repr, PARTS))}.{did_you_mean(part, PARTS)}")
+    path = check_state_path(state_path)
     highest = check_batch(x, y)
     if x.dtype != torch.float32:
         raise DtypeError(f"x: AutoAttack computes in float32, got {x.dtype}. Pass x.float() and a model in float32.")
@@ -90,7 +91,7 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
     with evaluating(model) as model, _frozen(model), _outside_state(x), torch.autocast(x.device.type, enabled=False):
         x, y = plain(x), plain(y).long()
         images = _as_images(x)
-        logits_of = checked(lambda batch: model(batch.reshape(-1, *x.shape[1:])), highest)
+        logits_of = checked(lambda batch: model(batch.reshape(-1, *x.shape[1:])), highest, of=model)
         with torch.no_grad():
             classes = logits_of(images[:1]).shape[1]
         side = min(images.shape[2:])
@@ -101,7 +102,6 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
         attacker = _attacker(package, logits_of, x.device, classes, norm, eps, seed)
         found, survived, done = images.clone(), torch.ones(len(x), dtype=torch.bool, device=x.device), 0
         key = digest(model, x, y, "autoattack", eps, norm, parts, seed, batch_size)
-        path = Path(state_path) if state_path is not None else None
         if path is not None and path.exists():
             state = read_tensors(path, key)
             found, survived, done = state["found"].to(x.device), state["survived"].to(x.device), int(state["done"])
@@ -161,7 +161,8 @@ def _as_images(x: Tensor) -> Tensor:
 @contextmanager
 def _frozen(model: Model) -> Iterator[None]:
     """FAB calls ``backward``: without this it would add to the gradients of the parameters."""
-    changed = [p for p in model.parameters() if p.requires_grad] if isinstance(model, nn.Module) else []
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    changed = [p for p in parameters if p.requires_grad and not p.is_inference()]
     try:
         for parameter in changed:
             parameter.requires_grad_(False)

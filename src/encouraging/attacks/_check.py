@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
+from pathlib import Path
 from typing import TypeGuard
 
 import torch
@@ -21,8 +23,11 @@ def check_batch(x: Tensor, y: Tensor, *, box: bool = True) -> int:
     if math.isnan(low) or math.isinf(low) or math.isinf(high):
         raise ArgumentError("x has NaN or infinite values; expected finite numbers.")
     if box and not (low >= 0 and high <= 1):
-        raise ArgumentError(f"x lies between {low:g} and {high:g}, expected 0 to 1. Attacks work on images in [0, 1]: "
-                            "move the normalisation into the model, for example nn.Sequential(normalise, model).")
+        rounding = low >= -1e-4 and high <= 1 + 1e-4
+        todo = "This is no more than rounding: pass x.clamp(0, 1)." if rounding else (
+            "Attacks work on images in [0, 1]: move the normalisation into the model, for example "
+            "nn.Sequential(normalise, model).")
+        raise ArgumentError(f"x lies between {low:.9g} and {high:.9g}, expected 0 to 1. {todo}")
     lowest, highest = (int(bound) for bound in torch.aminmax(y.to(torch.int64)))
     if lowest < 0:
         raise TargetError(f"y has the label {lowest}, expected 0 or more; leave out examples without a label.")
@@ -38,6 +43,8 @@ def check_types(x: Tensor, y: Tensor) -> None:
         raise DtypeError(f"x: expected float32 or float64, got {x.dtype}. Images of bytes become x.float() / 255.")
     if x.ndim < 2:
         raise ShapeError(f"x: expected a batch, the shape (examples, ...), got {tuple(x.shape)}.")
+    if 0 in x.shape[1:]:
+        raise ShapeError(f"x: expected inputs with something in them, got the shape {tuple(x.shape)}.")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise DtypeError(f"y: expected integer labels, got {y.dtype}.")
     if y.shape != x.shape[:1]:
@@ -49,7 +56,9 @@ def check_types(x: Tensor, y: Tensor) -> None:
 def check_eps(eps: float) -> float:
     """The radius of the ball as a float."""
     if not _is_number(eps) or eps < 0:
-        raise ArgumentError(f"eps={eps!r}: expected the radius of the ball, a finite number, 0 or more.")
+        several = (" For several use accuracy_over_eps, or one call for each."
+                   if isinstance(eps, list | tuple | Tensor) else "")
+        raise ArgumentError(f"eps={eps!r}: expected the radius of the ball, a finite number, 0 or more.{several}")
     return float(eps)
 
 
@@ -89,8 +98,18 @@ def check_index(index: Tensor | None, x: Tensor) -> Tensor:
     return index.to(x.device)
 
 
+def check_state_path(path: str | Path | None) -> Path | None:
+    """Where a state is to be written: refused now and not after the first attack."""
+    if path is None:
+        return None
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise ArgumentError(f"state_path={str(path)!r}: there is no folder {path.parent}. Make it first.")
+    return path
+
+
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _whole(name: str, value: object, least: int) -> None:

@@ -89,8 +89,8 @@ def _verdict(name: str, eps: float, survived: Tensor, others: dict[str, Tensor],
         words += ". No sign of masked gradients."
     else:
         together = f" and {robust:.1f}% under all of these together" if len(others) > 1 else ""
-        cause = ("the same attack finds more once another loss drives it, so the gradient of cross-entropy is "
-                 "masked by the confidence of the model" if by_loss else "AutoAttack finds more")
+        cause = ("the same attack finds more once another loss drives it, as it does where the confidence of a model "
+                 "masks the gradient of cross-entropy" if by_loss else "AutoAttack finds more")
         words += (f"{together}. {name} makes the model look more robust than it is: {cause}. "
                   f"Report {robust:.1f}%, not {accuracy:.1f}%.")
     return Verdict(name, eps, accuracy, robust, tuple(others), flattered, words)

@@ -20,6 +20,9 @@ def evaluating(model: Model) -> Iterator[Model]:
     """The model in evaluation mode with gradients enabled; the mode of every submodule is restored afterwards."""
     if isinstance(model, DistributedDataParallel):
         model = model.module  # the wrapper would wait for gradients of its parameters that never come
+    if isinstance(model, type) or not callable(model):
+        kind = f"the class {model.__name__}" if isinstance(model, type) else repr(model)
+        raise DtypeError(f"model: expected a function from inputs to logits, such as a module, got {kind}.")
     modules = {module: module.training for module in model.modules()} if isinstance(model, nn.Module) else {}
     with ExitStack() as stack:
         if any(modules.values()) and isinstance(model, nn.Module):
@@ -40,13 +43,19 @@ def plain(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.is_inference() else tensor.detach()
 
 
-def checked(model: Model, highest: int = -1) -> Model:
+def checked(model: Model, highest: int = -1, of: Model | None = None) -> Model:
     """The same model, which refuses to go on with an output that is no logits, or has no class ``highest``.
 
-    Only shapes are looked at, so nothing waits for the device.
+    Only shapes are looked at, so nothing waits for the device. ``of``: the module, where ``model`` only calls it.
     """
     def logits_of(x: Tensor) -> Tensor:
-        logits = model(x)
+        try:
+            logits = model(x)
+        except RuntimeError as error:
+            reason = _misfit(model if of is None else of, x)
+            if reason is None:
+                raise
+            raise ArgumentError(f"model(x) failed: {reason}") from error
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(x) or logits.shape[1] < 2:
             kind = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise ShapeError(f"model(x): expected logits of the shape ({len(x)}, classes) with two classes or more, "
@@ -58,6 +67,23 @@ def checked(model: Model, highest: int = -1) -> Model:
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     return logits_of
+
+
+def _misfit(model: Model, x: Tensor) -> str | None:
+    """Why a module may have failed on inputs of this kind, as far as its parameters show it."""
+    if not isinstance(model, nn.Module):
+        return None
+    floating = [tensor for tensor in model.state_dict(keep_vars=True).values() if tensor.is_floating_point()]
+    elsewhere = [tensor.device for tensor in floating if tensor.device != x.device]
+    if elsewhere:
+        return f"x is on {x.device} and the model on {elsewhere[0]}. Expected one device: model.to(x.device)."
+    other = [tensor.dtype for tensor in floating if tensor.dtype != x.dtype]
+    if other:
+        return (f"x is {x.dtype} and the model has parameters of {other[0]}. Expected one type: model.to(x.dtype), or "
+                "a function that converts its input.")
+    if any(tensor.is_inference() for tensor in floating):
+        return "its parameters were made under torch.inference_mode(). Make or load the model outside of it."
+    return None
 
 
 def input_gradient(model: Model, x: Tensor, label: Tensor, loss: Objective) -> Tensor:

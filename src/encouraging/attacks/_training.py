@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DtypeError
 from ._ascent import Ascent
 from ._attack import Attack
 from ._ball import L2_BALL, LINF
@@ -55,6 +55,9 @@ def adversarial_batch(model: Model, x: Tensor, y: Tensor, attack: Attack, eps: f
     """
     eps = check_eps(eps)
     check_types(x, y)
+    if not isinstance(attack, Attack):
+        raise DtypeError(f"attack: expected a value like Attack('pgd', steps=7, step_size=0.1), got {attack!r}. The "
+                         "paper's are in TRAINING_ATTACKS.")
     if attack.method == "autoattack" or attack.setting("restarts") not in (None, 1):
         raise ArgumentError(f"adversarial_batch: {attack!r} cannot run in a training step, because it waits for the "
                             "device. Expected fgsm, pgd or pgd_l2 with restarts=1.")

@@ -68,9 +68,10 @@ def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattac
     chosen, folders = choose_device(device), run_folders(paths)
     for recipe in kept_recipes(read_records(*folders)).values():
         plan.of(recipe)  # refuse what cannot be done before the first run
+    # A GPU needs one thread of its host: more would only wait for each other.
+    threads = threads or (max(1, cores() // jobs) if chosen.type == "cpu" else 1)
     grid = [AttackJob(str(folder.resolve()), plan, examples, seed, batch_size, str(chosen),
-                      str(Path(data).resolve()) if data else None, threads or max(1, cores() // jobs))
-            for folder in folders]
+                      str(Path(data).resolve()) if data else None, threads) for folder in folders]
     started = time.monotonic()
     with AttackDisplay(console, len(grid)) as display:
         if jobs > 1:

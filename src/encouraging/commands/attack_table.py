@@ -23,7 +23,8 @@ def print_attacks(console: Console, recipe: Recipe, records: Sequence[Record]) -
     grids = dict.fromkeys(tuple(entry["accuracy"]) for _, _, entry in tables)
     for grid in grids:
         here = [(arm, name, entry) for arm, name, entry in tables if tuple(entry["accuracy"]) == grid]
-        images = _range([entry["examples"] for _, _, entry in here])
+        images = _range([count for _, _, entry in here
+                         for count in entry.get("examples_at", {"all": entry["examples"]}).values()])
         table = Table(title=f"{recipe.name}: accuracy in percent by epsilon on {images} test images, mean over the "
                             "seeds", title_justify="left")
         for head in ("attack", "arm", "seeds", *grid):

@@ -22,6 +22,7 @@ OPTIONAL = {
     "tokenizers": 'translation: task = "translation"',
     "sacrebleu": 'translation: task = "translation"',
     "pycocotools": 'average precision: task = "detection"',
+    "simplejpeg": 'JPEG files are decoded faster: task = "image_files"',
     "pyautoattack": "attacks: AutoAttack",
     "ray": "encouraging run --ray",
     "tensorboard": "encouraging run --track tensorboard",

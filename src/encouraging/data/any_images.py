@@ -55,12 +55,15 @@ class AnyImages:
 def open_images(path: str | Path) -> AnyImages:
     """A folder, whose subfolders are searched too, or an ``.npz`` file with the array ``images``, or a single array.
 
+    Hidden files (``._a.png``, or in ``.thumbnails/``) and files that are no images by their names are left out.
+
     Raises:
         DataError: there are no images, or not such as can be used; the message says why.
     """
     path = Path(path)
     if path.is_dir():
-        files = tuple(sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file()))
+        files = tuple(sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file()
+                             and not _hidden(file.relative_to(path))))
         if not files:
             raise DataError(f"{shown(path)}: no images; expected files ending in {', '.join(ENDINGS)} in it or below.")
         return AnyImages(path, files)
@@ -74,6 +77,10 @@ def open_images(path: str | Path) -> AnyImages:
     array = in_npz(path, (name.partition(".")[0],))[name]
     _check(array)
     return AnyImages(path, array=array)
+
+
+def _hidden(file: Path) -> bool:
+    return any(part.startswith(".") for part in file.parts)
 
 
 def _check(array: Array) -> None:

@@ -57,7 +57,7 @@ def random_boxes(index: Tensor, height: int, width: int, words: tuple[int, ...],
     wide, tall = wide.gather(1, first)[:, 0], tall.gather(1, first)[:, 0]
     top, left = ((drawn[:, number] * room).long() for number, room in
                  ((-2, height - tall + 1), (-1, width - wide + 1)))
-    fallback = torch.tensor(_central_box(height, width, ratio), device=index.device)
+    fallback = torch.tensor(central_box(height, width, ratio), device=index.device)
     return torch.where(fits.any(1, keepdim=True), torch.stack([top, left, tall, wide], 1), fallback)
 
 
@@ -145,7 +145,8 @@ def _shift_right(bits: Tensor, by: int) -> Tensor:
     return (bits >> by) & ((1 << (64 - by)) - 1)
 
 
-def _central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int, int, int]:
+def central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int, int, int]:
+    """Top, left, height and width of the largest box in the middle whose ratio is allowed."""
     tall, wide = height, width
     if width / height < min(ratio):
         tall = round(width / min(ratio))

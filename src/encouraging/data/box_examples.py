@@ -35,11 +35,15 @@ class BoxExamples:
     In training the shorter side is resized to one of ``sizes``, drawn at random, unless the longer one would then pass
     ``max_size``; and the image is flipped from left to right with the probability ``flip``. Crowd boxes are left out.
     To evaluate, images stay as they are, since the model resizes them, and crowd boxes too.
+
+    A dataset of up to :data:`CACHED` bytes is decoded once and kept on ``device``, where it is then transformed. Worker
+    processes need it on the CPU.
     """
 
-    def __init__(self, images: Sequence[BoxImage], sizes: Sequence[int] = (), max_size: int = 1333,
-                 flip: float = 0.0) -> None:
+    def __init__(self, images: Sequence[BoxImage], sizes: Sequence[int] = (), max_size: int = 1333, flip: float = 0.0,
+                 device: torch.device | None = None) -> None:
         self.images, self.sizes, self.max_size, self.flip = images, tuple(sizes), max_size, flip
+        self.device = device or torch.device("cpu")
         self.cached = sum(3 * image.width * image.height for image in images) <= CACHED
         self._pixels: dict[int, Tensor] = {}
         self._transform: Any = None
@@ -62,7 +66,7 @@ class BoxExamples:
         if not self.cached:
             return self.images[index].read()
         if index not in self._pixels:
-            self._pixels[index] = self.images[index].read()
+            self._pixels[index] = self.images[index].read().to(self.device)
         return self._pixels[index]
 
     def _augmented(self, pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:

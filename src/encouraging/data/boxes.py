@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from .images import folder_path
 from .registry import VARIABLE, data_dir, dataset
 
 BOX_READERS = ("voc", "coco")
+DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N", "F")  # Pillow's modes of grey images with more than 8 bits
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,9 @@ class BoxImage:
 
         try:
             with Image.open(self.path) as file:
+                if file.mode in DEEP:
+                    raise DataError(f"{self.path}: has more than 8 bits per pixel (mode {file.mode}): only the range "
+                                    "from 0 to 255 would be left. Convert it to 8 bits.")
                 pixels = np.array(file.convert("RGB"))
         except FileNotFoundError as error:
             raise DataError(f"{self.path}: there is no such image, and the annotations name it.") from error
@@ -74,10 +79,19 @@ class Boxes:
     numbers: Sequence[int] = field(default=())
 
     def __post_init__(self) -> None:
-        for part in ("train", "test"):
+        for part in ("train", "test", *self.parts):
             if part not in self.parts or not len(self.parts[part]):
                 raise DataError(f"a dataset of boxes has the parts {', '.join(self.parts) or 'none'}: expected images "
                                 f"in {part!r}.")
+        for part, boxes in self.parts.items():
+            if not any(bool((~image.crowd).any()) for image in boxes.images):
+                skipped = f" {boxes.skipped} were left out, because they have no area." if boxes.skipped else ""
+                raise DataError(f"the {len(boxes)} images of {part!r} have no box (crowds do not count): there is "
+                                f"nothing to {'learn from' if part == 'train' else 'measure'}.{skipped}")
+            labels = torch.cat([image.labels for image in boxes.images])
+            if not 0 <= int(labels.min()) <= int(labels.max()) < len(self.names):
+                raise DataError(f"the labels of {part!r} go from {int(labels.min())} to {int(labels.max())}: expected "
+                                f"0 to {len(self.names) - 1}, one for each of the {len(self.names)} names.")
         if not self.numbers:
             object.__setattr__(self, "numbers", tuple(range(1, len(self.names) + 1)))
 
@@ -89,7 +103,19 @@ class Boxes:
 def make_image(path: Path, number: int, width: int, height: int, boxes: Sequence[Sequence[float]],
                labels: Sequence[int], crowd: Sequence[bool] | None = None,
                areas: Sequence[float] | None = None) -> tuple[BoxImage, int]:
-    """An image with those of its boxes that have an area inside it, and the number of boxes that have none."""
+    """An image with those of its boxes that have an area inside it, and the number of boxes that have none.
+
+    Raises:
+        DataError: the size, a box or the number of labels cannot be.
+    """
+    if width < 1 or height < 1:
+        raise DataError(f"{path}: its annotations say {width} x {height} pixels: expected the size of the image.")
+    for name, values in (("labels", labels), ("crowd marks", crowd), ("areas", areas)):
+        if values is not None and len(values) != len(boxes):
+            raise DataError(f"{path}: {len(boxes)} boxes with {len(values)} {name}: expected one for each box.")
+    for box in boxes:
+        if len(box) != 4 or not all(math.isfinite(corner) for corner in box):
+            raise DataError(f"{path}: a box is {list(box)}: expected four finite numbers, the corners x1, y1, x2, y2.")
     corners = torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4)
     limits = torch.tensor([width, height, width, height], dtype=torch.float32)
     clipped = torch.minimum(corners.clamp(min=0), limits)

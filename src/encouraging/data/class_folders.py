@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -28,6 +28,10 @@ def list_classes(folder: Path, classes: Sequence[str], *, every: bool) -> FileSp
                      - set(classes))
     if unknown:
         raise DataError(f"{folder} has the class {unknown[0]!r}, which the training part has not.")
+    loose = image_names(folder, deep=False)
+    if loose and not any((folder / name).is_dir() for name in classes):
+        raise DataError(f"{folder} has images such as {loose[0]!r} and no folders per class: expected "
+                        f"{classes[0]}/{loose[0]} or the like, with the names of the training part's folders.")
     names: list[str] = []
     labels: list[int] = []
     empty = []
@@ -43,7 +47,40 @@ def list_classes(folder: Path, classes: Sequence[str], *, every: bool) -> FileSp
     return FileSplit(FileList(folder, names), torch.tensor(labels))
 
 
-def image_names(folder: Path) -> list[str]:
-    """The names of the image files in a folder, sorted."""
-    return sorted(entry.name for entry in os.scandir(folder)
-                  if entry.name.lower().endswith(ENDINGS) and not entry.name.startswith("."))
+def image_names(folder: Path, *, deep: bool = True) -> list[str]:
+    """The names of the image files in a folder and, if ``deep``, in the folders below it, sorted.
+
+    Hidden files, and what is neither a file nor a folder, are left out.
+
+    Raises:
+        DataError: a link leads nowhere; the file it stands for would be missing without a word.
+    """
+    around = folder.resolve()
+    return sorted(_found(str(folder), "", deep, {_identity(path) for path in (around, *around.parents)}))
+
+
+def _identity(path: str | Path) -> tuple[int, int]:
+    facts = os.stat(path)
+    return facts.st_dev, facts.st_ino
+
+
+def _found(folder: str, inner: str, deep: bool, seen: set[tuple[int, int]]) -> Iterator[str]:
+    below = []
+    with os.scandir(os.path.join(folder, inner)) as opened:
+        entries = list(opened)
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        name = f"{inner}{entry.name}"
+        if entry.name.lower().endswith(ENDINGS) and entry.is_file():
+            yield name
+        elif entry.is_dir():
+            below.append(name)
+        elif entry.is_symlink() and not os.path.exists(entry.path):
+            raise DataError(f"{entry.path}: a link to {os.readlink(entry.path)}, which is not there. Is its disk "
+                            "mounted? Remove the link where the image is not wanted.")
+    for name in below if deep else ():
+        identity = _identity(os.path.join(folder, name))
+        if identity not in seen:  # a link may lead back to a folder that holds it
+            seen.add(identity)
+            yield from _found(folder, f"{name}/", deep, seen)

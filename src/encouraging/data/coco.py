@@ -37,7 +37,8 @@ def read_coco(folder: Path) -> Boxes:
         classes = found
         parts[part] = images
     taught = tuple(image for image in parts["train"].images if bool((~image.crowd).any()))
-    parts["train"] = BoxSet(taught, parts["train"].skipped)
+    if taught:
+        parts["train"] = BoxSet(taught, parts["train"].skipped)
     return Boxes(parts, tuple(name for _, name in classes), tuple(number for number, _ in classes))
 
 
@@ -55,7 +56,14 @@ def _read_json(path: Path, images: Path) -> tuple[list[tuple[int, str]], BoxSet]
         classes = sorted((int(entry["id"]), str(entry["name"])) for entry in content["categories"])
         label = {number: index for index, (number, _) in enumerate(classes)}
         of_image: dict[int, list[dict[str, Any]]] = {int(entry["id"]): [] for entry in content["images"]}
+        for kind, found_ids in (("categories", label), ("images", of_image)):
+            if len(found_ids) != len(content[kind]):
+                raise ValueError(f"two of the {kind} have the same id")
         for entry in content["annotations"]:
+            for key, known in (("category_id", label), ("image_id", of_image)):
+                if int(entry[key]) not in known:
+                    raise ValueError(f"annotation {entry.get('id')} has the {key} {entry[key]}, which the file does "
+                                     "not have")
             of_image[int(entry["image_id"])].append(entry)
         found: list[BoxImage] = []
         skipped = 0
@@ -66,10 +74,13 @@ def _read_json(path: Path, images: Path) -> tuple[list[tuple[int, str]], BoxSet]
                 images / entry["file_name"], int(entry["id"]), int(entry["width"]), int(entry["height"]), boxes,
                 [label[int(object["category_id"])] for object in objects],
                 [bool(object.get("iscrowd", 0)) for object in objects],
-                [float(object.get("area", object["bbox"][2] * object["bbox"][3])) for object in objects])
+                [float(w * h if (area := object.get("area")) is None else area)
+                 for object, (_, _, w, h) in ((object, object["bbox"]) for object in objects)])
             found.append(image)
             skipped += without
+    except DataError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path}: expected COCO's instances, with images, annotations and categories "
-                        f"({type(error).__name__}: {error}).") from error
+                        f"({f'{error} is missing' if isinstance(error, KeyError) else error}).") from error
     return classes, BoxSet(tuple(found), skipped)

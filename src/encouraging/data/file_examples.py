@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import DataError
 from .decode import BrokenImageError, decode
 from .file_list import FileSplit
-from .picture_transforms import Transform, erased_box, pixels
+from .picture_transforms import Transform, erased_box
 
 
 class Picture(NamedTuple):
@@ -25,7 +25,7 @@ class Picture(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A batch as it leaves a worker: bytes (N, H, W, 3), labels, boxes to erase (N, 4), and how many were broken.
+    """A batch: bytes (N, H, W, 3), labels, boxes to erase (N, 4), and how many files were broken.
 
     Errors travel as words: what a worker raises arrives with the traceback of another process.
     """
@@ -56,19 +56,27 @@ class FileExamples:
             return Picture(None, label, box, fault=str(error))
         except DataError as error:
             return Picture(None, label, box, lost=str(error))
-        return Picture(pixels(self.transform(picture)), label, box)
+        return Picture(self.transform(picture), label, box)
 
     def collate(self, examples: list[Picture], draw: torch.Generator) -> Loaded:
-        kept = [example for example in examples if example.pixels is not None]
-        faults = [example.fault for example in examples if example.fault]
-        images = torch.empty(len(kept), self.size, self.size, 3, dtype=torch.uint8)
-        boxes = torch.empty(len(kept), 4, dtype=torch.long)
-        for number, example in enumerate(kept):
-            assert example.pixels is not None
-            images[number], boxes[number] = example.pixels, example.box
-        labels = torch.tensor([example.label for example in kept], dtype=torch.long)
-        lost = [example.lost for example in examples if example.lost]
-        return Loaded(images, labels, boxes, torch.tensor(len(faults)), faults, lost)
+        return self.fill(examples, torch.empty(len(examples), self.size, self.size, 3, dtype=torch.uint8))
+
+    def fill(self, examples: Iterable[Picture], memory: Tensor) -> Loaded:
+        """A batch whose images are written to ``memory`` (N, size, size, 3) as they are made: the first rows of it."""
+        labels: list[int] = []
+        boxes: list[Tensor] = []
+        faults: list[str] = []
+        lost: list[str] = []
+        for example in examples:
+            if example.pixels is not None:
+                memory[len(labels)] = example.pixels
+                labels.append(example.label)
+                boxes.append(example.box)
+            faults += [example.fault] if example.fault else []
+            lost += [example.lost] if example.lost else []
+        whole = torch.stack(boxes) if boxes else torch.empty(0, 4, dtype=torch.long)
+        return Loaded(memory[: len(labels)], torch.tensor(labels, dtype=torch.long), whole, torch.tensor(len(faults)),
+                      faults, lost)
 
 
 class Pieces:

@@ -69,7 +69,7 @@ def _refuse_archives(train: Path) -> None:
 
 
 def _flat(part: Path, classes: Sequence[str], folder: Path, root: Path) -> FileSplit:
-    names = image_names(part)
+    names = image_names(part, deep=False)
     if not names:
         raise DataError(f"{part}: no images; expected 50000 such as ILSVRC2012_val_00000001.JPEG, or a folder per "
                         "class.")

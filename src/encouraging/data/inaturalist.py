@@ -50,6 +50,7 @@ def read_inaturalist(root: Path, split: str) -> tuple[FileSplit, tuple[str, ...]
         category = {entry["image_id"]: int(entry["category_id"]) for entry in content["annotations"]}
         files = [str(image["file_name"]) for image in content["images"]]
         labels = [place[category[image["id"]]] for image in content["images"]]
+        listed = FileList(folder, files)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}). Expected the annotations of iNaturalist 2018."
                         ) from error
@@ -57,7 +58,7 @@ def read_inaturalist(root: Path, split: str) -> tuple[FileSplit, tuple[str, ...]
         raise DataError(f"{path}: not the annotations of iNaturalist 2018, with images, annotations and categories "
                         f"({type(error).__name__}: {error}). Unpack {path.name}.tar.gz anew.") from error
     _check(path, folder, files, labels, names, split)
-    return FileSplit(FileList(folder, files), torch.tensor(labels)), names
+    return FileSplit(listed, torch.tensor(labels)), names
 
 
 def _check(path: Path, folder: Path, files: Sequence[Any], labels: Sequence[int], names: Sequence[str],

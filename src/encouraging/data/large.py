@@ -40,6 +40,14 @@ def read_image_files(name: str, root: str | Path | None = None, *, splits: tuple
     Raises:
         DataError: something is missing or is not as it is shipped; the message names it.
     """
+    try:
+        return _listed(name, root, splits, folder)
+    except OSError as error:
+        raise DataError(f"{error.filename or name}: cannot be listed ({error.strerror or error}). Is the disk there, "
+                        "and may you read the folder?") from error
+
+
+def _listed(name: str, root: str | Path | None, splits: tuple[str, ...], folder: str | None) -> ImageFiles:
     if name.startswith("folder:"):
         path = folder_path(name, root, folder)
         return ImageFiles({split: list_class_folders(path, split) for split in splits}, len(class_folders(path)), MEAN,
@@ -56,4 +64,10 @@ def read_image_files(name: str, root: str | Path | None = None, *, splits: tuple
         raise DataError(absent(name, splits, place))
     read = {split: _READERS[facts.reader](place, split) for split in splits}
     names = next(iter(read.values()))[1]
+    for split, (_, others) in read.items():
+        if others != names:
+            different = sorted(set(others) ^ set(names)) or names
+            raise DataError(f"{name}: the {split} part has {len(others)} classes and the {next(iter(read))} part "
+                            f"{len(names)}; {different[0]!r}, for one, is not at the same place in both. The files "
+                            "do not belong together: fetch them again.")
     return ImageFiles({split: files for split, (files, _) in read.items()}, len(names), facts.mean, facts.std, names)

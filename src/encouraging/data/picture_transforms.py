@@ -1,23 +1,23 @@
 """What workers do to a decoded picture: torchvision's transforms v2, and timm's RandAugment. The result is bytes.
 
-All of them draw from the global random states, which :class:`LoaderSource` sets for every example.
+All of them draw from the global random states, which :class:`LoaderSource` sets for every example. Bilinear crops are
+made by torch on bytes; the rest needs pictures of Pillow, which is several times slower.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import DataError
+from .resized_crop import LONGEST, MiddleCrop, RandomCrop
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-Transform = Callable[[Any], Any]
+Transform = Callable[[np.ndarray], Tensor]  # bytes (height, width, 3) to bytes (size, size, 3)
 ERASED_AREA, ERASED_RATIO, TRIES = (0.02, 1 / 3), (0.3, 1 / 0.3), 10  # as timm has them
 
 
@@ -31,20 +31,47 @@ def training_transform(size: int, interpolation: str = "bilinear", rand_augment:
         rand_augment: timm's words, such as ``rand-m9-mstd0.5``; None for none.
         mean: Of the data, from 0 to 1: what comes in from outside the picture has this colour.
     """
+    if interpolation == "bilinear" and rand_augment is None:
+        return RandomCrop(size)
     v2 = _v2()
     modes = ["bilinear", "bicubic"] if interpolation == "random" else [interpolation]
     crops = [v2.RandomResizedCrop(size, interpolation=_mode(mode), antialias=True) for mode in modes]
     steps = [crops[0] if len(crops) == 1 else v2.RandomChoice(crops), v2.RandomHorizontalFlip()]
     if rand_augment is not None:
         steps.append(_rand_augment(rand_augment, size, interpolation, mean))
-    return v2.Compose(steps)  # type: ignore[no-any-return]
+    return OnPictures(steps)
 
 
 def evaluation_transform(resize: int, size: int, interpolation: str = "bilinear") -> Transform:
     """The shorter side resized, and the middle cut out."""
+    if interpolation == "bilinear":
+        return MiddleCrop(resize, size)
     v2 = _v2()
-    steps = [v2.Resize(resize, interpolation=_mode(interpolation), antialias=True), v2.CenterCrop(size)]
-    return v2.Compose(steps)  # type: ignore[no-any-return]
+    # A very long picture is shortened first, as MiddleCrop does it.
+    return OnPictures([_shortened, v2.Resize(resize, interpolation=_mode(interpolation), antialias=True),
+                       v2.CenterCrop(size)])
+
+
+class OnPictures:
+    """Transforms of Pillow's pictures, one after the other."""
+
+    def __init__(self, steps: Sequence[Callable[[Any], Any]]) -> None:
+        self.steps = steps
+
+    def __call__(self, picture: np.ndarray) -> Tensor:
+        from PIL import Image
+
+        image: Any = Image.fromarray(picture)
+        for step in self.steps:
+            image = step(image)
+        return torch.from_numpy(np.array(image, dtype=np.uint8))
+
+
+def _shortened(image: Any) -> Any:
+    wide, high = image.size
+    most = LONGEST * min(wide, high)
+    left, top = max(0, wide - most) // 2, max(0, high - most) // 2
+    return image.crop((left, top, left + min(wide, most), top + min(high, most))) if most < max(wide, high) else image
 
 
 def erased_box(size: int, probability: float, draw: torch.Generator) -> Tensor:
@@ -111,10 +138,3 @@ def _v2() -> Any:
     except ImportError as error:
         raise DataError("images in files need the package torchvision: pip install torchvision.") from error
     return v2
-
-
-def pixels(picture: Image) -> Tensor:
-    """Bytes (height, width, 3)."""
-    import numpy as np
-
-    return torch.from_numpy(np.array(picture, dtype=np.uint8))

@@ -77,7 +77,7 @@ def _read_xml(path: Path) -> tuple[int, int, list[_Object]]:
     """Width, height, and the objects; a box that ends where it starts keeps no width or height."""
     try:
         root = ET.fromstring(path.read_bytes())
-        width, height = (int(_text(root, f"size/{side}")) for side in ("width", "height"))
+        width, height = (int(float(_text(root, f"size/{side}"))) for side in ("width", "height"))
         objects = []
         for node in root.iter("object"):
             left, top, right, bottom = (float(_text(node, f"bndbox/{corner}")) for corner in CORNERS)

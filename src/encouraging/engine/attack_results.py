@@ -163,7 +163,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _row(one: Measured) -> dict[str, Any]:
-    return {"examples": one.examples,
+    counts = {f"{eps:g}": len(mask) for eps, mask in one.survived.items()}
+    differ = {"examples_at": counts} if len(set(counts.values())) > 1 else {}
+    return {"examples": one.examples, **differ,
             "accuracy": {f"{eps:g}": 100 * mask.double().mean().item() for eps, mask in one.survived.items()}}
 
 

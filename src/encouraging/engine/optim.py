@@ -61,11 +61,17 @@ def pack(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str,
 
 def unpack(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor],
            numbers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Put back what :func:`pack` has returned; rates and decays stay as the recipe has them."""
+    """Put back what :func:`pack` has returned; rates and decays stay as the recipe has them.
+
+    Tensors take the memory format of their parameter: torch updates many at once only where their strides agree.
+    """
     entries: dict[int, dict[str, Any]] = {int(index): dict(entry) for index, entry in numbers.items()}
+    params = [param for group in optimizer.param_groups for param in group["params"]]
     for name, tensor in tensors.items():
         index, _, key = name.partition(".")
-        entries.setdefault(int(index), {})[key] = tensor
+        like = params[int(index)]
+        entries.setdefault(int(index), {})[key] = tensor if tensor.shape != like.shape else torch.empty_like(
+            like, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
     optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

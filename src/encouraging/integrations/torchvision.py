@@ -53,6 +53,7 @@ class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc
                      matched_idxs: list[Tensor]) -> Tensor:
         """The loss of a batch, divided as ``divisor`` says."""
         logits = head_outputs["cls_logits"]
+        _check_labels([target["labels"] for target in targets if len(target["labels"])], logits.shape[-1])
         present = torch.stack([_labels(target["labels"], matched)
                                for target, matched in zip(targets, matched_idxs, strict=True)])
         counted = torch.stack(list(matched_idxs)) != self.BETWEEN_THRESHOLDS
@@ -174,6 +175,18 @@ def batch_divisor(head: CurveClassificationHead, seen: bool = False) -> Tensor:
 def ranks() -> int:
     """The processes that train together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def _check_labels(of_images: list[Tensor], classes: int) -> None:
+    """Refuse a label without a logit: its boxes would be taught as background."""
+    if not of_images:
+        return
+    labels = torch.cat(of_images)
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise DtypeError(f"labels are {labels.dtype}: expected integers, one class index for each box.")
+    if bool(((labels < 0) | (labels >= classes)).any()):
+        raise ArgumentError(f"the labels of this batch go from {int(labels.min())} to {int(labels.max())}: expected 0 "
+                            f"to {classes - 1}, for the {classes} classes that the model was built with (num_classes).")
 
 
 def _labels(labels: Tensor, matched: Tensor) -> Tensor:

@@ -36,7 +36,10 @@ class Detector(nn.Module):
         super().__init__()
         self.net, self.divisor = net, divisor
         net.transform._skip_resize = True  # in training the data's own transforms resize; at the end the model does
+        # torchvision rounds its anchors to the type of the features, and for GIoU to that of the predicted offsets too:
+        # in bfloat16 to multiples of 4 pixels from 512 pixels on.
         net.backbone.register_forward_hook(_in_float32)
+        net.head.regression_head.register_forward_hook(_in_float32)
 
     def forward(self, images: list[Tensor], targets: list[dict[str, Tensor]] | None = None, curve: Curve | None = None,
                 negative_curve: Curve | None = None, alpha: float | None = None) -> Any:
@@ -59,11 +62,10 @@ class Detector(nn.Module):
         return {**losses, **counts}
 
 
-def _in_float32(backbone: nn.Module, inputs: Any, features: Any) -> Any:
-    """torchvision rounds its anchors to the type of the features: to whole multiples of 4 pixels in bfloat16."""
-    if isinstance(features, Tensor):
-        return features.float()
-    return type(features)((name, feature.float()) for name, feature in features.items())
+def _in_float32(module: nn.Module, inputs: Any, outputs: Any) -> Any:
+    if isinstance(outputs, Tensor):
+        return outputs.float()
+    return type(outputs)((name, output.float()) for name, output in outputs.items())
 
 
 def check_detector(name: str, options: Mapping[str, Any], folder: str | None = None) -> None:

@@ -104,8 +104,10 @@ def finished_run(folder: Path, device: torch.device, data: str | None = None) ->
     """
     run = RunDir(folder)
     if not run.done:
-        raise RunError(f"{folder}: expected the directory of a finished run, and it has no final.json. Continue or "
-                       "train it with `encouraging run`.")
+        below = sorted(final.parent for final in folder.rglob("final.json") if (final.parent / "config.json").is_file())
+        todo = (f"Finished runs are below it, such as {below[0]}." if below else
+                "Continue or train it with `encouraging run`." if folder.is_dir() else "There is no such folder.")
+        raise RunError(f"{folder}: expected the directory of a finished run, and it has no final.json. {todo}")
     config = run.read_config()
     try:
         arm, seed = str(config["asked"]["arm"]), int(config["asked"]["seed"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from ..engine.files import read_json
 from ..engine.records import Record
 from ..engine.run_dir import difference
 from ..errors import RunError
@@ -33,6 +35,7 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 `encouraging results`; do not edit it.
 """
 
+ALONE = "bench/alone.json"  # what one training costs that has a machine for itself: benchmarks/alone.py
 EXTRA = {"train accuracy": "train_accuracy", "excess risk": "excess_risk", "bonus began, %": "bonus.began",
          "bonus at the chosen epoch, %": "bonus.used"}
 
@@ -44,11 +47,12 @@ def results_page(folder: str | Path) -> str:
     measured = [name for name in names() if any(record.recipe == name for record in records)]
     own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
     board = board_of_records(records)
+    alone = read_json(path) if (path := Path(folder) / ALONE).is_file() else {}
     name = Path(folder).name or str(folder)
     head = HEAD.replace("`results/`", f"`{name}/`").replace("report results -o", f"report {name} -o")
     return "\n".join([head, *(["## Scoreboard", "", *whole_board(board)] if board else []),
-                      *(_section(read_recipe(name), records) for name in measured),
-                      *(_section(recipe, records, shipped=False) for recipe in own)])
+                      *(_section(read_recipe(name), records, alone) for name in measured),
+                      *(_section(recipe, records, alone, shipped=False) for recipe in own)])
 
 
 def updated_page(text: str, folder: str | Path, source: str) -> tuple[str, dict[str, bytes]]:
@@ -61,7 +65,7 @@ def updated_page(text: str, folder: str | Path, source: str) -> tuple[str, dict[
     return drawn(updated(text, board, source), records, source)
 
 
-def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str:
+def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any], shipped: bool = True) -> str:
     finals = finals_of(recipe.name, records)
     everything = [record for record in records if record.recipe == recipe.name]
     mine = [record for record in everything if record.failed is None]
@@ -82,7 +86,7 @@ def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str
                  for path, reached in row.numbers.items()]
         lines.append(cells([row.arm, str(len(runs)), *numbers,
                            *(_mean(number_at(r.final, path) for r in runs) for path in extra.values()),
-                           _mean((r.timing.get("seconds") for r in runs), 0)]))
+                           _median((r.timing.get("seconds") for r in runs), 0)]))
     rows = claim_rows(recipe, finals, book, plan_of(recipe, everything))
     for papers, title in ((True, "What the paper claims:"), (False, "Questions of our own:")):
         if chosen := [row for row in rows if row.papers == papers]:
@@ -90,7 +94,7 @@ def _section(recipe: Recipe, records: list[Record], shipped: bool = True) -> str
     lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {plain_text(run.failed)}" for run in everything if run.failed]
     splits = [f"{line}\n" for line in split_lines(rows, recipe.overlap)]
     departures = _departures(recipe, mine) if shipped else []
-    return "\n".join([*lines, "", *_skewed(rows), *splits, _cost(mine), *departures, ""])
+    return "\n".join([*lines, "", *_skewed(rows), *splits, _cost(mine, alone.get(recipe.name, [])), *departures, ""])
 
 
 def _claims(rows: list[ClaimRow]) -> list[str]:
@@ -125,7 +129,7 @@ def _skewed(rows: Sequence[ClaimRow]) -> list[str]:
     return [f"Warning for {listed(claims)}: {SKEWED} ([how often](report.md#skewed-differences)).", ""]
 
 
-def _cost(records: list[Record]) -> str:
+def _cost(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
     """What the paper's table of training costs has."""
     try:
         devices = sorted({str(record.timing["device"]) for record in records})
@@ -137,17 +141,24 @@ def _cost(records: list[Record]) -> str:
         raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
     return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {_from_to(epochs)} "
             f"{'epoch' if epochs == [1] else 'epochs'} of "
-            f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. {_shared(records)}")
+            f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. {_shared(records, alone)}")
 
 
-def _shared(records: list[Record]) -> str:
-    """How many runs were trained side by side; older runs do not say."""
+def _shared(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
+    """How many runs were trained side by side, which older runs do not say, and what one alone costs where a run on the
+    same kind of machine was measured."""
     numbers = sorted({int(record.timing["at_once"]) for record in records if "at_once" in record.timing})
     epochs = sorted({int(record.timing["shared_epochs"]) for record in records if "shared_epochs" in record.timing})
     alike = f" Arms that begin alike share {_from_to(epochs)} epochs, which count for each of them." if epochs else ""
     if numbers == [1]:
         return f"One run at a time.{alike}"
     how = f"{_from_to(numbers)} runs were trained at once: each" if numbers else "Runs that shared the card"
+    devices = {str(record.timing["device"]) for record in records}
+    single = [run["seconds"] / run["epochs"] for run in alone if {run["device"]} == devices]
+    if numbers and single:
+        each = statistics.median(record.timing["seconds"] / record.timing["epochs"] for record in records)
+        return (f"{how} took {each:.2g} s per epoch (median), and one that had the machine for itself "
+                f"{statistics.median(single):.2g} s.{alike}")
     return f"{how} took longer than one alone.{alike}"
 
 
@@ -165,6 +176,12 @@ def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
                   if (settings := recipe.config(record.arm, record.seed)) != record.config}
     return [f"Departures from the recipe (there) in these runs (here): {plain_text(words)}."
             for words in sorted(departures)]
+
+
+def _median(values: Iterable[float | None], digits: int = 2) -> str:
+    """Of times: a run that had to wait for others says little about the rest."""
+    numbers = [value for value in values if value is not None]
+    return show(statistics.median(numbers), digits, style=PLAIN) if numbers else ""
 
 
 def _mean(values: Iterable[float | None], digits: int = 2) -> str:

@@ -149,7 +149,8 @@ class DetectionTask(BaseTask[BoxBatch]):
     def source(self, stage: int) -> LoaderSource[BoxBatch, BoxBatch]:
         here, options = self.spec.stages[stage - 1], self.options
         images = self.data.parts["train"].images
-        examples = BoxExamples(images, options.sizes, options.max_size, options.flip)
+        device = None if here.train.workers else self.device
+        examples = BoxExamples(images, options.sizes, options.max_size, options.flip, device)
         shuffle = here.train.shuffle and here.sampling.kind == "shuffled"
         return LoaderSource(examples, Shuffled(len(images), here.train.batch_size, shuffle), self.spec.seed,
                             workers=here.train.workers, move=self._move)
@@ -195,7 +196,7 @@ class DetectionTask(BaseTask[BoxBatch]):
     def _evaluated(self, part: str, rank: int, world: int) -> LoaderSource[BoxBatch, BoxBatch]:
         key = (part, rank, world)
         if key not in self._sources:
-            examples = BoxExamples(self.parts_evaluated[part].images)
+            examples = BoxExamples(self.parts_evaluated[part].images, device=self.device)
             share = Share(len(examples.images), self.options.evaluate_batch, rank, world)
             workers = 0 if examples.cached else self.workers  # what is in memory is there at once
             self._sources[key] = LoaderSource(examples, share, 0, workers=workers, move=self._move)

@@ -1,44 +1,49 @@
-"""Batches that workers have loaded, brought to the device; and whether the workers have the memory for them."""
+"""Batches that workers have loaded, brought to the device while it computes."""
 
 from __future__ import annotations
 
-import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from ..data import Clock, LoaderSource
-from ..data.file_examples import Loaded, Picture
-from ..errors import DataError
+from ..data import Clock
+from ..data.file_examples import Loaded
+from ..data.file_loader import FileLoader
 
-SHARED = Path("/dev/shm")  # where Linux keeps what processes share
-AHEAD = 2  # batches that each worker has ready
+AHEAD = 3  # batches on the GPU whose updates are not over; without a limit a quick loader would fill its memory
 
 
 class FileSource:
     """The batches of a loader, each moved to the device in the training process."""
 
-    def __init__(self, loader: LoaderSource[Picture, Loaded], moved: Callable[[Loaded], tuple[Tensor, ...]]) -> None:
-        self.loader, self.moved = loader, moved
+    def __init__(self, loader: FileLoader, moved: Callable[[Loaded], tuple[Tensor, ...]], device: torch.device) -> None:
+        self.loader, self.moved, self.device = loader, moved, device
+        self._copies: Any = None
 
     def length(self, clock: Clock) -> int:
         return self.loader.length(clock)
 
     def batches(self, clock: Clock, start: int, rank: int, world: int) -> Iterator[tuple[Tensor, ...]]:
-        return map(self.moved, self.loader.batches(clock, start, rank, world))
+        loaded = self.loader.batches(clock, start, rank, world)
+        return self._beside(loaded) if self.device.type == "cuda" else map(self.moved, loaded)
 
-
-def check_shared_memory(workers: int, batch_bytes: int, folder: Path = SHARED) -> None:
-    """Refuse what would end in a bus error: workers hand batches over in shared memory, which containers keep small.
-
-    Raises:
-        DataError: there is less than the batches take that are ready at a time.
-    """
-    if not workers or not folder.is_dir():
-        return
-    free, needed = shutil.disk_usage(folder).free, (AHEAD * workers + 2) * batch_bytes
-    if free < needed:
-        raise DataError(f"{folder} has {free / 2**20:.0f} MiB free, and {workers} workers with batches of "
-                        f"{batch_bytes / 2**20:.0f} MiB need {needed / 2**20:.0f}. Start the container with more "
-                        "(docker run --shm-size=8g), or set fewer workers: --set train.workers=2, or 0 for none.")
+    def _beside(self, loaded: Iterator[Loaded]) -> Iterator[tuple[Tensor, ...]]:
+        """Copy on a stream of its own: a batch arrives while the updates before it are computed."""
+        self._copies = self._copies or torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        used: deque[Any] = deque()
+        for batch in loaded:
+            if len(used) == AHEAD:
+                used.popleft().synchronize()
+            with torch.cuda.stream(self._copies):
+                tensors = self.moved(batch)
+            now = torch.cuda.current_stream(self.device)
+            now.wait_stream(self._copies)
+            for tensor in tensors:
+                tensor.record_stream(now)  # else its memory could be given to a later copy while it is read
+            yield tensors
+            over = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            over.record(now)
+            used.append(over)

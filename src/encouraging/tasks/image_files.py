@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..data import Clock, FileSplit, LoaderSource, Source, generator, is_large, read_image_files
-from ..data.file_examples import FileExamples, Loaded, Picture, Pieces
+from ..data import Clock, FileSplit, Source, generator, is_large, read_image_files
+from ..data.file_examples import FileExamples, Loaded, Pieces
+from ..data.file_loader import FileLoader
 from ..data.picture_transforms import erase, evaluation_transform, training_transform
 from ..engine import Conclusion, Loss, Needs, ParameterGroup, Predictions, Task
 from ..engine.explain import explain
@@ -23,7 +24,7 @@ from ..metrics import correct
 from ..models.named import check_named
 from .base import BaseTask
 from .broken_files import BrokenFiles
-from .file_source import FileSource, check_shared_memory
+from .file_source import FileSource
 from .image import Batch, ImageTask
 from .image_check import check_together
 from .image_files_options import FileOptions, file_metrics, file_option_words
@@ -53,6 +54,7 @@ class ImageFilesTask(ImageTask):
         self.ood = {name: read_image_files(name, spec.root, splits=("test",), folder=spec.folder).splits["test"]
                     for name in options.ood_sets}
         self.broken = BrokenFiles(options.broken == "refuse", sum(map(len, self.sets.values())))
+        self._test_loaders: dict[tuple[int, int], FileLoader] = {}
         self.crops = None
         self.side = torch.Size((options.resize, options.resize))
         self.piece = max(1, int(PIECE * (224 / options.side) ** 2))
@@ -93,23 +95,26 @@ class ImageFilesTask(ImageTask):
         options, split = self.options, self.sets["train"]
         transform = training_transform(options.side, options.interpolation, options.rand_augment, self.data.mean)
         examples = FileExamples(split, transform, options.side, options.erase)
-        batch = self.spec.stages[stage - 1].train.batch_size
-        return FileSource(self._loader(examples, self._sampler(stage, split.labels), batch), self._moved)
+        train = self.spec.stages[stage - 1].train
+        loader = self._loader(examples, self._sampler(stage, split.labels), train.batch_size, epochs=train.epochs)
+        return FileSource(loader, self._moved, self.device)
 
-    def _loader(self, examples: FileExamples, sampler: Any, batch: int) -> LoaderSource[Picture, Loaded]:
-        workers = self.workers
-        check_shared_memory(workers, batch * 3 * self.options.side**2)
-        return LoaderSource(examples, sampler, self.spec.seed, workers=workers,
-                            pin_memory=self.device.type == "cuda")
+    def _loader(self, examples: FileExamples, sampler: Any, batch: int, *, epochs: int = 0,
+                most: int | None = None) -> FileLoader:
+        """``most``: how many batches there are. More workers have nothing to do, and for one batch there are none."""
+        workers = self.workers if most is None else 0 if most < 2 else min(most, self.workers)
+        return FileLoader(examples, sampler, self.spec.seed, batch=min(batch, len(examples.split)), epochs=epochs,
+                          workers=workers, pin=self.device.type == "cuda")
 
     @property
     def workers(self) -> int:
-        """Processes that read: as the recipe says, else one per core, shared among the ranks of this machine."""
+        """Processes that load: as the recipe says, else one per core but one, which trains, shared among the ranks of
+        this machine."""
         train = self.spec.stages[0].train
         if "workers" in train.model_fields_set:
             return train.workers
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1)
 
     def _moved(self, loaded: Loaded) -> Batch:
         """A batch on the device: images (N, C, H, W) whose channels lie together, labels, boxes, and the number of
@@ -171,9 +176,14 @@ class ImageFilesTask(ImageTask):
 
     def _pieces(self, split: FileSplit, rank: int, world: int) -> Iterator[tuple[int, Loaded]]:
         pieces = Pieces(len(split), self.piece, rank, world)
-        loader = self._loader(FileExamples(split, self.cut, self.options.side), pieces, self.piece)
-        # Nothing is random here, and the workers end with the loop.
-        yield from zip(pieces.numbers, loader.batches(Clock(0, 0), 0, 0, 1), strict=True)
+        # The test set is looked at after every epoch: its workers stay. Those of other sets end with the loop.
+        loader = self._test_loaders.get((rank, world)) if split is self.sets["test"] else None
+        if loader is None:
+            loader = self._loader(FileExamples(split, self.cut, self.options.side), pieces, self.piece,
+                                  most=len(pieces.numbers))
+        if split is self.sets["test"]:
+            self._test_loaders[rank, world] = loader
+        yield from zip(pieces.numbers, loader.batches(Clock(0, 0), 0, 0, 1), strict=True)  # nothing is random here
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         right, labels, losses = (joined(predictions, key)["test"] for key in ("correct", "labels", "loss"))

@@ -1,0 +1,44 @@
+"""``benchmarks/cifar_gpu.sh``: the runs that it asks for, recorded by a program in Python's place."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from encouraging.recipes import read_recipe
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "cifar_gpu.sh"
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+PARTS = {"cifar100": 7 * 5 + 4 * 3, "cifar10": 4 * 3 + 2 * 3 + 6 * 3, "resnet50": 2 * 5, "full": 2}
+
+
+def command(tmp_path: Path, *words: str) -> tuple[int, list[str]]:
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/bash\necho "$@" > {tmp_path}/command\n')
+    program.chmod(0o755)
+    code = subprocess.run(["bash", SCRIPT, *words], env={"PATH": "/usr/bin:/bin", "PYTHON": str(program)},
+                          capture_output=True, check=False).returncode
+    return code, (tmp_path / "command").read_text().split() if code == 0 else []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_run_that_is_asked_for_exists(tmp_path: Path, part: str) -> None:
+    code, words = command(tmp_path, part, "data", "out", "560", "5")
+    assert code == 0
+    assert words[:2] == [str(SCRIPT.with_name("grid_gpu.py")), "out"]
+    assert words[words.index("--seconds") + 1] == "560"
+    assert words[words.index("--jobs") + 1] == "5"
+    runs = set()
+    for name, seeds, *arms in (word.split(":") for word in words if ":" in word):
+        recipe = read_recipe(name, [f"seeds={seeds}"])
+        chosen = arms[0].split(",") if arms else list(recipe.arms)
+        assert set(chosen) <= set(recipe.arms)
+        runs |= {(name, arm, seed) for arm in chosen for seed in recipe.seeds}
+    assert len(runs) == PARTS[part]
+
+
+def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
+    assert command(tmp_path, "cifar1000", "data", "out") == (2, [])
