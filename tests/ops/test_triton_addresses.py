@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 pytest.importorskip("triton")
 
@@ -154,6 +155,14 @@ def test_a_workspace_made_in_inference_mode_is_an_ordinary_one(monkeypatch: pyte
         made = sums.workspace(torch.zeros(1))
     assert not made.shares.is_inference()
     assert not made.counter.is_inference()
+
+
+def test_a_workspace_without_memory_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "_workspaces", {})
+    x = torch.zeros(1)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert isinstance(sums.workspace(x).counter, FakeTensor)
+    assert int(sums.workspace(x).counter) == 0
 
 
 def test_logits_that_change_before_the_backward_pass_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,9 @@ def workspace(like: Tensor) -> Workspace:
     key = device, current_stream(device)
     kept = _workspaces.get(key)
     if kept is None:
-        kept = _workspaces[key] = _new_workspace(like)
+        kept = _new_workspace(like)
+        if type(kept.counter) is Tensor:  # not a fake one, which a mode of torch makes
+            _workspaces[key] = kept
     return kept
 
 
