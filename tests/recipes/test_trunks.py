@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import shutil
 import signal
 from dataclasses import replace
 
@@ -231,3 +232,21 @@ def test_the_command_trains_trunks_first(read, tmp_path):
     planned = call("run", tmp_path / "mine.toml", "--out", tmp_path / "other", "--device", "cpu", "--dry-run",
                    "--arm", "ce", "--arm", "drw")
     assert "2 of 4" in planned
+
+
+def test_a_dry_run_promises_no_epochs_that_are_not_there(read, tmp_path):
+    """A run that was finished before, alone, has left nothing that another could start from."""
+    read()
+    words = ("run", tmp_path / "mine.toml", "--out", tmp_path / "runs", "--device", "cpu", "--jobs", "1")
+    call(*words, "--arm", "ce")
+    assert "of 4" not in call(*words, "--arm", "ce", "--arm", "drw", "--dry-run")
+    shutil.rmtree(tmp_path / "runs")
+    assert "2 of 4" in call(*words, "--arm", "ce", "--arm", "drw", "--dry-run")
+
+
+def test_where_no_branch_can_be_written_the_run_ends_with_a_message(read, tmp_path):
+    job = next(iter(jobs_of(read(), str(tmp_path), arms=["ce", "drw"], device="cpu", threads=1)))
+    job.folder.mkdir(parents=True)
+    (job.folder / "branches").write_text("in the way")
+    with pytest.raises(RunError, match=r"epoch-2 could not be made .* run again to continue"):
+        train_to_end(job)
