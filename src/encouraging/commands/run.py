@@ -83,7 +83,11 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
     finally:
         leave()
-    return _conclude(recipe, shown, display, console, folder) if world.leads else int(bool(display.failed))
+    if world.leads:
+        return _conclude(recipe, shown, display, console, folder)
+    for line in failures(display.failed):  # of a file that this rank alone has met: rank 0 only knows that it is gone
+        Console(stderr=True).print(f"rank {world.rank}: {line}", markup=False, highlight=False, soft_wrap=True)
+    return int(bool(display.failed))
 
 
 def _dry_run(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, device: torch.device, threads: int,

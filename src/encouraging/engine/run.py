@@ -74,6 +74,12 @@ def execute(spec: RunSpec) -> dict[str, Any]:
             if spec.world.leads:
                 spec.run.note_divergence(error)
             raise
+        except RuntimeError as error:
+            if not str(error).startswith("DataLoader worker"):
+                raise
+            raise RunError(f"{spec.run.path}: a process that loads data has ended ({error}). Where the system ended "
+                           "it, memory was short: set fewer, --set train.workers=2, or 0 for none. The last "
+                           "checkpoint is untouched; run again to continue.") from error
 
 
 def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
