@@ -194,7 +194,8 @@ def test_only_a_fitting_trunk_is_taken(read, tmp_path):
     recipe = read()
     ce, drw = (next(job for job in jobs_of(recipe, str(tmp_path), arms=["ce", "drw"], device="cpu", threads=1)
                     if job.arm == arm) for arm in ("ce", "drw"))
-    assert ce.leaves == {2}
+    assert ce.leaves == {2, 3}
+    assert jobs_of(recipe, str(tmp_path), arms=["ce"])[0].leaves == {2, 3}  # others may be asked for later
     train_to_end(ce)
 
     def trained(name):

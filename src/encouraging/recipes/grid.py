@@ -63,8 +63,8 @@ def jobs_of(recipe: Recipe, out: str, *, arms: Sequence[str] = (), **how: Any) -
         return 1 + max(map(rank, needed), default=-1)
 
     ranks = {arm: rank(arm) for arm in chosen}
-    leaves = {arm: frozenset(trunk.epochs for other, trunk in shared.items() if trunk.arm == arm and other in chosen)
-              for arm in chosen}
+    # Also for arms that are not asked for now: they may be later.
+    leaves = {arm: frozenset(trunk.epochs for trunk in shared.values() if trunk.arm == arm) for arm in chosen}
     jobs = [Job(recipe, arm, seed, out, **how, rank=ranks[arm], trunk=shared.get(arm), leaves=leaves[arm])
             for seed in recipe.seeds for arm in chosen]
     return sorted(jobs, key=lambda job: job.rank)
