@@ -236,13 +236,14 @@ def test_the_command_trains_trunks_first(read, tmp_path):
 
 
 def test_a_dry_run_promises_no_epochs_that_are_not_there(read, tmp_path):
-    """A run that was finished before, alone, has left nothing that another could start from."""
+    """Of a finished run without its branches nothing can be shared; of one that has them, or will be trained, it can."""
     read()
     words = ("run", tmp_path / "mine.toml", "--out", tmp_path / "runs", "--device", "cpu", "--jobs", "1")
-    call(*words, "--arm", "ce")
-    assert "of 4" not in call(*words, "--arm", "ce", "--arm", "drw", "--dry-run")
-    shutil.rmtree(tmp_path / "runs")
     assert "2 of 4" in call(*words, "--arm", "ce", "--arm", "drw", "--dry-run")
+    call(*words, "--arm", "ce")
+    assert "2 of 4" in call(*words, "--arm", "drw", "--dry-run")
+    shutil.rmtree(tmp_path / "runs" / "mine" / "ce" / "seed0" / "branches")
+    assert "of 4" not in call(*words, "--arm", "ce", "--arm", "drw", "--dry-run")
 
 
 def test_where_no_branch_can_be_written_the_run_ends_with_a_message(read, tmp_path):
