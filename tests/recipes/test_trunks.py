@@ -236,7 +236,7 @@ def test_the_command_trains_trunks_first(read, tmp_path):
 
 
 def test_a_dry_run_promises_no_epochs_that_are_not_there(read, tmp_path):
-    """Of a finished run without its branches nothing can be shared; of one that has them, or will be trained, it can."""
+    """A finished run without its branches has nothing to share; one that has them, or is yet to be trained, has."""
     read()
     words = ("run", tmp_path / "mine.toml", "--out", tmp_path / "runs", "--device", "cpu", "--jobs", "1")
     assert "2 of 4" in call(*words, "--arm", "ce", "--arm", "drw", "--dry-run")
