@@ -2,11 +2,11 @@
 
     python benchmarks/grid_gpu.py OUT RECIPE:SEEDS[:ARM,ARM,...] ... --data DIR --jobs 10 --seconds 540
 
-Without arms a recipe's are all meant. The runs are started in the order of the words, seed by seed; arms that start
-from the weights of another one come after all others. After ``--seconds`` every run writes a checkpoint and stops: the
-same command continues them. The records of finished runs are then in OUT-records, one file per run or, with
-``--by-arm``, per arm. ``--lean`` removes the checkpoints of finished runs from which no other arm starts, and the
-weights of single epochs that an average was made of.
+Without arms a recipe's are all meant. The runs are started in the order of the words, seed by seed; one that starts
+from another one's weights, or branches off from it, when that has ended. After ``--seconds`` every run writes a
+checkpoint and stops: the same command continues them. The records of finished runs are then in OUT-records, one file
+per run or, with ``--by-arm``, per arm. ``--lean`` removes the checkpoints of finished runs from which no other arm
+starts, and the weights of single epochs that an average was made of.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def planned(words: list[str], args: argparse.Namespace) -> list[Job]:
         for job in jobs_of(recipe, str(args.out.resolve()), arms=chosen, device=args.device,
                            data=str(args.data.resolve()), threads=1, at_once=args.jobs):
             jobs.setdefault(job.folder, job)
-    return [job for job in sorted(jobs.values(), key=lambda job: job.rank) if not RunDir(job.folder).done]
+    return [job for job in jobs.values() if not RunDir(job.folder).done]
 
 
 class Printed:
@@ -84,10 +84,7 @@ def main() -> int:
     timer = threading.Timer(args.seconds, os.kill, (os.getpid(), signal.SIGTERM))
     timer.daemon = True
     timer.start()
-    for rank in sorted({job.rank for job in jobs}):
-        ready = [job for job in jobs if job.rank == rank]
-        if not display.stopped:
-            sweep.run_pool(ready, train_job, display, min(args.jobs, len(ready)))
+    sweep.run_pool(jobs, train_job, display, args.jobs, Job.waits_for)
     timer.cancel()
     records = Path(f"{args.out}-records")
     if any(args.out.rglob("final.json")):

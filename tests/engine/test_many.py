@@ -120,6 +120,24 @@ def test_whatever_happens_to_one_job_leaves_the_others_alone():
     assert "ZeroDivisionError: no reason" in last["fails"].detail
 
 
+def slow_first(job: str, on_epoch) -> None:
+    time.sleep(1.5 if job == "a" else 0.0)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_job_waits_for_the_one_it_needs_and_others_overtake_it(workers):
+    """``ab`` needs ``a``, which takes longest; ``abc`` needs ``ab``."""
+    events: list[Event] = []
+    jobs = ["ab", "abc", "a", "d", "e"]
+    run_pool(jobs, slow_first, events.append, workers, waits=lambda job, other: job[:-1] == other)
+    order = [(event.kind, event.job) for event in events]
+    assert sorted(job for kind, job in order if kind == "done") == sorted(jobs)
+    assert order.index(("done", "a")) < order.index(("started", "ab"))
+    assert order.index(("done", "ab")) < order.index(("started", "abc"))
+    if workers == 3:
+        assert order.index(("done", "e")) < order.index(("done", "a"))
+
+
 def test_one_after_another_it_is_the_same():
     events: list[Event] = []
     run_here(["fine", "fails", "good"], moody, events.append)

@@ -4,8 +4,11 @@ killed ten times; on two ranks."""
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import re
 import shutil
+import signal
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -14,11 +17,14 @@ from typing import Any
 import pytest
 import torch
 from markupsafe import Markup
+from PIL import Image
 
+from encouraging.data.draw import generator
+from encouraging.data.samplers import Shuffled
 from encouraging.engine import RunDir
 from encouraging.errors import RunError
 from encouraging.recipes import Recipe, check_recipe, names, read_recipe, read_runs
-from encouraging.recipes.grid import Job
+from encouraging.recipes.grid import Job, train_job
 from encouraging.recipes.trained import load_trained
 from encouraging.report.drawing import panels
 from encouraging.report.page import build_report
@@ -188,6 +194,41 @@ def test_two_ranks_train_and_evaluate_as_one_process(data, tmp_path):
         assert ours[name] == theirs[name]
     assert ours["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-4)
     assert f"{CLASSES[-1]}_4.JPEG" in (two / "files" / "broken.txt").read_text()
+
+
+def test_a_worker_that_the_system_ends_ends_the_run_with_a_message(data, tmp_path):
+    recipe = read_recipe(write_recipe(tmp_path, data, workers=2), ["train.epochs=1000"])
+
+    def end_a_worker(line: dict[str, Any]) -> None:
+        os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+
+    job = Job(recipe, "el", 0, str(tmp_path), "cpu", threads=1)
+    with pytest.raises(RunError, match=r"loads data has ended .*train.workers=2.* run again to continue"):
+        train_job(job, end_a_worker)
+
+
+def test_the_rank_that_meets_a_broken_file_names_it(tmp_path):
+    """Where it is not rank 0, that one knows only that it has lost the other."""
+    for split in ("train", "val"):
+        for kind in ("cat", "dog"):
+            (tmp_path / "pictures" / split / kind).mkdir(parents=True)
+            for number in range(2):
+                Image.new("RGB", (40, 40)).save(tmp_path / "pictures" / split / kind / f"{number}.png")
+    (tmp_path / "pictures" / "train" / "dog" / "0.png").write_bytes(b"no image")
+    path = tmp_path / "mine.toml"
+    path.write_text(f"""
+        task = "image_files"
+        data = "folder:{tmp_path / 'pictures'}"
+        model = "resnet20"
+        options = {{ train_size = 32, broken = "refuse" }}
+        train = {{ epochs = 1, batch_size = 4, lr = 0.1 }}
+        [arms.ce]
+    """)
+    for seed in (0, 4):  # image 2 of 4 is the first in the order of seed 0 and the last in that of seed 4
+        order = Shuffled(4, 4).batches(generator(seed, 1, 1))[0].tolist()
+        assert order.index(2) % 2 == (seed == 4)
+        with pytest.raises(AssertionError, match=r"dog.0\.png"):
+            run_on_two_ranks(path, tmp_path / "runs", "--seeds", f"{seed},")
 
 
 def test_a_run_that_was_refused_for_a_broken_file_continues_without_it(data, tmp_path):

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import shutil
+import signal
 from dataclasses import replace
 
 import pytest
+import torch
 
-from encouraging.engine import RunDir
+from encouraging.engine import RunDir, RunSpec, load_weights
+from encouraging.engine import run as engine_run
+from encouraging.engine.branches import Branch
+from encouraging.errors import RunError
 from encouraging.recipes import read_recipe
 from encouraging.recipes.grid import jobs_of, train_job
 from encouraging.recipes.trunks import trunks
-from task_laws import assert_same_bits, call, job_of, train_stopped, train_to_end
+from task_laws import assert_same_bits, call, job_of, train_and_die, train_stopped, train_to_end
 
 RECIPE = """
 task = "image"
@@ -80,6 +87,17 @@ def test_an_arm_that_begins_differently_has_no_trunk(read, more):
     assert "other" not in trunks(read(more=more))
 
 
+def test_class_weights_of_another_beta_are_not_shared(read):
+    """Both arms are re-weighted from epoch 3, each in its own way, and differ again from epoch 4 on."""
+    more = """
+    [arms.other]
+    reweight_from_epoch = 3
+    reweight_beta = 0.9
+    changes = [{ from_epoch = 4, label_smoothing = 0.1 }]
+    """
+    assert trunks(read(more=more))["other"] == ("ce", 2)
+
+
 @pytest.mark.parametrize("train", ["probe_every = 1", "conclude_on = 'average'", "max_steps = 20"])
 def test_what_depends_on_all_epochs_is_trained_whole(read, train):
     """Probes compare with objectives of the arm's own; an average may need the weights of early epochs."""
@@ -90,8 +108,10 @@ def test_a_run_that_branches_off_equals_one_that_does_not(read, tmp_path):
     """To the last bit, when the trunk was interrupted too; and its first epochs were not trained again."""
     recipe = read()
     jobs = {job.arm: job for job in jobs_of(recipe, str(tmp_path / "shared"), device="cpu", threads=1)}
-    assert [job.rank for job in jobs.values()] == sorted(job.rank for job in jobs.values())
-    assert jobs["drw_further"].rank == 2
+    assert {arm: {other for other in jobs if job.waits_for(jobs[other])} for arm, job in jobs.items()} == {
+        "ce": set(), "el": set(), "drw": {"ce"}, "el_drw": {"el"}, "late": {"ce"}, "late_authors": {"ce"},
+        "drw_further": {"drw"}}
+    assert list(jobs).index("ce") < list(jobs).index("drw") < list(jobs).index("drw_further")
     for arm, job in jobs.items():
         trained = []
         if arm == "ce":
@@ -105,6 +125,70 @@ def test_a_run_that_branches_off_equals_one_that_does_not(read, tmp_path):
             assert json.loads((job.folder / "timing.json").read_text())["shared_epochs"] == job.trunk.epochs
         assert not (whole / "branches").exists()
         assert "shared_epochs" not in json.loads((whole / "timing.json").read_text())
+
+
+def test_an_arm_has_a_checkpoint_of_its_own_though_nothing_was_left_to_train(read, tmp_path):
+    """The trunk stops early after the very epoch from which the arm branches off, and so does the arm."""
+    recipe = read("patience = 0, monitor = 'accuracy', better = 'lower', conclude_on = 'best', evaluate_all_from = 1")
+    ce, drw = (job for job in jobs_of(recipe, str(tmp_path), arms=["ce", "drw"], device="cpu", threads=1))
+    train_to_end(ce)
+    trained = []
+    train_job(drw, lambda line: trained.append(line["epoch"]))
+    assert (trained, drw.trunk) == ([], ("ce", 2))
+    assert_same_bits(drw.folder, train_to_end(job_of(recipe, tmp_path / "alone", "drw")))
+    for which in ("last", "best"):
+        ours, theirs = (load_weights(folder, which) for folder in (drw.folder, ce.folder))
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("write", [1, 2, 3, 4])
+def test_killed_where_the_arms_part_both_end_with_the_same_bits(read, tmp_path, write):
+    """Before and after the files of the branch and of the checkpoint behind it, in the trunk and in the arm."""
+    recipe = read()
+    folders = []
+    for job in jobs_of(recipe, str(tmp_path), arms=["ce", "drw"], device="cpu", threads=1):
+        process = multiprocessing.get_context("spawn").Process(target=train_and_die, args=(job, write))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        folders.append(train_to_end(job))
+        assert_same_bits(job.folder, train_to_end(job_of(recipe, tmp_path / "alone", job.arm)))
+    timing = json.loads((folders[1] / "timing.json").read_text())
+    assert timing["shared_epochs"] == 2
+    assert timing["resumed"] == (1 if write > 2 else 0)  # until its first checkpoint is whole it branches off again
+
+
+def test_shared_epochs_are_tracked_and_no_resumption(read, tmp_path, monkeypatch):
+    recipe = read()
+    tracked = []
+    monkeypatch.setattr(engine_run.Tracker, "__call__", lambda self, line: tracked.append(line["epoch"]))
+    ce, drw = (job for job in jobs_of(recipe, str(tmp_path), arms=["ce", "drw"], device="cpu", threads=1))
+    train_stopped(ce)
+    tracked.clear()
+    train_to_end(drw)
+    assert tracked == [1, 2, 3, 4]
+    resumed = [json.loads((job.folder / "timing.json").read_text())["resumed"] for job in (ce, drw)]
+    assert resumed == [1, 0]
+
+
+def test_rank_0_decides_for_all_ranks_whether_a_trunk_fits(read, tmp_path, monkeypatch):
+    """Another machine's rank may have another processor; were it to decide for itself, the ranks would part."""
+    recipe = read()
+    ce, drw = (job for job in jobs_of(recipe, str(tmp_path), arms=["ce", "drw"], device="cpu", threads=1))
+    train_to_end(ce)
+
+    class Second:
+        leads, rank = False, 1
+
+        def share(self, value, device):
+            return True  # rank 0 has a fitting one
+
+    monkeypatch.setattr(engine_run, "environment", lambda device: {"device": "another"})
+    branch = Branch(ce.folder, recipe.config("ce", 0), 2)
+    spec = RunSpec(lambda: None, (), RunDir(drw.folder), {}, 0, torch.device("cpu"), Second(), branch=branch)
+    assert engine_run._branched(spec).state["log"]["shared_epochs"] == 2
+    with pytest.raises(RunError, match=r"rank 1 cannot read .* same --out"):
+        engine_run._branched(replace(spec, branch=replace(branch, run=tmp_path / "elsewhere")))
 
 
 def test_only_a_fitting_trunk_is_taken(read, tmp_path):
@@ -151,3 +235,22 @@ def test_the_command_trains_trunks_first(read, tmp_path):
     planned = call("run", tmp_path / "mine.toml", "--out", tmp_path / "other", "--device", "cpu", "--dry-run",
                    "--arm", "ce", "--arm", "drw")
     assert "2 of 4" in planned
+
+
+def test_a_dry_run_promises_no_epochs_that_are_not_there(read, tmp_path):
+    """A finished run without its branches has nothing to share; one that has them, or is yet to be trained, has."""
+    read()
+    words = ("run", tmp_path / "mine.toml", "--out", tmp_path / "runs", "--device", "cpu", "--jobs", "1")
+    assert "2 of 4" in call(*words, "--arm", "ce", "--arm", "drw", "--dry-run")
+    call(*words, "--arm", "ce")
+    assert "2 of 4" in call(*words, "--arm", "drw", "--dry-run")
+    shutil.rmtree(tmp_path / "runs" / "mine" / "ce" / "seed0" / "branches")
+    assert "of 4" not in call(*words, "--arm", "ce", "--arm", "drw", "--dry-run")
+
+
+def test_where_no_branch_can_be_written_the_run_ends_with_a_message(read, tmp_path):
+    job = next(iter(jobs_of(read(), str(tmp_path), arms=["ce", "drw"], device="cpu", threads=1)))
+    job.folder.mkdir(parents=True)
+    (job.folder / "branches").write_text("in the way")
+    with pytest.raises(RunError, match=r"epoch-2 could not be made .* run again to continue"):
+        train_to_end(job)

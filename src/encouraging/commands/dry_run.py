@@ -14,10 +14,11 @@ from rich.table import Table
 from ..data import DATASETS, absent, data_dir, missing
 from ..data.registry import find
 from ..engine import RunDir
+from ..engine.branches import branch_folder
 from ..engine.environment import device_name
 from ..judge.metric_book import MetricBook
 from ..recipes import Recipe
-from ..recipes.grid import jobs_of
+from ..recipes.grid import Job, jobs_of
 from ..recipes.rehearsal import Rehearsal, rehearse
 from ..report.numbers import plural
 from ..tasks import StageSpec
@@ -57,21 +58,32 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
     total = 0.0
     for arm in chosen:
         stages = recipe.stages_of(arm)
-        own = [job for job in jobs if job.arm == arm]
-        left = sum(not RunDir(job.folder).done for job in own)
-        trunk = own[0].trunk
-        shared = trunk.epochs if trunk is not None and trunk.arm in chosen else 0
-        took = sum(stage_seconds(stage, measured) for stage in stages)
+        left = [job for job in jobs if job.arm == arm and not RunDir(job.folder).done]
+        trunk = left[0].trunk if left and all(_branches_off(job, chosen) for job in left) else None
+        shared = trunk.epochs if trunk is not None else 0
         number = sum(stage.train.epochs for stage in stages)
-        took *= 1 - shared / number if shared else 1
-        total += left * took
+        part = 1 - shared / number if shared else 1.0
+        took = part * sum(stage_seconds(stage, measured) for stage in stages)
+        total += len(left) * took
         epochs = "-" if stages[0].train.max_steps is not None else \
-            f"{number - shared} of {number}, after {trunk.arm}'s" if shared and trunk is not None else str(number)
-        table.add_row(arm, epochs, str(sum(updates(stage, measured) for stage in stages)), duration(took), str(left))
+            f"{number - shared} of {number}, after {trunk.arm}'s" if trunk is not None else str(number)
+        count = round(part * sum(updates(stage, measured) for stage in stages))
+        table.add_row(arm, epochs, str(count), duration(took), str(len(left)))
     console.print(table)
     uncounted = "" if measured.evaluation else " (evaluations are not counted: none was finished in the time)"
     _say(console, f"all of it, one run after another: {duration(total)}{uncounted}")
-    _print_disk(measured, len(jobs) - finished, out, console)
+    left = [job for job in jobs if not RunDir(job.folder).done]
+    branches = sum(len(job.leaves) for job in left)
+    _print_disk(measured, measured.run_bytes * len(left) + measured.checkpoint * branches, out, console)
+
+
+def _branches_off(job: Job, chosen: Sequence[str]) -> bool:
+    """Whether the first epochs are there, or will be, when this run begins."""
+    if job.trunk is None:
+        return False
+    folder = job.folder_of(job.trunk.arm)
+    will_be = job.trunk.arm in chosen and not RunDir(folder).done
+    return will_be or branch_folder(folder, job.trunk.epochs).is_dir()
 
 
 def updates(stage: StageSpec, measured: Rehearsal) -> int:
@@ -107,13 +119,13 @@ def _print_data(recipe: Recipe, data: str | None, console: Console) -> bool:
     return complete
 
 
-def _print_disk(measured: Rehearsal, runs: int, out: Path, console: Console) -> None:
+def _print_disk(measured: Rehearsal, needed: float, out: Path, console: Console) -> None:
     place = next(folder for folder in (out, *out.resolve().parents) if folder.is_dir())
     free = shutil.disk_usage(place).free
     _say(console, f"on the disk: {_bytes(measured.run_bytes)} per run (a checkpoint has "
-                  f"{_bytes(measured.checkpoint)}), {_bytes(measured.run_bytes * runs)} in all; {place} has "
+                  f"{_bytes(measured.checkpoint)}), {_bytes(needed)} in all; {place} has "
                   f"{_bytes(free)} free")
-    if measured.run_bytes * runs > free:
+    if needed > free:
         _say(console, "that is more than there is: free some, choose another --out, or train fewer --seeds")
 
 

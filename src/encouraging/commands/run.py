@@ -83,7 +83,11 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
     finally:
         leave()
-    return _conclude(recipe, shown, display, console, folder) if world.leads else int(bool(display.failed))
+    if world.leads:
+        return _conclude(recipe, shown, display, console, folder)
+    for line in failures(display.failed):  # of a file that this rank alone has met: rank 0 only knows that it is gone
+        Console(stderr=True).print(f"rank {world.rank}: {line}", markup=False, highlight=False, soft_wrap=True)
+    return int(bool(display.failed))
 
 
 def _dry_run(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, device: torch.device, threads: int,
@@ -103,17 +107,13 @@ def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str 
     if len(unfinished) < len(grid):
         console.print(f"{len(grid) - len(unfinished)} of {len(grid)} runs were finished before", highlight=False)
     with ProgressDisplay(console, len(unfinished)) as display:
-        for rank in sorted({job.rank for job in unfinished}):  # arms that start from another one's weights wait
-            ready = [job for job in unfinished if job.rank == rank]
-            if display.stopped:
-                for job in ready:
-                    display(sweep.Event(job, "stopped", "not started"))
-            elif ray is not None:
-                sweep.run_ray(ready, train_job, display, ray, cpus=threads, gpus=1 / jobs if device == "cuda" else 0)
-            elif jobs > 1 and world.size == 1:
-                sweep.run_pool(ready, train_job, display, min(jobs, len(ready)))
-            else:
-                sweep.run_here(ready, train_job, display)
+        if ray is not None:
+            sweep.run_ray(unfinished, train_job, display, ray, cpus=threads,
+                          gpus=1 / jobs if device == "cuda" else 0, waits=Job.waits_for)
+        elif jobs > 1 and world.size == 1:
+            sweep.run_pool(unfinished, train_job, display, jobs, Job.waits_for)
+        else:
+            sweep.run_here(unfinished, train_job, display)
     return display
 
 

@@ -29,16 +29,21 @@ class Branch:
     config: Mapping[str, Any]
     epochs: int
 
-    def checkpoint(self, environment: Mapping[str, Any], say: Callable[[str], None]) -> Checkpoint | None:
-        """The other run at the end of the last common epoch; None where there is none, or not a fitting one."""
-        mark = fingerprint(self.config)
+    def fits(self, environment: Mapping[str, Any]) -> bool:
+        """Whether the other run has the config that was expected, and was made as this one is."""
         try:
             run = RunDir(self.run)
-            if run.read_config().get("fingerprint") != mark or run.environment() != environment:
-                return None
-            found = load_checkpoint(branch_folder(self.run, self.epochs), mark, say)
-        except (CheckpointError, RunError):
+            return run.read_config().get("fingerprint") == fingerprint(self.config) \
+                and run.environment() == environment
+        except RunError:
+            return False
+
+    def checkpoint(self, say: Callable[[str], None]) -> Checkpoint | None:
+        """The other run at the end of the last common epoch; None where it left no whole one."""
+        try:
+            found = load_checkpoint(branch_folder(self.run, self.epochs), fingerprint(self.config), say)
+        except CheckpointError:
             return None
         if found is not None:
-            found.state["log"]["shared_epochs"] = self.epochs
+            found.state["log"] |= {"shared_epochs": self.epochs, "resumed": 0}
         return found

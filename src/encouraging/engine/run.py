@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import DivergenceError
+from ..errors import DivergenceError, RunError
 from . import random_state
 from .averaging import average_weights, keep_weights
 from .branches import Branch
-from .checkpoint import load_checkpoint, load_weights
+from .checkpoint import Checkpoint, load_checkpoint, load_weights
 from .distributed import World
 from .environment import environment, peak_memory_mib
 from .run_dir import RunDir
@@ -74,6 +74,12 @@ def execute(spec: RunSpec) -> dict[str, Any]:
             if spec.world.leads:
                 spec.run.note_divergence(error)
             raise
+        except RuntimeError as error:
+            if not str(error).startswith("DataLoader worker"):
+                raise
+            raise RunError(f"{spec.run.path}: a process that loads data has ended ({error}). Where the system ended "
+                           "it, memory was short: set fewer, --set train.workers=2, or 0 for none. The last "
+                           "checkpoint is untouched; run again to continue.") from error
 
 
 def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
@@ -87,14 +93,20 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
         torch.cuda.reset_peak_memory_stats(device)
         torch.backends.cudnn.benchmark = True
     found = load_checkpoint(run.path, mark, spec.say)
-    if found is None and spec.branch is not None:
-        found = spec.branch.checkpoint(environment(device), spec.say)
+    if found is not None:
+        found.state["log"]["resumed"] += 1
+    branched = _branched(spec) if found is None else None
+    found = found or branched
     start = load_weights(spec.start_from) if spec.start_from is not None and found is None else None
     task = spec.make_task()
     with Tracker(spec.tracker if world.leads else None, run.path) as track, \
             CheckpointWriter(run.path, mark) as saver:
         if world.leads:
             run.rewrite_metrics(found.state["log"]["lines"] if found else [])
+        if branched is not None and world.leads:  # from here on it is this run's own
+            saver(branched.step, branched.tensors, branched.state)
+            for line in branched.state["log"]["lines"]:
+                track(line)
 
         def note(line: dict[str, Any]) -> None:
             if world.leads:
@@ -115,6 +127,21 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
         run.finish(final, _timing(trainer, device, world, spec.at_once), end, weights)
     world.wait()
     return run.final()
+
+
+def _branched(spec: RunSpec) -> Checkpoint | None:
+    """What another run has left for this one. Rank 0 decides for all: other machines may have other processors."""
+    branch, world = spec.branch, spec.world
+    if branch is None:
+        return None
+    found = branch.checkpoint(spec.say) if world.leads and branch.fits(environment(spec.device)) else None
+    if not world.share(found is not None, spec.device):
+        return None
+    found = found or branch.checkpoint(spec.say)
+    if found is None:
+        raise RunError(f"rank {world.rank} cannot read the checkpoint of epoch {branch.epochs} in {branch.run}, from "
+                       "which rank 0 starts. Every machine must see the same --out.")
+    return found
 
 
 def _concluded(trainer: Trainer, folder: Path) -> nn.Module:

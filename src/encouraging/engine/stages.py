@@ -36,7 +36,6 @@ def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, 
                            "processes share stay shared. Set it in all stages from the first on that has it.")
     at = Position(**found.state["position"]) if found else Position()
     log = Log(**found.state["log"]) if found else Log()
-    log.resumed += found is not None
     model = task.build()
     if start is not None:
         model.load_state_dict(start)

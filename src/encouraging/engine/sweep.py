@@ -1,7 +1,8 @@
 """Many runs: one after another, side by side in processes of this machine, or on a Ray cluster.
 
 A job is anything that can be pickled; ``work(job, on_epoch)`` carries it out. Whatever happens to one job is that job's
-outcome and leaves the others alone.
+outcome and leaves the others alone. Jobs start in their order; one that ``waits`` for another starts when that has
+ended, and those behind it may overtake it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -19,6 +20,7 @@ from ..errors import RunError
 from .signals import Interrupted, Stopper
 
 Work = Callable[[Any, Callable[[dict[str, Any]], None]], Any]
+Waits = Callable[[Any, Any], bool]  # whether the first job may start only after the second has ended
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,22 @@ def attempt(work: Work, job: Any, on_epoch: Callable[[dict[str, Any]], None]) ->
         return Event(job, "failed", traceback.format_exc())
 
 
+def at_once(job: Any, other: Any) -> bool:
+    """The order of jobs that wait for none."""
+    return False
+
+
+def take_ready(waiting: list[Any], running: Iterable[Any], waits: Waits) -> Any | None:
+    """Take the first job that waits for none that has not ended."""
+    unfinished = [*running, *waiting]
+    for number, job in enumerate(waiting):
+        if not any(waits(job, other) for other in unfinished):
+            return waiting.pop(number)
+    return None
+
+
 def run_here(jobs: Sequence[Any], work: Work, report: Callable[[Event], None]) -> None:
-    """One after another in this process."""
+    """One after another in this process: a job must stand behind those that it waits for."""
     for number, job in enumerate(jobs):
         report(Event(job, "started"))
         tell = Teller(lambda kind, detail, job=job: report(Event(job, kind, detail)))  # type: ignore[misc]
@@ -76,9 +92,10 @@ def run_here(jobs: Sequence[Any], work: Work, report: Callable[[Event], None]) -
             return
 
 
-def run_pool(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], workers: int) -> None:
+def run_pool(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], workers: int,
+             waits: Waits = at_once) -> None:
     """Side by side in fresh processes. A worker that dies costs its job alone, and another takes its place."""
-    waiting = list(jobs)[::-1]
+    waiting = list(jobs)
     team: list[_Worker] = []
     told = False
     with Stopper() as stopper:
@@ -86,17 +103,19 @@ def run_pool(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], w
             while waiting or any(worker.job is not None for worker in team):
                 if stopper.asked and not told:
                     told = True
-                    for rest in waiting[::-1]:
+                    for rest in waiting:
                         report(Event(rest, "stopped", "not started"))
                     waiting.clear()
                     for worker in team:
                         worker.stop()
-                while waiting and len(team) < workers:
-                    team.append(_Worker(work))
-                for worker in team:
-                    if worker.job is None and waiting:
-                        worker.give(waiting.pop())
-                        report(Event(worker.job, "started"))
+                while (idle := next((worker for worker in team if worker.job is None), None)) or len(team) < workers:
+                    job = take_ready(waiting, (worker.job for worker in team if worker.job is not None), waits)
+                    if job is None:
+                        break
+                    if idle is None:
+                        team.append(idle := _Worker(work))
+                    idle.give(job)
+                    report(Event(job, "started"))
                 wait([handle for worker in team for handle in (worker.pipe, worker.process.sentinel)], timeout=0.5)
                 for worker in list(team):
                     for event in worker.news():
@@ -168,7 +187,7 @@ def _serve(pipe: Connection, work: Work) -> None:
 
 
 def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], address: str, *, cpus: float = 1,
-            gpus: float = 0) -> None:
+            gpus: float = 0, waits: Waits = at_once) -> None:
     """On a Ray cluster (``local`` starts one here). Every machine must see the same run and data directories."""
     try:
         import ray
@@ -178,13 +197,19 @@ def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], ad
     if started:
         ray.init(address=None if address == "local" else address, include_dashboard=False, log_to_driver=False)
     remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_attempt_quietly)
-    pending = {remote.remote(work, job): job for job in jobs}
+    waiting = list(jobs)
+    pending: dict[Any, Any] = {}
     try:
         with Stopper() as stopper:
-            while pending:
+            while waiting or pending:
                 if stopper.asked:
+                    for rest in waiting:
+                        report(Event(rest, "stopped", "not started"))
+                    waiting.clear()
                     for ref in pending:
                         ray.cancel(ref)  # SIGINT in the worker, which writes its checkpoint
+                while (job := take_ready(waiting, pending.values(), waits)) is not None:
+                    pending[remote.remote(work, job)] = job
                 ready, _ = ray.wait(list(pending), timeout=1.0)
                 for ref in ready:
                     job = pending.pop(ref)

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from ..errors import RunError
 from .branches import branch_folder
 from .checkpoint import snapshot, write_checkpoint
 
@@ -35,7 +36,11 @@ class CheckpointWriter:
         """``branch`` is the epoch at whose end another run may start: see branches.py."""
         self.wait()
         folder = self.folder if branch is None else branch_folder(self.folder, branch)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{folder} could not be made ({error}). What was there before is untouched; make room and "
+                           "run again to continue.") from error
         plain, rest = snapshot(step, tensors, {**state, "fingerprint": self.fingerprint})
         if sum(tensor.nbytes for tensor in plain.values()) < LARGE:
             write_checkpoint(folder, step, plain, rest)

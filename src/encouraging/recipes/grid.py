@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Job:
     threads: int | None = None
     tracker: str | None = None
     at_once: int = 1  # how many runs are trained side by side
-    rank: int = 0  # jobs of a lower rank must have ended before this one starts
+    needs: frozenset[Path] = frozenset()  # the folders of jobs that must have ended before this one starts
     trunk: Trunk | None = None  # the arm from which it branches off, if that was trained
     leaves: frozenset[int] = frozenset()  # the epochs after which others branch off from this one
 
@@ -49,25 +49,28 @@ class Job:
     def name(self) -> str:
         return f"{self.arm} seed {self.seed}"
 
+    def waits_for(self, other: Job) -> bool:
+        return other.folder in self.needs
+
 
 def jobs_of(recipe: Recipe, out: str, *, arms: Sequence[str] = (), **how: Any) -> list[Job]:
-    """The grid, seeds outermost: after a while every arm has been trained with the first seeds. Arms that start from
-    another arm's weights, or branch off from it, come after it."""
+    """The grid, seeds outermost: after a while every arm has been trained with the first seeds. An arm that starts from
+    another one's weights, or branches off from it, comes after it and waits for it."""
     check_arms(recipe, arms)
     shared = trunks(recipe)
     chosen = arms or tuple(recipe.arms)
 
-    def rank(arm: str) -> int:
-        needed = [name for name in (recipe.arms[arm].after, shared[arm].arm if arm in shared else None)
-                  if name in recipe.arms]
-        return 1 + max(map(rank, needed), default=-1)
+    def needed(arm: str) -> list[str]:
+        return [name for name in (recipe.arms[arm].after, shared[arm].arm if arm in shared else None) if name]
 
-    ranks = {arm: rank(arm) for arm in chosen}
+    def depth(arm: str) -> int:
+        return 1 + max((depth(name) for name in needed(arm) if name in recipe.arms), default=-1)
+
     # Also for arms that are not asked for now: they may be later.
     leaves = {arm: frozenset(trunk.epochs for trunk in shared.values() if trunk.arm == arm) for arm in chosen}
-    jobs = [Job(recipe, arm, seed, out, **how, rank=ranks[arm], trunk=shared.get(arm), leaves=leaves[arm])
-            for seed in recipe.seeds for arm in chosen]
-    return sorted(jobs, key=lambda job: job.rank)
+    jobs = [Job(recipe, arm, seed, out, **how, trunk=shared.get(arm), leaves=leaves[arm])
+            for seed in recipe.seeds for arm in sorted(chosen, key=depth)]
+    return [replace(job, needs=frozenset(map(job.folder_of, needed(job.arm)))) for job in jobs]
 
 
 def check_arms(recipe: Recipe, arms: Sequence[str]) -> None:

@@ -50,9 +50,12 @@ def common_epochs(recipe: Recipe, arm: str, other: str) -> int:
     return first.train.epochs
 
 
-def _taught(objective: ObjectiveConfig, epoch: int) -> Objective:
+def _taught(objective: ObjectiveConfig, epoch: int) -> tuple[Objective, float | None]:
+    """What is in force in an epoch, and the beta of its class weights where it has some."""
     now = objective.at(Clock(1, epoch))
-    return now if now.weighted else replace(now, bonus_divisor=None)  # it says how class weights divide
+    if now.weighted:
+        return now, objective.reweight_beta
+    return replace(now, bonus_divisor=None), None  # it says how class weights divide
 
 
 def _settings(recipe: Recipe, arm: str) -> dict[str, Any] | None:

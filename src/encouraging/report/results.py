@@ -65,7 +65,8 @@ def updated_page(text: str, folder: str | Path, source: str) -> tuple[str, dict[
     return drawn(updated(text, board, source), records, source)
 
 
-def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any], shipped: bool = True) -> str:
+def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | None = None,
+             shipped: bool = True) -> str:
     finals = finals_of(recipe.name, records)
     everything = [record for record in records if record.recipe == recipe.name]
     mine = [record for record in everything if record.failed is None]
@@ -94,7 +95,8 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any], sh
     lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {plain_text(run.failed)}" for run in everything if run.failed]
     splits = [f"{line}\n" for line in split_lines(rows, recipe.overlap)]
     departures = _departures(recipe, mine) if shipped else []
-    return "\n".join([*lines, "", *_skewed(rows), *splits, _cost(mine, alone.get(recipe.name, [])), *departures, ""])
+    cost = _cost(mine, (alone or {}).get(recipe.name, []))
+    return "\n".join([*lines, "", *_skewed(rows), *splits, cost, *departures, ""])
 
 
 def _claims(rows: list[ClaimRow]) -> list[str]:
