@@ -256,7 +256,7 @@ def test_both_decoders_give_the_same_pixels(tmp_path, monkeypatch, seed):
     path = tmp_path / "a.jpg"
     Image.fromarray(noise).resize((wide, high), Image.Resampling.BICUBIC).save(
         path, quality=int(random.integers(10, 96)), subsampling=seed % 3, progressive=seed % 2 == 1)
-    assert _quickly(str(path), None) is not None
+    assert _quickly(path.read_bytes(), None) is not None
     quick = decode(str(path))
     monkeypatch.setattr("encouraging.data.decode.simplejpeg", None)
     assert np.array_equal(decode(str(path)), quick)
@@ -277,6 +277,42 @@ def test_what_is_no_image_is_broken(tmp_path, content):
     path = tmp_path / "a.JPEG"
     path.write_bytes(content)
     with pytest.raises(BrokenImageError, match=r"a\.JPEG"):
+        decode(str(path))
+
+
+def test_sixteen_bits_are_scaled_in_every_format_and_thirty_two_are_refused(tmp_path):
+    path = tmp_path / "a.pgm"
+    path.write_bytes(b"P5 3 2 65535\n" + np.full((2, 3), 102 * 257, ">u2").tobytes())
+    assert decode(str(path)).tolist() == [[[102] * 3] * 3] * 2
+    Image.fromarray(np.zeros((2, 3), np.int32)).save(path, "TIFF")
+    with pytest.raises(BrokenImageError, match="32 bits per pixel"):
+        decode(str(path))
+
+
+def test_a_file_that_leads_before_its_own_beginning_is_broken_and_no_fault_of_the_disk(tmp_path):
+    """Pillow seeks there, and the system answers with an error number of its own."""
+    path = tmp_path / "a.tif"
+    Image.new("RGB", (4, 4)).save(path)
+    content = bytearray(path.read_bytes())
+    first = int.from_bytes(content[4:8], "little")
+    entries = [first + 2 + 12 * number for number in range(int.from_bytes(content[first : first + 2], "little"))]
+    strips = next(at for at in entries if int.from_bytes(content[at : at + 2], "little") == 273)  # where the pixels are
+    content[strips + 2 : strips + 12] = (9).to_bytes(2, "little") + (1).to_bytes(4, "little") + b"\xf0\xff\xff\xff"
+    path.write_bytes(content)
+    with pytest.raises(BrokenImageError, match=r"a\.tif: "):
+        decode(str(path))
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no item"), KeyError(7), IndexError(), ZeroDivisionError()])
+def test_whatever_pillow_raises_on_a_content_it_is_broken_and_named(tmp_path, monkeypatch, error):
+    """A damaged AVIF file, for one, is a RuntimeError."""
+    def raises(*_: object) -> None:
+        raise error
+
+    path = tmp_path / "a.png"
+    Image.new("RGB", (4, 4)).save(path)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", raises)
+    with pytest.raises(BrokenImageError, match=r"a\.png: \w+"):
         decode(str(path))
 
 
