@@ -72,6 +72,17 @@ def test_a_folder_of_ones_own(tmp_path):
     assert len(data.splits["train"]) == 20
 
 
+@pytest.mark.parametrize("part", ["train", "val"])
+@pytest.mark.parametrize("name", ["imagenet", "folder:"])
+def test_images_beside_the_folders_of_the_classes_are_not_left_out_without_a_word(tmp_path, part, name):
+    """As when the validation images were being sorted into folders, and the script was stopped half-way."""
+    folder = write_imagenet(tmp_path)
+    for number in (1, 2):
+        write_picture(folder / part / f"ILSVRC2012_val_0000900{number}.JPEG", number, 0)
+    with pytest.raises(DataError, match=r"val_00009001\.JPEG \(and 1 more\): beside the folders .* Move or remove"):
+        read_image_files(name if name == "imagenet" else f"folder:{folder}", tmp_path)
+
+
 def _names(split) -> set[str]:
     return {Path(split.path(index)).name for index in range(len(split))}
 
