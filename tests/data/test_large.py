@@ -160,6 +160,10 @@ def _bad_meta(folder: Path) -> None:
     (folder / "ILSVRC2012_devkit_t12/data/meta.mat").write_bytes(b"no matrix")
 
 
+def _short_meta(folder: Path) -> None:
+    truncate(folder / "ILSVRC2012_devkit_t12/data/meta.mat")
+
+
 def _no_images(folder: Path) -> None:
     for path in (folder / "val").iterdir():
         path.unlink()
@@ -176,7 +180,8 @@ def _archives(folder: Path) -> None:
     (_empty_class, [CLASSES[1], "no images; expected files ending in", "Unpack"]),
     (_other_class, [f"of the class {CLASSES[1]!r}, which the training part has not"]),
     (_odd_name, ["cat.JPEG: expected names ILSVRC2012_val_00000001.JPEG to 00000008"]),
-    (_short_truth, ["ILSVRC2012_val_00000003.JPEG: expected names", "to 00000002"]),
+    (_short_truth, ["ILSVRC2012_val_00000003.JPEG: the devkit's data/", "has 2 lines, and so no label"]),
+    (_short_meta, ["data/meta.mat is not what ImageNet's devkit has", "could not read bytes"]),
     (_bad_meta, ["data/meta.mat is not what ImageNet's devkit has", "Unpack it anew"]),
     (_no_images, ["val: no images; expected 50000 such as"]),
     (_archives, ["1 archives such as n01440764.tar and no folders", "tar xf"]),
