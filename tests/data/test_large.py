@@ -196,9 +196,14 @@ def test_what_is_wrong_with_imagenet_is_said(tmp_path, breaks, words):
 
 @pytest.mark.parametrize(("change", "words"), [
     (lambda tree: tree.pop("annotations"), ["KeyError: 'annotations'", "Unpack train2018.json.tar.gz anew"]),
-    (lambda tree: tree["images"][0].update(file_name="../secret.jpg"), ["leads out of"]),
+    (lambda tree: tree["images"][0].update(file_name="../secret.jpg"), ["'../secret.jpg' is none below"]),
     (lambda tree: tree["images"][-1].update(file_name="gone.jpg"), ["gone.jpg: no such file", "train_val2018.tar.gz"]),
     (lambda tree: tree["categories"].append({"id": 9, "name": "unseen"}), ["'unseen'", "has no training images"]),
+    (lambda tree: tree["images"][1].update(file_name="a\0.jpg"), ["is none below"]),
+    (lambda tree: tree["images"][1].update(id=0), ["images has several entries with id 0; expected one"]),
+    (lambda tree: tree["annotations"].append({"image_id": 3, "category_id": 1}), ["several entries with image_id 3"]),
+    (lambda tree: tree["categories"].append({"id": 2, "name": "again"}), ["categories has several entries with id 2"]),
+    (lambda tree: tree["categories"][0].update(id=float("inf")), ["OverflowError", "not the annotations"]),
     (lambda tree: tree["images"].clear(), ["has no images"]),
     (lambda tree: tree["images"][1].update(file_name="\ud800.jpg"), ["UnicodeEncodeError", "not the annotations"]),
 ])
