@@ -45,8 +45,8 @@ def list_classes(folder: Path, classes: Sequence[str], *, every: bool) -> FileSp
         labels += [label] * len(files)
         empty += [] if files else [name]
     if empty and (every or not names):
-        raise DataError(f"{folder / empty[0]}{_more(empty)}: no images; expected files ending in {', '.join(ENDINGS)}. Unpack "
-                        "the class's archive there, or remove the folder where the class is not wanted.")
+        raise DataError(f"{folder / empty[0]}{_more(empty)}: no images; expected files ending in {', '.join(ENDINGS)}. "
+                        "Unpack the class's archive there, or remove the folder where the class is not wanted.")
     return FileSplit(FileList(folder, names), torch.tensor(labels))
 
 
