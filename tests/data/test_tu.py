@@ -108,6 +108,16 @@ def test_a_batch_holds_its_graphs_one_after_another(order, count):
     ({"labels": torch.tensor([0])}, "1 labels: expected one of each"),
     ({"edge_index": torch.tensor([[0, 3], [3, 0]])}, "another graph"),
     ({"edge_index": torch.tensor([[0, 1], [1, 9]])}, "another graph"),
+    ({"labels": torch.tensor([0, 2])}, "labels from 0 to 2 for 2 classes: expected 0 to 1"),
+    ({"labels": torch.tensor([-1, 1])}, "labels from -1 to 1"), ({"labels": [0, 1]}, "labels is a list"),
+    ({"labels": torch.tensor([0.0, 1.0])}, "labels is torch.float32: expected whole numbers"),
+    ({"labels": torch.tensor([[0], [1]])}, "labels has the shape (2, 1): expected 1 dimension"),
+    ({"sizes": torch.tensor([3.0, 2.0])}, "sizes is torch.float32"), ({"sizes": torch.tensor([5, 0])}, "sizes from 0"),
+    ({"edges": torch.tensor([3, -1])}, "edges from -1"), ({"edge_index": torch.ones(2, 2)}, "edge_index is torch"),
+    ({"x": torch.ones(5)}, "x has the shape (5,): expected 2 dim"), ({"x": torch.ones(5, 0)}, "one feature per"),
+    ({"x": torch.ones(5, 1).double()}, "x.float() turns"), ({"x": torch.ones(5, 1).long()}, "x is torch.int64"),
+    ({"x": torch.full((5, 1), torch.nan)}, "expected finite numbers"), ({"classes": 1}, "classes = 1: expected"),
+    ({"classes": 2.0}, "classes = 2.0"), ({"x": torch.ones(5, 1, device="meta")}, "x is on meta"),
 ])
 def test_graphs_that_do_not_fit_together_are_refused(change, words):
     fields = {"x": torch.ones(5, 1), "edge_index": torch.tensor([[0, 1], [1, 0]]), "sizes": torch.tensor([3, 2]),
