@@ -134,7 +134,7 @@ class GraphTask(BaseTask[Tensor]):
             raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
         if any(stage.objective.margin is not None for stage in spec.stages):
             raise RecipeError("margin: L-Softmax belongs to the networks for images.", "arms")
-        check_graph_model(spec.model, spec.model_options)
+        check_graph_model(spec.model, spec.model_options, spec.folder)
         datasets = []
         if not is_reference(spec.data) and not spec.data.startswith("folder:"):
             if dataset(spec.data).reader != "tu":
