@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 from torch.utils.data import random_split
 
+from encouraging.commands import dry_run
 from encouraging.data import Clock
 from encouraging.engine import RunDir
 from encouraging.engine.distributed import World
@@ -157,6 +158,18 @@ def test_pages_name_both_intervals_in_words(runs, tmp_path, kind):
                   "One run at a time."):
         assert words in page, words
     assert "on other samples like it" in runs[1]
+
+
+def test_a_finished_run_is_said_with_the_words_of_the_task(runs):
+    """The best epoch is chosen by validation graphs, not by test graphs."""
+    assert re.search(r"ce seed 0: test accuracy [\d.]+, test accuracy at the best validation epoch [\d.]+", runs[1])
+    assert "best test accuracy" not in runs[1]
+
+
+def test_a_dry_run_says_that_patience_ends_runs_earlier(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(dry_run, "MINUTE", 0.5)
+    said = call("run", recipe, "--dry-run", "--out", tmp_path / "out", "--device", "cpu", "--arm", "ce", "--seeds", "1")
+    assert "the most it can take: train.patience = 3 ends a run once its best epoch is more than 3 epochs back" in said
 
 
 @pytest.mark.parametrize(("override", "words"), [
