@@ -17,6 +17,7 @@ from encouraging.engine import RunDir
 from encouraging.engine.distributed import World
 from encouraging.engine.records import read_records
 from encouraging.errors import DataError, RecipeError
+from encouraging.judge.metric_book import MetricBook
 from encouraging.recipes import read_recipe
 from encouraging.tasks import build_task
 from encouraging.tasks.graph import Options, split_of
@@ -175,11 +176,23 @@ def test_a_dry_run_says_that_patience_ends_runs_earlier(recipe, tmp_path, monkey
 @pytest.mark.parametrize(("override", "words"), [
     ("data=mnist", "mnist holds images"), ("data=protein", "Did you mean 'proteins'"),
     ("options.validation=0.6", "leave no graphs for tests"), ("options.validaton=0.1", "Did you mean 'validation'"),
+    ("train.monitor=val_loss", "would choose the worst epoch. Add better = 'lower'"),
     ("model=lsoftmax_cnn", "no network for graphs is called"), ("arms.ce.margin=2", "L-Softmax belongs to"),
 ])
 def test_a_recipe_that_cannot_be_is_refused_before_anything_is_read(recipe, override, words):
     with pytest.raises(RecipeError, match=re.escape(words)):
         read_recipe(recipe, [override])
+
+
+@pytest.mark.parametrize(("words", "best"), [
+    (["train.monitor=val_loss", "train.better=lower"], "test accuracy at the best validation epoch"),
+    (["train.monitor=accuracy"], "best test accuracy"),
+])
+def test_the_best_epoch_is_named_after_the_graphs_that_choose_it(recipe, words, best):
+    whole = read_recipe(recipe, words)
+    metrics = build_task("graph", whole.task_spec("ce")).metrics
+    assert list(metrics) == list(whole.needs().metrics)
+    assert MetricBook(metrics)["best_accuracy"].words == best
 
 
 def test_too_few_graphs_for_three_parts_are_refused(recipe):
