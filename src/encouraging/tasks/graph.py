@@ -114,7 +114,7 @@ def split_of(count: int, options: Options, seed: int) -> dict[str, Tensor]:
 class GraphTask(BaseTask[Tensor]):
     """A dataset of graphs, a network and a loss; a batch is the numbers of some training graphs, on the host."""
 
-    metrics = METRICS
+    metrics: Sequence[Metric] = METRICS
     sums = ("correct", "examples")
 
     def __init__(self, spec: TaskSpec) -> None:
