@@ -107,7 +107,7 @@ def _geometric(name: str, classes: int, features: int, hidden: int = 128, layers
 def _geometric_class(name: str) -> Callable[..., nn.Module]:
     try:
         from torch_geometric.nn import models as library
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:
         raise RecipeError(f"{name} needs the package torch-geometric ({error}): pip install torch-geometric.",
                           "model") from error
     stacks = [kind for kind in ("GCN", "GraphSAGE", "GIN", "GAT", "EdgeCNN") if hasattr(library, kind)]
