@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib import metadata
 
 
 def did_you_mean(word: object, words: Iterable[str]) -> str:
@@ -14,6 +15,21 @@ def did_you_mean(word: object, words: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(str(word), list(words), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def install_words(package: str, error: Exception) -> str:
+    """Why an optional package cannot be used, and what to do. One that was built for another torch raises a
+    RuntimeError when it is imported.
+
+    >>> install_words("timm", ModuleNotFoundError("No module named 'timm'", name="timm"))
+    'the package timm: pip install timm.'
+    >>> print(install_words("torchvision", RuntimeError("no operator nms")))  # doctest: +ELLIPSIS
+    the package torchvision, and the installed one does not work with torch ... (no operator nms). Install the ...
+    """
+    if isinstance(error, ModuleNotFoundError) and error.name == package:
+        return f"the package {package}: pip install {package}."
+    return (f"the package {package}, and the installed one does not work with torch {metadata.version('torch')} "
+            f"({error}). Install the version that belongs to it.")
 
 
 class CurveError(ValueError):

@@ -72,6 +72,17 @@ def test_a_folder_of_ones_own(tmp_path):
     assert len(data.splits["train"]) == 20
 
 
+@pytest.mark.parametrize("part", ["train", "val"])
+@pytest.mark.parametrize("name", ["imagenet", "folder:"])
+def test_images_beside_the_folders_of_the_classes_are_not_left_out_without_a_word(tmp_path, part, name):
+    """As when the validation images were being sorted into folders, and the script was stopped half-way."""
+    folder = write_imagenet(tmp_path)
+    for number in (1, 2):
+        write_picture(folder / part / f"ILSVRC2012_val_0000900{number}.JPEG", number, 0)
+    with pytest.raises(DataError, match=r"val_00009001\.JPEG \(and 1 more\): beside the folders .* Move or remove"):
+        read_image_files(name if name == "imagenet" else f"folder:{folder}", tmp_path)
+
+
 def _names(split) -> set[str]:
     return {Path(split.path(index)).name for index in range(len(split))}
 
@@ -149,6 +160,10 @@ def _bad_meta(folder: Path) -> None:
     (folder / "ILSVRC2012_devkit_t12/data/meta.mat").write_bytes(b"no matrix")
 
 
+def _short_meta(folder: Path) -> None:
+    truncate(folder / "ILSVRC2012_devkit_t12/data/meta.mat")
+
+
 def _no_images(folder: Path) -> None:
     for path in (folder / "val").iterdir():
         path.unlink()
@@ -165,7 +180,8 @@ def _archives(folder: Path) -> None:
     (_empty_class, [CLASSES[1], "no images; expected files ending in", "Unpack"]),
     (_other_class, [f"of the class {CLASSES[1]!r}, which the training part has not"]),
     (_odd_name, ["cat.JPEG: expected names ILSVRC2012_val_00000001.JPEG to 00000008"]),
-    (_short_truth, ["ILSVRC2012_val_00000003.JPEG: expected names", "to 00000002"]),
+    (_short_truth, ["ILSVRC2012_val_00000003.JPEG: the devkit's data/", "has 2 lines, and so no label"]),
+    (_short_meta, ["data/meta.mat is not what ImageNet's devkit has", "could not read bytes"]),
     (_bad_meta, ["data/meta.mat is not what ImageNet's devkit has", "Unpack it anew"]),
     (_no_images, ["val: no images; expected 50000 such as"]),
     (_archives, ["1 archives such as n01440764.tar and no folders", "tar xf"]),
@@ -180,9 +196,14 @@ def test_what_is_wrong_with_imagenet_is_said(tmp_path, breaks, words):
 
 @pytest.mark.parametrize(("change", "words"), [
     (lambda tree: tree.pop("annotations"), ["KeyError: 'annotations'", "Unpack train2018.json.tar.gz anew"]),
-    (lambda tree: tree["images"][0].update(file_name="../secret.jpg"), ["leads out of"]),
+    (lambda tree: tree["images"][0].update(file_name="../secret.jpg"), ["'../secret.jpg' is none below"]),
     (lambda tree: tree["images"][-1].update(file_name="gone.jpg"), ["gone.jpg: no such file", "train_val2018.tar.gz"]),
     (lambda tree: tree["categories"].append({"id": 9, "name": "unseen"}), ["'unseen'", "has no training images"]),
+    (lambda tree: tree["images"][1].update(file_name="a\0.jpg"), ["is none below"]),
+    (lambda tree: tree["images"][1].update(id=0), ["images has several entries with id 0; expected one"]),
+    (lambda tree: tree["annotations"].append({"image_id": 3, "category_id": 1}), ["several entries with image_id 3"]),
+    (lambda tree: tree["categories"].append({"id": 2, "name": "again"}), ["categories has several entries with id 2"]),
+    (lambda tree: tree["categories"][0].update(id=float("inf")), ["OverflowError", "not the annotations"]),
     (lambda tree: tree["images"].clear(), ["has no images"]),
     (lambda tree: tree["images"][1].update(file_name="\ud800.jpg"), ["UnicodeEncodeError", "not the annotations"]),
 ])
@@ -256,7 +277,7 @@ def test_both_decoders_give_the_same_pixels(tmp_path, monkeypatch, seed):
     path = tmp_path / "a.jpg"
     Image.fromarray(noise).resize((wide, high), Image.Resampling.BICUBIC).save(
         path, quality=int(random.integers(10, 96)), subsampling=seed % 3, progressive=seed % 2 == 1)
-    assert _quickly(str(path), None) is not None
+    assert _quickly(path.read_bytes(), None) is not None
     quick = decode(str(path))
     monkeypatch.setattr("encouraging.data.decode.simplejpeg", None)
     assert np.array_equal(decode(str(path)), quick)
@@ -277,6 +298,42 @@ def test_what_is_no_image_is_broken(tmp_path, content):
     path = tmp_path / "a.JPEG"
     path.write_bytes(content)
     with pytest.raises(BrokenImageError, match=r"a\.JPEG"):
+        decode(str(path))
+
+
+def test_sixteen_bits_are_scaled_in_every_format_and_thirty_two_are_refused(tmp_path):
+    path = tmp_path / "a.pgm"
+    path.write_bytes(b"P5 3 2 65535\n" + np.full((2, 3), 102 * 257, ">u2").tobytes())
+    assert decode(str(path)).tolist() == [[[102] * 3] * 3] * 2
+    Image.fromarray(np.zeros((2, 3), np.int32)).save(path, "TIFF")
+    with pytest.raises(BrokenImageError, match="32 bits per pixel"):
+        decode(str(path))
+
+
+def test_a_file_that_leads_before_its_own_beginning_is_broken_and_no_fault_of_the_disk(tmp_path):
+    """Pillow seeks there, and the system answers with an error number of its own."""
+    path = tmp_path / "a.tif"
+    Image.new("RGB", (4, 4)).save(path)
+    content = bytearray(path.read_bytes())
+    first = int.from_bytes(content[4:8], "little")
+    entries = [first + 2 + 12 * number for number in range(int.from_bytes(content[first : first + 2], "little"))]
+    strips = next(at for at in entries if int.from_bytes(content[at : at + 2], "little") == 273)  # where the pixels are
+    content[strips + 2 : strips + 12] = (9).to_bytes(2, "little") + (1).to_bytes(4, "little") + b"\xf0\xff\xff\xff"
+    path.write_bytes(content)
+    with pytest.raises(BrokenImageError, match=r"a\.tif: "):
+        decode(str(path))
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no item"), KeyError(7), IndexError(), ZeroDivisionError()])
+def test_whatever_pillow_raises_on_a_content_it_is_broken_and_named(tmp_path, monkeypatch, error):
+    """A damaged AVIF file, for one, is a RuntimeError."""
+    def raises(*_: object) -> None:
+        raise error
+
+    path = tmp_path / "a.png"
+    Image.new("RGB", (4, 4)).save(path)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", raises)
+    with pytest.raises(BrokenImageError, match=r"a\.png: \w+"):
         decode(str(path))
 
 

@@ -227,6 +227,39 @@ def test_a_network_of_ones_own_is_given_classes_and_features():
         build_graph_model(f"{__file__}:not_a_network", 2, 3)
 
 
+def without_features(classes: int) -> nn.Module:
+    return nn.Linear(1, classes)
+
+
+@pytest.mark.parametrize(("own", "options", "words"), [
+    ("own_network", {"widht": 5}, "Did you mean 'width'"), ("without_features", {}, "features: "),
+    ("CPU", {}, "has the type device: expected a function"), ("own_netwrk", {}, "Did you mean 'own_network'"),
+])
+def test_a_function_that_does_not_fit_is_refused_before_anything_is_built(own, options, words):
+    with pytest.raises(RecipeError, match=re.escape(words)):
+        check_graph_model(f"{__file__}:{own}", options)
+
+
+@pytest.mark.parametrize(("name", "key", "values"), [
+    ("sagpool_gcn", "ratio", [0, -1, 1.5, math.nan, "half", True]), ("sagpool_gcn", "hidden", [1, 0, -3, 2.5]),
+    ("sagpool_gcn", "dropout", [-0.1, 2, None]), ("torch_geometric/GIN", "layers", [0, 1.0]),
+])
+def test_values_that_no_network_can_have_are_refused(name, key, values):
+    for value in values:
+        with pytest.raises(RecipeError, match=re.escape(f"{key} = {value!r}: expected a")):
+            check_graph_model(name, {key: value})
+
+
+def test_a_tiny_ratio_keeps_one_node_of_every_graph():
+    graphs, model = stars_and_rings(), network(3, ratio=1e-9)
+    body = model.body
+    batch = batch_of(graphs)
+    _, kept, sizes = body.blocks[0](batch.x, batch.edge_index, batch.batch, batch.sizes)
+    assert sizes.tolist() == [1] * len(graphs)
+    assert batch.batch[kept].tolist() == list(range(len(graphs)))
+    assert model(batch).isfinite().all()
+
+
 @pytest.mark.parametrize(("name", "options", "words"), [
     ("sagpool", {}, "Did you mean 'sagpool_gcn'"), ("sagpool_gcn", {"hiden": 3}, "Did you mean 'hidden'"),
     ("torch_geometric/GNI", {}, "Did you mean 'GIN'"), ("torch_geometric/GIN", {"ratio": 1}, "takes hidden, layers"),

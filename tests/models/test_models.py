@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
 import pytest
 import torch
 from torch import nn
 
 from encouraging import LSoftmaxLinear
-from encouraging.errors import RecipeError
+from encouraging.data.picture_transforms import evaluation_transform
+from encouraging.errors import DataError, RecipeError
 from encouraging.models import MODELS, build_model
+from encouraging.models.detection import build_detector
+from encouraging.models.named import build_named
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -51,3 +57,27 @@ def test_logits_keep_their_precision_under_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         assert model.body(torch.randn(2, 1, 8, 8)).dtype == torch.bfloat16
         assert model(torch.randn(2, 1, 8, 8)).dtype == torch.float32
+
+
+class Unusable:
+    """Finds no module of a library that was built for another torch."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torchvision", "timm"):
+            raise RuntimeError("operator torchvision::nms does not exist")
+
+
+@pytest.mark.parametrize("use", [
+    lambda: build_named("torchvision/resnet18", 10, 3),
+    lambda: build_named("timm/resnet18", 10, 3),
+    lambda: build_detector("retinanet_resnet50_fpn", 3),
+    lambda: evaluation_transform(40, 32, "bicubic"),
+])
+def test_a_library_that_was_built_for_another_torch_is_refused_in_words(use, monkeypatch):
+    for name in [name for name in sys.modules if re.match(r"(torchvision|timm)\b", name)
+                 or name == "encouraging.integrations.torchvision"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Unusable(), *sys.meta_path])
+    words = r"does not work with torch \d+\.\d+.*nms does not exist.*Install the version that belongs to it"
+    with pytest.raises((RecipeError, DataError), match=words):
+        use()

@@ -124,7 +124,9 @@ def test_a_run_that_branches_off_equals_one_that_does_not(read, tmp_path):
             assert trained == list(range(job.trunk.epochs + 1, 5))
             assert json.loads((job.folder / "timing.json").read_text())["shared_epochs"] == job.trunk.epochs
         assert not (whole / "branches").exists()
-        assert "shared_epochs" not in json.loads((whole / "timing.json").read_text())
+        timing = json.loads((whole / "timing.json").read_text())
+        assert "shared_epochs" not in timing
+        assert timing["samples"] == 4 * 1200  # examples, though the mean of re-weighted arms is over weights
 
 
 def test_an_arm_has_a_checkpoint_of_its_own_though_nothing_was_left_to_train(read, tmp_path):

@@ -11,11 +11,13 @@ import safetensors.torch
 import torch
 from torch.utils.data import random_split
 
+from encouraging.commands import dry_run
 from encouraging.data import Clock
 from encouraging.engine import RunDir
 from encouraging.engine.distributed import World
 from encouraging.engine.records import read_records
 from encouraging.errors import DataError, RecipeError
+from encouraging.judge.metric_book import MetricBook
 from encouraging.recipes import read_recipe
 from encouraging.tasks import build_task
 from encouraging.tasks.graph import Options, split_of
@@ -159,14 +161,38 @@ def test_pages_name_both_intervals_in_words(runs, tmp_path, kind):
     assert "on other samples like it" in runs[1]
 
 
+def test_a_finished_run_is_said_with_the_words_of_the_task(runs):
+    """The best epoch is chosen by validation graphs, not by test graphs."""
+    assert re.search(r"ce seed 0: test accuracy [\d.]+, test accuracy at the best validation epoch [\d.]+", runs[1])
+    assert "best test accuracy" not in runs[1]
+
+
+def test_a_dry_run_says_that_patience_ends_runs_earlier(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(dry_run, "MINUTE", 0.5)
+    said = call("run", recipe, "--dry-run", "--out", tmp_path / "out", "--device", "cpu", "--arm", "ce", "--seeds", "1")
+    assert "the most it can take: train.patience = 3 ends a run once its best epoch is more than 3 epochs back" in said
+
+
 @pytest.mark.parametrize(("override", "words"), [
     ("data=mnist", "mnist holds images"), ("data=protein", "Did you mean 'proteins'"),
     ("options.validation=0.6", "leave no graphs for tests"), ("options.validaton=0.1", "Did you mean 'validation'"),
+    ("train.monitor=val_loss", "would choose the worst epoch. Add better = 'lower'"),
     ("model=lsoftmax_cnn", "no network for graphs is called"), ("arms.ce.margin=2", "L-Softmax belongs to"),
 ])
 def test_a_recipe_that_cannot_be_is_refused_before_anything_is_read(recipe, override, words):
     with pytest.raises(RecipeError, match=re.escape(words)):
         read_recipe(recipe, [override])
+
+
+@pytest.mark.parametrize(("words", "best"), [
+    (["train.monitor=val_loss", "train.better=lower"], "test accuracy at the best validation epoch"),
+    (["train.monitor=accuracy"], "best test accuracy"),
+])
+def test_the_best_epoch_is_named_after_the_graphs_that_choose_it(recipe, words, best):
+    whole = read_recipe(recipe, words)
+    metrics = build_task("graph", whole.task_spec("ce")).metrics
+    assert list(metrics) == list(whole.needs().metrics)
+    assert MetricBook(metrics)["best_accuracy"].words == best
 
 
 def test_too_few_graphs_for_three_parts_are_refused(recipe):

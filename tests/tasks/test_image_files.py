@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from encouraging.data import Clock
 from encouraging.engine import Train
 from encouraging.errors import DataError, RecipeError
 from encouraging.tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, build_task, check_task
+from encouraging.tasks.broken_files import BrokenFiles
 from encouraging.tasks.image_files import ImageFilesTask
 from tiny_files import CLASSES, truncate, write_imagenet, write_inaturalist
 
@@ -129,6 +131,12 @@ def test_a_broken_file_is_named_once_skipped_and_counted(root, capsys):
     said = capsys.readouterr().err
     assert said.count(BROKEN) == 1
     assert "skipped a broken image" in said
+
+
+def test_a_name_that_is_not_utf8_is_listed_with_its_bytes():
+    broken = BrokenFiles(refuse=False, count=100)
+    broken.note([os.fsdecode(b"caf\xe9.jpg: not an image")])
+    assert broken.text() == b"caf\xe9.jpg: not an image\n"
 
 
 def test_a_broken_file_is_refused_where_the_recipe_says_so(root):

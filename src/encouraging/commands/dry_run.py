@@ -72,6 +72,11 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
     console.print(table)
     uncounted = "" if measured.evaluation else " (evaluations are not counted: none was finished in the time)"
     _say(console, f"all of it, one run after another: {duration(total)}{uncounted}")
+    train = recipe.stages_of(trained)[0].train
+    if train.patience is not None:
+        epoch = stage_seconds(recipe.stages_of(trained)[0], measured) / train.epochs
+        _say(console, f"that is the most it can take: train.patience = {train.patience} ends a run once its best epoch "
+                      f"is more than {plural(train.patience, 'epoch')} back. An epoch takes {duration(epoch)}")
     left = [job for job in jobs if not RunDir(job.folder).done]
     branches = sum(len(job.leaves) for job in left)
     _print_disk(measured, measured.run_bytes * len(left) + measured.checkpoint * branches, out, console)

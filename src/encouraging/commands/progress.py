@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from ..engine import Metric, Needs
 from ..engine.sweep import Event
+from ..judge.metric_book import MetricBook
 from ..recipes.grid import Job
 from ..report.numbers import listed
 
@@ -80,14 +81,17 @@ class ProgressDisplay:
         elif event.kind == "stopped":
             self.stopped.append(event)
         else:
-            words = _final_words(event.detail, self._primary(job))
+            words = _final_words(event.detail, self._needs(job))
             self.console.print(f"{self.ended}/{self.total} {job.name}: {words}", highlight=False)
 
     def _primary(self, job: Job) -> Metric | None:
-        """The metric to show, asked for once: all jobs belong to one recipe."""
+        return self._needs(job).primary
+
+    def _needs(self, job: Job) -> Needs:
+        """Asked for once: all jobs belong to one recipe."""
         if self.needs is None:
             self.needs = job.recipe.needs()
-        return self.needs.primary
+        return self.needs
 
 
 def _before(job: Job, detail: dict[str, Any]) -> int:
@@ -138,10 +142,12 @@ def _epoch_words(line: dict[str, Any], primary: Metric | None) -> str:
     return "  ".join(parts)
 
 
-def _final_words(final: dict[str, Any], primary: Metric | None) -> str:
+def _final_words(final: dict[str, Any], needs: Needs) -> str:
     """The primary metric of the last and of the best epoch."""
+    primary = needs.primary
     if primary is None:
         return "done"
-    words = {primary.words: primary.path, f"best {primary.words}": f"best_{primary.path}"}
-    shown = [f"{name} {final[path]:.{primary.digits}f}" for name, path in words.items() if path in final]
+    best = MetricBook(needs.metrics)[f"best_{primary.path}"]
+    shown = [f"{metric.words} {final[metric.path]:.{primary.digits}f}" for metric in (primary, best)
+             if metric.path in final]
     return ", ".join(shown) or "done"

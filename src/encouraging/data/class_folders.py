@@ -17,7 +17,8 @@ def list_class_folders(path: Path, split: str) -> FileSplit:
     """The files of a split, class by class; the classes are the folders of the training part in alphabetical order.
 
     Raises:
-        DataError: a class of the training part has no images, or another part has a class that it has not.
+        DataError: a class of the training part has no images, or another part has a class that it has not; images lie
+            beside the folders.
     """
     return list_classes(split_folder(path, split), class_folders(path), every=split == "train")
 
@@ -32,6 +33,9 @@ def list_classes(folder: Path, classes: Sequence[str], *, every: bool) -> FileSp
     if loose and not any((folder / name).is_dir() for name in classes):
         raise DataError(f"{folder} has images such as {loose[0]!r} and no folders per class: expected "
                         f"{classes[0]}/{loose[0]} or the like, with the names of the training part's folders.")
+    if loose:
+        raise DataError(f"{folder / loose[0]}{_more(loose)}: beside the folders of the classes, so without a label. "
+                        "Was the sorting into folders cut short? Move or remove what is left.")
     names: list[str] = []
     labels: list[int] = []
     empty = []
@@ -41,10 +45,13 @@ def list_classes(folder: Path, classes: Sequence[str], *, every: bool) -> FileSp
         labels += [label] * len(files)
         empty += [] if files else [name]
     if empty and (every or not names):
-        more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
-        raise DataError(f"{folder / empty[0]}{more}: no images; expected files ending in {', '.join(ENDINGS)}. Unpack "
-                        "the class's archive there, or remove the folder where the class is not wanted.")
+        raise DataError(f"{folder / empty[0]}{_more(empty)}: no images; expected files ending in {', '.join(ENDINGS)}. "
+                        "Unpack the class's archive there, or remove the folder where the class is not wanted.")
     return FileSplit(FileList(folder, names), torch.tensor(labels))
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
 
 def image_names(folder: Path, *, deep: bool = True) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from typing import Any
 
@@ -34,36 +35,42 @@ def decode(path: str) -> np.ndarray:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        picture = None if simplejpeg is None else _quickly(path, Image.MAX_IMAGE_PIXELS)
-        return _by_pillow(path) if picture is None else picture
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow raises all
-        if isinstance(error, BrokenImageError):
-            raise
-        if isinstance(error, OSError) and error.errno is not None:
-            raise DataError(f"{path}: cannot be read from the disk ({error.strerror or error}). Was it moved, or is "
-                            "the disk gone? Run the same command again to continue.") from error
-        reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise BrokenImageError(f"{path}: {reason}") from error
+        # Read whole, so that errors of the disk are told from those of the content: Pillow, too, raises OSError with a
+        # number where a damaged file leads it to a place before its beginning.
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read from the disk ({error.strerror or error}). Was it moved, or is the "
+                        "disk gone? Run the same command again to continue.") from error
+    try:
+        picture = None if simplejpeg is None else _quickly(content, Image.MAX_IMAGE_PIXELS)
+        return _by_pillow(content) if picture is None else picture
+    except MemoryError:
+        raise
+    except UnidentifiedImageError as error:
+        raise BrokenImageError(f"{path}: not an image") from error
+    except Exception as error:  # each of Pillow's formats raises others
+        raise BrokenImageError(f"{path}: {str(error) or type(error).__name__}") from error
 
 
-def _by_pillow(path: str) -> np.ndarray:
+def _by_pillow(content: bytes) -> np.ndarray:
     from PIL import Image
 
     with warnings.catch_warnings():
         # Damaged EXIF data, odd palettes, many pixels: none of them keeps the picture from being used.
         warnings.simplefilter("ignore")
-        with Image.open(path) as picture:
-            if picture.mode in ("I", "F"):
-                raise BrokenImageError(f"{path}: 32 bits per pixel, mode {picture.mode}; expected 8 or 16")
+        with Image.open(io.BytesIO(content)) as picture:
+            # Pillow has 16 bits of these two formats as 32.
+            sixteen = picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in ("PNG", "PPM"))
+            if picture.mode in ("I", "F") and not sixteen:
+                raise ValueError(f"32 bits per pixel, mode {picture.mode}; expected 8 or 16")
             if picture.mode == "RGB":
                 return np.asarray(picture)  # convert would copy it
-            return np.asarray((eight_bits(picture) if picture.mode.startswith("I;16") else picture).convert("RGB"))
+            return np.asarray((eight_bits(picture) if sixteen else picture).convert("RGB"))
 
 
-def _quickly(path: str, most: int | None) -> np.ndarray | None:
+def _quickly(content: bytes, most: int | None) -> np.ndarray | None:
     """The picture of a whole and ordinary JPEG file; None for all others, which Pillow must judge."""
-    with open(path, "rb") as file:
-        content = file.read()
     if not content.startswith(b"\xff\xd8\xff"):
         return None
     try:

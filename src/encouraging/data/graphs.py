@@ -29,16 +29,19 @@ class GraphBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Graphs:
-    """All graphs of a dataset, one after another, with their labels.
+    """All graphs of a dataset, one after another, with their labels. All tensors are on the CPU.
 
     Args:
-        x: Features of every node, (nodes, features).
+        x: Features of every node, (nodes, features), in float32.
         edge_index: (2, edges), from and to, counted over the nodes of all graphs; those of a graph stand together, in
             the order of the graphs.
-        sizes: Nodes per graph.
+        sizes: Nodes per graph, at least 1.
         edges: Edges per graph.
         labels: One per graph, from 0.
-        classes: How many there are.
+        classes: How many there are, at least 2.
+
+    Raises:
+        DataError: a field has another type, or they do not fit together.
     """
 
     x: Tensor
@@ -49,6 +52,7 @@ class Graphs:
     classes: int
 
     def __post_init__(self) -> None:
+        self._check_types()
         if len(self.x) != int(self.sizes.sum()) or self.edge_index.shape != (2, int(self.edges.sum())):
             raise DataError(f"graphs of {int(self.sizes.sum())} nodes and {int(self.edges.sum())} edges: got "
                             f"{tuple(self.x.shape)} features, expected (nodes, features), and edges of the shape "
@@ -62,6 +66,30 @@ class Graphs:
                                             and bool((owner[self.edge_index] == ends).all())):
             raise DataError("an edge leads to a node of another graph: expected the edges of a graph together, in the "
                             "order of the graphs.")
+        if len(self) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < self.classes:
+            raise DataError(f"labels from {int(self.labels.min())} to {int(self.labels.max())} for {self.classes} "
+                            f"classes: expected 0 to {self.classes - 1}.")
+
+    def _check_types(self) -> None:
+        whole = "sizes", "edges", "labels", "edge_index"
+        for name in ("x", *whole):
+            field = getattr(self, name)
+            if not isinstance(field, Tensor) or field.device.type != "cpu":
+                came = f"on {field.device}" if isinstance(field, Tensor) else f"a {type(field).__name__}"
+                raise DataError(f"{name} is {came}: expected a tensor on the CPU.")
+            if name in whole and field.dtype not in (torch.int64, torch.int32):
+                raise DataError(f"{name} is {field.dtype}: expected whole numbers, torch.int64.")
+            dims = 2 if name in ("x", "edge_index") else 1
+            if field.ndim != dims:
+                raise DataError(f"{name} has the shape {tuple(field.shape)}: expected {dims} dimension(s).")
+        if self.x.dtype != torch.float32 or not self.x.shape[1] or not bool(self.x.isfinite().all()):
+            raise DataError(f"x is {self.x.dtype} of the shape {tuple(self.x.shape)}: expected finite numbers in "
+                            "torch.float32, one feature per node or more. x.float() turns other types into it.")
+        if type(self.classes) is not int or self.classes < 2:
+            raise DataError(f"classes = {self.classes!r}: expected a whole number, 2 or more.")
+        if bool((self.sizes < 1).any()) or bool((self.edges < 0).any()):
+            raise DataError("expected at least one node, and no less than 0 edges, per graph: sizes from "
+                            f"{int(self.sizes.min())}, edges from {int(self.edges.min())}. Leave empty graphs out.")
 
     def __len__(self) -> int:
         return len(self.sizes)

@@ -78,7 +78,10 @@ def _flat(part: Path, classes: Sequence[str], folder: Path, root: Path) -> FileS
     labels = []
     for name in names:
         match = _FLAT.fullmatch(name)
-        if match is None or not 1 <= int(match[1]) <= len(ids):
+        if match is not None and int(match[1]) > len(ids):
+            raise DataError(f"{part / name}: the devkit's {_TRUTH} has {len(ids)} lines, and so no label for this "
+                            f"image. Expected a line per image, 50000 as it is shipped: unpack {DEVKIT}.tar.gz anew.")
+        if match is None or not int(match[1]):
             raise DataError(f"{part / name}: expected names ILSVRC2012_val_00000001.JPEG to {len(ids):08d}: the number "
                             "says which line of the devkit's label file is meant.")
         wordnet = ids[int(match[1]) - 1]
@@ -99,7 +102,8 @@ def _validation_ids(folder: Path, root: Path) -> list[str]:
         synsets: Any = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
         known = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
         return [known[number] for number in numbers]
-    except (ValueError, KeyError, TypeError, IndexError, NotImplementedError, zlib.error, MatReadError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, NotImplementedError, OSError, zlib.error,
+            MatReadError) as error:  # OSError, too, is about the content, which is in memory
         raise DataError(f"{DEVKIT}: {_TRUTH} or {_META} is not what ImageNet's devkit has ({type(error).__name__}: "
                         f"{error}). Unpack it anew.") from error
 

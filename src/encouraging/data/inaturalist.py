@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,21 @@ def read_inaturalist(root: Path, split: str) -> tuple[FileSplit, tuple[str, ...]
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}). Expected the annotations of iNaturalist 2018."
                         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DataError(f"{path}: not the annotations of iNaturalist 2018, with images, annotations and categories "
                         f"({type(error).__name__}: {error}). Unpack {path.name}.tar.gz anew.") from error
+    for part, key in (("categories", "id"), ("images", "id"), ("annotations", "image_id")):
+        _once(path, part, key, [entry[key] for entry in content[part]])
     _check(path, folder, files, labels, names, split)
     return FileSplit(listed, torch.tensor(labels)), names
+
+
+def _once(path: Path, part: str, key: str, numbers: Sequence[Any]) -> None:
+    """Of two entries with one number only the last would count, and an image might get another one's label."""
+    twice = next((number for number, count in Counter(numbers).items() if count > 1), None)
+    if twice is not None:
+        raise DataError(f"{path}: {part} has several entries with {key} {twice!r}; expected one. Unpack "
+                        f"{path.name}.tar.gz anew, or remove the others.")
 
 
 def _check(path: Path, folder: Path, files: Sequence[Any], labels: Sequence[int], names: Sequence[str],
@@ -66,8 +77,8 @@ def _check(path: Path, folder: Path, files: Sequence[Any], labels: Sequence[int]
     if not files:
         raise DataError(f"{path}: has no images.")
     for file in files:
-        if file.startswith("/") or ".." in file.split("/"):
-            raise DataError(f"{path}: the file name {file!r} leads out of {folder}.")
+        if file.startswith("/") or ".." in file.split("/") or "\0" in file:
+            raise DataError(f"{path}: the file name {file!r} is none below {folder}.")
     empty = sorted(set(range(len(names))) - set(labels)) if split == "train" else []
     if empty:
         raise DataError(f"{path}: the category {names[empty[0]]!r} (and {len(empty) - 1} more) has no training "

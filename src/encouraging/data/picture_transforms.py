@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError
+from ..errors import DataError, install_words
 from .resized_crop import LONGEST, MiddleCrop, RandomCrop
 
 Transform = Callable[[np.ndarray], Tensor]  # bytes (height, width, 3) to bytes (size, size, 3)
@@ -112,9 +112,8 @@ def erase(images: Tensor, boxes: Tensor) -> Tensor:
 def _rand_augment(words: str, size: int, interpolation: str, mean: Sequence[float]) -> Transform:
     try:
         from timm.data.auto_augment import rand_augment_transform
-    except ImportError as error:
-        raise DataError(f"rand_augment = {words!r} needs the package timm: pip install timm."
-                        ) from error
+    except (ImportError, RuntimeError) as error:
+        raise DataError(f"rand_augment = {words!r} needs {install_words('timm', error)}") from error
     # The largest shift and the colour of what comes in are those of timm's own training script.
     settings: dict[str, Any] = {"translate_const": int(size * 0.45),
                                 "img_mean": tuple(min(255, round(255 * value)) for value in mean)}
@@ -135,6 +134,6 @@ def _mode(name: str) -> Any:
 def _v2() -> Any:
     try:
         from torchvision.transforms import v2
-    except ImportError as error:
-        raise DataError("images in files need the package torchvision: pip install torchvision.") from error
+    except (ImportError, RuntimeError) as error:
+        raise DataError(f"images in files need {install_words('torchvision', error)}") from error
     return v2

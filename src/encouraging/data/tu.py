@@ -4,7 +4,7 @@
     NAME_graph_indicator.txt  the graph of every node, counted from 1
     NAME_graph_labels.txt     the class of every graph
     NAME_node_labels.txt      the kind of every node, one column or several; optional
-    NAME_node_attributes.txt  not read: the paper's experiments use the kinds of nodes alone
+    NAME_node_attributes.txt  numbers of every node; optional, read where there are no kinds, which the paper uses
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import DataError
-from ..plugins import is_reference, load_object
+from ..plugins import is_reference, load_function
 from ._load import checked_files
 from .graphs import Graphs
 from .images import folder_path
@@ -32,7 +32,7 @@ def read_graphs(name: str, root: str | Path | None = None, folder: str | None = 
     if name.startswith("folder:"):
         return _read_once(folder_path(name, root, folder))
     if is_reference(name):
-        return _own(name, load_object(name, folder)())
+        return _own(name, load_function(name, folder, "data")())
     if dataset(name).reader != "tu":
         raise DataError(f"{name} holds images, and graphs were expected, such as proteins or nci1.")
     return _read_once(checked_files(name, "train", data_dir(root))[0].parent)
@@ -58,15 +58,18 @@ def _read_once(path: Path) -> Graphs:
 def read_tu(folder: Path) -> Graphs:
     """The graphs of a folder, as torch-geometric's ``TUDataset`` gives them.
 
-    The features of a node are its kind as one-hot numbers (1 for every node where the files name no kinds). Loops and
-    repeated edges are left out. Classes are the graph labels in rising order.
+    The features of a node are its kind as one-hot numbers; where the files name no kinds, its attributes, and without
+    those 1. Loops and repeated edges are left out. Classes are the graph labels in rising order.
+
+    Args:
+        folder: Holds the files, or has a folder ``raw`` that does, as torch-geometric keeps them.
 
     Raises:
         DataError: a file is missing or damaged, or the files do not belong together.
     """
-    prefix = _prefix(folder)
-    graph_of = _numbers(folder / f"{prefix}_graph_indicator.txt")[:, 0] - 1
-    labels = _numbers(folder / f"{prefix}_graph_labels.txt")[:, 0]
+    folder, prefix = _files(folder)
+    graph_of = _column(folder / f"{prefix}_graph_indicator.txt") - 1
+    labels = _column(folder / f"{prefix}_graph_labels.txt")
     if not len(graph_of) or graph_of[0] != 0 or (np.diff(graph_of) < 0).any() or graph_of[-1] != len(labels) - 1:
         raise DataError(f"{folder / prefix}_graph_indicator.txt: expected the numbers 1 to {len(labels)}, one per "
                         "graph label, rising from node to node.")
@@ -77,34 +80,49 @@ def read_tu(folder: Path) -> Graphs:
     classes, label = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"{folder / prefix}_graph_labels.txt: expected two classes or more, got {len(classes)}.")
-    return Graphs(_features(folder / f"{prefix}_node_labels.txt", len(graph_of)),
+    return Graphs(_features(folder, prefix, len(graph_of)),
                   torch.from_numpy(np.stack([start, end])), torch.from_numpy(sizes),
                   torch.from_numpy(np.bincount(graph_of[start], minlength=len(labels))),
                   torch.from_numpy(label.reshape(-1)).long(), len(classes))
 
 
-def _prefix(folder: Path) -> str:
-    found = sorted(folder.glob("*_A.txt"))
+def _files(folder: Path) -> tuple[Path, str]:
+    """Where the files are, and how their names begin."""
+    found = sorted(folder.glob("*_A.txt")) or sorted(folder.glob("raw/*_A.txt"))
     if len(found) != 1:
-        raise DataError(f"{folder}: expected one file NAME_A.txt with the edges, found {len(found)}.")
-    return found[0].name.removesuffix("_A.txt")
+        raise DataError(f"{folder}: expected one file NAME_A.txt with the edges, here or in raw, found {len(found)}.")
+    return found[0].parent, found[0].name.removesuffix("_A.txt")
 
 
-def _numbers(path: Path) -> np.ndarray:
-    """Whole numbers, separated by commas, row by row."""
+def _numbers(path: Path, dtype: type[np.generic] = np.int64) -> np.ndarray:
+    """Numbers, separated by commas, row by row."""
     try:
-        return np.loadtxt(path, dtype=np.int64, delimiter=",", ndmin=2)
+        with path.open(encoding="utf-8-sig") as file:
+            lines = [text for line in file if (text := line.partition("#")[0].strip())]
+        read = np.loadtxt(lines, dtype, delimiter=",", ndmin=2) if lines else None
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such file.") from error
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: expected lines of whole numbers with commas between them ({error}).") from error
+        kind = "whole numbers" if dtype is np.int64 else "numbers"
+        raise DataError(f"{path}: expected lines of {kind} with commas between them ({error}).") from error
+    if read is None:
+        raise DataError(f"{path}: the file is empty. Unpack the dataset again.")
+    return read
+
+
+def _column(path: Path) -> np.ndarray:
+    numbers = _numbers(path)
+    if numbers.shape[1] != 1:
+        raise DataError(f"{path}: {numbers.shape[1]} numbers per line: expected one.")
+    return numbers[:, 0]
 
 
 def _edges(path: Path, graph_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """From and to, each edge once and none from a node to itself, in the order of from and to."""
     pairs, count = _numbers(path), len(graph_of)
-    if pairs.shape[1] != 2 or (len(pairs) and not 1 <= pairs.min() <= pairs.max() <= count):
-        raise DataError(f"{path}: expected two nodes per line, 1 to {count}.")
+    if pairs.shape[1] != 2 or not 1 <= pairs.min() <= pairs.max() <= count:
+        raise DataError(f"{path}: expected two nodes per line, 1 to {count}; got {pairs.shape[1]} per line, "
+                        f"{pairs.min()} to {pairs.max()}.")
     keys = np.unique((pairs[:, 0] - 1) * count + pairs[:, 1] - 1)
     start, end = keys // count, keys % count
     start, end = start[start != end], end[start != end]
@@ -114,13 +132,28 @@ def _edges(path: Path, graph_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return start, end
 
 
-def _features(path: Path, count: int) -> Tensor:
-    if not path.is_file():
+def _features(folder: Path, prefix: str, count: int) -> Tensor:
+    kinds, attributes = (folder / f"{prefix}_node_{part}.txt" for part in ("labels", "attributes"))
+    if kinds.is_file():
+        return _one_hot(kinds, count)
+    if not attributes.is_file():
         return torch.ones(count, 1)
-    kinds = torch.from_numpy(_numbers(path))
-    if len(kinds) != count:
-        raise DataError(f"{path}: {len(kinds)} labels for {count} nodes: the files do not belong together.")
-    columns = kinds - kinds.amin(0)
-    if int(columns.max()) > 100_000:
+    x = torch.from_numpy(_of_nodes(attributes, count, np.float32))
+    if not x.isfinite().all():
+        raise DataError(f"{attributes}: expected finite numbers, got NaN or infinite ones.")
+    return x
+
+
+def _one_hot(path: Path, count: int) -> Tensor:
+    kinds = torch.from_numpy(_of_nodes(path, count))
+    lowest, highest = kinds.amin(0), kinds.amax(0)
+    if max(high - low for low, high in zip(lowest.tolist(), highest.tolist(), strict=True)) > 100_000:
         raise DataError(f"{path}: labels from {int(kinds.min())} to {int(kinds.max())}: expected kinds of nodes.")
-    return torch.cat([F.one_hot(column).float() for column in columns.unbind(1)], 1)
+    return torch.cat([F.one_hot(column).float() for column in (kinds - lowest).unbind(1)], 1)
+
+
+def _of_nodes(path: Path, count: int, dtype: type[np.generic] = np.int64) -> np.ndarray:
+    numbers = _numbers(path, dtype)
+    if len(numbers) != count:
+        raise DataError(f"{path}: {len(numbers)} lines for {count} nodes: the files do not belong together.")
+    return numbers

@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -193,6 +194,7 @@ def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], ad
         import ray
     except ImportError as error:
         raise RunError("--ray: the ray package is not installed: pip install ray.") from error
+    _check_answers(address)
     started = not ray.is_initialized()
     if started:
         ray.init(address=None if address == "local" else address, include_dashboard=False, log_to_driver=False)
@@ -222,6 +224,18 @@ def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], ad
     finally:
         if started:
             ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself tries for minutes before it says that nobody answers."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():  # "local", "auto"
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise RunError(f"--ray {address}: nothing answers there ({error}). Expected the address of a running cluster, "
+                       "as `ray start --head` prints it, or local.") from error
 
 
 def _attempt_quietly(work: Work, job: Any) -> tuple[str, Any]:

@@ -189,12 +189,14 @@ class Trainer:
         before = self.world.sum(self.meter.sums().to(self.device))
         self.replay(group, objective, True)
         loss, size, norm, norms, _, *more = (self.world.sum(self.meter.sums().to(self.device)) - before).tolist()
-        numbers = self._training_numbers(more)
+        numbers = self._training_numbers(self._named(more))
         self.log.trace.append({"loss": loss / max(size, 1e-300), "grad_norm": norm / max(norms, 1), **numbers})
 
-    def _training_numbers(self, sums: Sequence[float]) -> dict[str, float]:
-        named = dict(zip(self.task.sums, sums, strict=True))
-        return plain_numbers(self.task.training_numbers(named), "training_numbers")
+    def _named(self, sums: Sequence[float]) -> dict[str, float]:
+        return dict(zip(self.task.sums, sums, strict=True))
+
+    def _training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return plain_numbers(self.task.training_numbers(sums), "training_numbers")
 
     def _last_rate(self) -> float:
         """From the position and not from what was set: a run may resume when all updates of the epoch are done."""
@@ -222,9 +224,10 @@ class Trainer:
         """Evaluate, and only then count the epoch as done: a run that is stopped in here resumes before it."""
         at, log = self.at, self.log
         loss, size, norm, norms, _, *more = self.world.sum(self.meter.sums().to(self.device)).tolist()
+        sums = self._named(more)
         line: dict[str, Any] = {"stage": at.stage, "epoch": at.epoch, "step": at.step, "lr": self._last_rate(),
                                 "loss": loss / (size or 1.0), "grad_norm": norm / max(norms, 1)}
-        line |= self._training_numbers(more)
+        line |= self._training_numbers(sums)
         line |= {f"probe_{name}": value / log.epoch_probed["number"] for name, value in log.epoch_probed.items()
                  if name != "number"}
         if self.train.evaluates(at.epoch) or self._enough():
@@ -233,7 +236,7 @@ class Trainer:
         if self.train.conclude_on == "average" and self.world.leads:
             self.hooks.keep(at.epoch, self.evaluated.state_dict(), self.train.average_last)
         self.meter.load(torch.zeros(len(OWN) + len(self.task.sums), dtype=torch.float64))
-        log.samples += size
+        log.samples += sums.get("examples", size)  # the mean may be over weights instead
         log.epoch_probed = {}
         at.epoch, at.batch = at.epoch + 1, 0
         log.lines.append(line)

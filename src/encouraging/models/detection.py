@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..curves import Curve
-from ..errors import RecipeError, did_you_mean
+from ..errors import RecipeError, did_you_mean, install_words
 from ..plugins import is_reference, load_function
 
 if TYPE_CHECKING:
@@ -109,9 +109,8 @@ def build_detector(name: str, classes: int, options: Mapping[str, Any] | None = 
 
     try:
         from ..integrations.torchvision import with_curve
-    except ImportError as error:
-        raise RecipeError(f"{name} needs the package torchvision ({error}): pip install torchvision.",
-                          "model") from error
+    except (ImportError, RuntimeError) as error:
+        raise RecipeError(f"{name} needs {install_words('torchvision', error)}", "model") from error
     given = dict(options or {})
     check_detector(name, given, folder)
     sides = {"min_size": min_size, "max_size": max_size}

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..errors import RecipeError, did_you_mean
-from ..plugins import is_reference, load_object
+from ..plugins import is_reference, load_function
 from .classifier import Classifier
 from .graph import GraphInput, max_and_mean, sagpool_gcn
 
@@ -33,9 +33,10 @@ def graph_extras_of(name: str) -> tuple[str, ...]:
     return ("graph",) if name.partition("/")[0] == LIBRARY else ()
 
 
-def check_graph_model(name: str, options: Mapping[str, Any]) -> None:
+def check_graph_model(name: str, options: Mapping[str, Any], folder: str | None = None) -> None:
     """Refuse an unknown model, or options that it does not take, before anything is built."""
     if is_reference(name):
+        _check_own(name, options, folder)
         return
     if name.startswith(f"{LIBRARY}/"):
         _geometric_class(name)
@@ -45,10 +46,39 @@ def check_graph_model(name: str, options: Mapping[str, Any]) -> None:
     else:
         raise RecipeError(f"no network for graphs is called {name!r}; expected {', '.join(GRAPH_MODELS)}, "
                           f"{LIBRARY}/NAME, or module:function." + did_you_mean(name, GRAPH_MODELS), "model")
-    for key in options:
+    for key, value in options.items():
         if key not in takes:
             raise RecipeError(f"{key}: the model {name} takes {', '.join(takes)}." + did_you_mean(key, takes),
                               "model_options")
+        _check_value(key, value)
+
+
+def _check_value(key: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if key in ("hidden", "layers"):
+        least = 2 if key == "hidden" else 1  # the output layer of sagpool_gcn sees half of the hidden features
+        fits, words = number and isinstance(value, int) and value >= least, f"a whole number, {least} or more"
+    elif key == "ratio":
+        fits, words = number and 0 < value <= 1, "a number above 0, up to 1: the share of nodes that pooling keeps"
+    else:
+        fits, words = number and 0 <= value <= 1, "a number from 0 to 1"
+    if not fits:
+        raise RecipeError(f"{key} = {value!r}: expected {words}.", "model_options")
+
+
+def _check_own(name: str, options: Mapping[str, Any], folder: str | None) -> None:
+    """By the signature of the function."""
+    build = load_function(name, folder, "model")
+    try:
+        takes = inspect.signature(build).parameters
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values()):
+        return
+    for key in ("classes", "features", *options):
+        if key not in takes:
+            raise RecipeError(f"{key}: {name} takes {', '.join(takes) or 'no arguments'}; expected classes, features "
+                              "and the keys of model_options." + did_you_mean(key, takes), "model")
 
 
 def build_graph_model(name: str, classes: int, features: int, options: Mapping[str, Any] | None = None,
@@ -57,7 +87,8 @@ def build_graph_model(name: str, classes: int, features: int, options: Mapping[s
     :class:`~encouraging.data.GraphBatch`, which has ``x``, ``edge_index`` and ``batch`` as torch-geometric's have."""
     options = dict(options or {})
     if is_reference(name):
-        model = load_object(name, folder)(classes=classes, features=features, **options)
+        _check_own(name, options, folder)
+        model = load_function(name, folder, "model")(classes=classes, features=features, **options)
         if not isinstance(model, nn.Module):
             raise RecipeError(f"{name} returned a {type(model).__name__}: expected an nn.Module.", "model")
         return model
@@ -76,7 +107,7 @@ def _geometric(name: str, classes: int, features: int, hidden: int = 128, layers
 def _geometric_class(name: str) -> Callable[..., nn.Module]:
     try:
         from torch_geometric.nn import models as library
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:
         raise RecipeError(f"{name} needs the package torch-geometric ({error}): pip install torch-geometric.",
                           "model") from error
     stacks = [kind for kind in ("GCN", "GraphSAGE", "GIN", "GAT", "EdgeCNN") if hasattr(library, kind)]

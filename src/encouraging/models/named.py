@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from ..errors import RecipeError, did_you_mean
+from ..errors import RecipeError, did_you_mean, install_words
 from ..plugins import is_reference, load_function
 from . import MODELS, build_model, check_model
 from .classifier import Classifier
@@ -138,8 +138,8 @@ def _check_options(name: str, build: Any, options: Mapping[str, Any]) -> None:
 def _timm(name: str, classes: int, channels: int, options: Mapping[str, Any]) -> Classifier:
     try:
         import timm
-    except ImportError as error:
-        raise RecipeError(f"timm/{name} needs the package timm: pip install timm.", "model") from error
+    except (ImportError, RuntimeError) as error:
+        raise RecipeError(f"timm/{name} needs {install_words('timm', error)}", "model") from error
     if not timm.is_model(name):
         known = timm.list_models()
         near = [word for word in known if name in word][:3]
@@ -153,9 +153,8 @@ def _timm(name: str, classes: int, channels: int, options: Mapping[str, Any]) ->
 def _torchvision(name: str, classes: int, channels: int, options: Mapping[str, Any]) -> Classifier:
     try:
         from torchvision import models
-    except ImportError as error:
-        raise RecipeError(f"torchvision/{name} needs the package torchvision: pip install torchvision.",
-                          "model") from error
+    except (ImportError, RuntimeError) as error:
+        raise RecipeError(f"torchvision/{name} needs {install_words('torchvision', error)}", "model") from error
     if name not in models.list_models():
         raise RecipeError(f"torchvision has no model {name!r}." + did_you_mean(name, models.list_models()), "model")
     if channels != 3:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 
@@ -37,5 +38,5 @@ class BrokenFiles:
                             f"the copy of the data is probably damaged. The first: {next(iter(self.faults))}.")
 
     def text(self) -> bytes:
-        """One line per file."""
-        return "".join(f"{fault}\n" for fault in sorted(self.faults)).encode()
+        """One line per file; a name that is not UTF-8 keeps its bytes."""
+        return os.fsencode("".join(f"{fault}\n" for fault in sorted(self.faults)))

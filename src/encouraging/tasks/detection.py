@@ -86,7 +86,7 @@ class DetectionTask(BaseTask[BoxBatch]):
     """A dataset of images with boxes, a RetinaNet and a curve."""
 
     metrics = metrics_of(())
-    sums = ("classification", "boxes", "weight")
+    sums = ("classification", "boxes", "weight", "examples")
 
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)
@@ -166,21 +166,23 @@ class DetectionTask(BaseTask[BoxBatch]):
         said = model(batch.images, batch.targets, objective.curve, objective.negative_curve, objective.alpha)
         mean = said["classification"] + said["bbox_regression"]
         if self.options.divisor == "images":
-            return Loss(mean, len(batch.images), self._sums(said, len(batch.images), len(batch.images)))
+            return Loss(mean, len(batch.images), self._sums(said, batch, len(batch.images), len(batch.images)))
         if self.options.divisor == "positives":
             positives = said["positives"]
             divisor = positives.clamp(min=1)
-            return Loss(mean, positives, self._sums(said, divisor, positives), mean * divisor, 1.0)
+            return Loss(mean, positives, self._sums(said, batch, divisor, positives), mean * divisor, 1.0)
         from ..integrations.torchvision import ranks
 
         whole, part = float(said["average"]), float(said["average"]) / ranks()
-        return Loss(mean, 0, self._sums(said, part, part), mean * part, whole)
+        return Loss(mean, 0, self._sums(said, batch, part, part), mean * part, whole)
 
     @staticmethod
-    def _sums(said: Mapping[str, Tensor], divisor: float | Tensor, weight: float | Tensor) -> dict[str, float | Tensor]:
+    def _sums(said: Mapping[str, Tensor], batch: BoxBatch, divisor: float | Tensor,
+              weight: float | Tensor) -> dict[str, float | Tensor]:
         """The two losses as sums, and what the epoch's sums are divided by in the end."""
         return {"classification": said["classification"].detach() * divisor,
-                "boxes": said["bbox_regression"].detach() * divisor, "weight": weight}
+                "boxes": said["bbox_regression"].detach() * divisor, "weight": weight,
+                "examples": len(batch.images)}
 
     def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
         weight = max(sums["weight"], 1.0)

@@ -93,6 +93,13 @@ METRICS = (
 )
 
 
+def metrics_of(spec: TaskSpec) -> tuple[Metric, ...]:
+    """What is measured; an epoch that the test graphs choose is not called the best validation epoch."""
+    if (spec.stages[-1].train.monitor or "accuracy").startswith("val_"):
+        return METRICS
+    return tuple(metric for metric in METRICS if not metric.path.startswith("best_"))
+
+
 def split_of(count: int, options: Options, seed: int) -> dict[str, Tensor]:
     """Which graphs train, validate and test: the split of a seed.
 
@@ -107,11 +114,12 @@ def split_of(count: int, options: Options, seed: int) -> dict[str, Tensor]:
 class GraphTask(BaseTask[Tensor]):
     """A dataset of graphs, a network and a loss; a batch is the numbers of some training graphs, on the host."""
 
-    metrics = METRICS
+    metrics: Sequence[Metric] = METRICS
     sums = ("correct", "examples")
 
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)
+        self.metrics = metrics_of(spec)
         graphs = read_graphs(spec.data, spec.root, spec.folder)
         self.classes, self.features = graphs.classes, graphs.features
         self.split = split_of(len(graphs), Options(**spec.options), spec.seed)
@@ -134,13 +142,18 @@ class GraphTask(BaseTask[Tensor]):
             raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
         if any(stage.objective.margin is not None for stage in spec.stages):
             raise RecipeError("margin: L-Softmax belongs to the networks for images.", "arms")
-        check_graph_model(spec.model, spec.model_options)
+        for stage in spec.stages:
+            better = {metric.path: metric.better for metric in METRICS}.get(stage.train.monitor or "")
+            if better is not None and better != stage.train.better:
+                raise RecipeError(f"monitor = {stage.train.monitor!r} with better = {stage.train.better!r} would "
+                                  f"choose the worst epoch. Add better = {better!r}.", "train")
+        check_graph_model(spec.model, spec.model_options, spec.folder)
         datasets = []
         if not is_reference(spec.data) and not spec.data.startswith("folder:"):
             if dataset(spec.data).reader != "tu":
                 raise RecipeError(f"{spec.data} holds images: expected graphs, such as proteins or nci1.", "data")
             datasets.append((spec.data, ("train", "test")))
-        return Needs(datasets, graph_extras_of(spec.model), METRICS)
+        return Needs(datasets, graph_extras_of(spec.model), metrics_of(spec))
 
     def build(self) -> nn.Module:
         return build_graph_model(self.spec.model, self.classes, self.features, self.spec.model_options,

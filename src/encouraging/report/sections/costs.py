@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
-from statistics import fmean
+from statistics import median
 from typing import Any
 
 from ..arms import Group
@@ -13,8 +13,8 @@ from ..numbers import listed, show
 from .parts import Cell, Section, Table
 
 _COLUMNS = ("GPU", "memory", "time", "epochs")
-_LEAD = ("What one training costs: the mean time, and the largest memory use of any run. Runs that share a device take "
-         "longer than one alone, and different devices cannot be compared by time.")
+_LEAD = ("What one training costs: the median time, and the largest memory use of any run. Runs that share a device "
+         "take longer than one alone, and different devices cannot be compared by time.")
 
 
 def section(groups: Sequence[Group], whole_paper: bool = False) -> Section:
@@ -65,7 +65,7 @@ def _ours(group: Group) -> list[Cell]:
     return [Cell(str(len(timing)), f"seeds {_seeds(group.seeds)}"),
             Cell(listed(devices) or "–", ", ".join(versions), True),
             Cell(f"{show(max(memory), 0)} MiB") if memory else Cell("–"),
-            Cell(duration(fmean(seconds)), f"{duration(sum(seconds))} in all") if seconds else Cell("–"),
+            Cell(duration(median(seconds)), f"{duration(sum(seconds))} in all") if seconds else Cell("–"),
             Cell(_range(epochs), f"of {_range(samples)} samples" if samples else "") if epochs else Cell("–")]
 
 

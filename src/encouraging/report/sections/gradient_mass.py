@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+ROOM = 24  # characters
+
+
 def section(arms: Sequence[Arm]) -> Section | None:
     return pictured(picture(arms), "gradient-mass", "Where each loss’s gradient comes from",
                     "Most examples are learned early. What they still contribute to the gradient depends on the loss: "
@@ -28,7 +32,7 @@ def section(arms: Sequence[Arm]) -> Section | None:
 
 def picture(arms: Sequence[Arm]) -> Picture | None:
     """One panel per model and one bar per loss: shares of the gradient by the probability of the label."""
-    panels, words, examples_of = [], [], "test"
+    drawn, words, examples_of = [], [], "test"
     for arm, title in zip(arms, titles(arms), strict=True):
         several = arm.diagnosed("teaching", "shares")
         if not several:
@@ -38,12 +42,15 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
         levels = list(several[0]["examples"]) if "examples" in names else ["0.5", "0.9", "0.99"]
         above = {name: [float(np.mean([one[name][level] for one in several])) for level in levels] for name in names}
         pulls = {name: mean_of([one.get(name) for one in arm.diagnosed("teaching", "pulls")]).value for name in names}
-        panels.append(Panel(_stacked(above, pulls), title, height=14 + 37 * len(above), left=1))
+        drawn.append((title, above, pulls))
         shares = [f"{show(100 * above[name][1], 1)}% with {name}" for name in above if name != "examples"]
         words.append(f"on the model of {arm.name}, where {show(100 * above['examples'][1], 1)}% of the examples are "
                      f"above p = {levels[1]}, their share of the gradient is {listed(shares)}")
-    if not panels:
+    if not drawn:
         return None
+    rows = max(len(above) for _, above, _ in drawn)  # all panels have the height of the fullest, and stand level
+    panels = [Panel(_stacked(above, pulls, rows), title, height=14 + 37 * rows, left=1)
+              for title, above, pulls in drawn]
     keys = [Key(label, colour, kind="patch") for label, colour in
             zip(("p up to 0.5", "0.5 to 0.9", "0.9 to 0.99", "above 0.99"), STEPS, strict=True)]
     alt = "; ".join(words)
@@ -56,7 +63,24 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
                    f"(LE 1) ends at its clamp, p = 0.99999. {over_seeds(arms)}", panels, keys)
 
 
-def _stacked(above: dict[str, list[float]], pulls: dict[str, float]) -> Any:
+def _label(name: str) -> str:
+    """What stands above a bar, beside the numbers on its right: as many parameters of the loss as there is room for.
+
+    >>> _label("examples"), _label("aggressive(start=0.5, eps=1e-05)"), _label("halted_focal(gamma=1.0, halt=0.5)")
+    ('the examples themselves', 'aggressive, start 0.5', 'halted_focal, gamma 1')
+    """
+    if name == "examples":
+        return "the examples themselves"
+    label, _, rest = name.partition("(")
+    for word, number in re.findall(r"(\w+)=([^,()]+)", rest):
+        longer = f"{label}, {word} {number.removesuffix('.0')}"
+        if len(longer) > ROOM:
+            break
+        label = longer
+    return printable(label if len(label) <= ROOM else f"{label[:ROOM - 1]}…")
+
+
+def _stacked(above: dict[str, list[float]], pulls: dict[str, float], rows: int) -> Any:
     def draw(axes: Axes) -> None:
         for row, (name, shares) in enumerate(above.items()):
             ends = [1.0, *shares, 0.0]
@@ -64,13 +88,12 @@ def _stacked(above: dict[str, list[float]], pulls: dict[str, float]) -> Any:
             for part, colour in zip(-np.diff(ends), STEPS, strict=False):
                 axes.barh(-row, part, 0.42, left=left, color=colour, lw=0)
                 left += part
-            label = "the examples themselves" if name == "examples" else printable(name)
-            axes.annotate(label, (0, -row), (0, 10), textcoords="offset points", va="bottom", fontsize=10.5)
+            axes.annotate(_label(name), (0, -row), (0, 10), textcoords="offset points", va="bottom", fontsize=10.5)
             learned = 100 * shares[1]
             size = "" if math.isnan(pulls[name]) else f"mean pull {pulls[name]:.2g} · "
             axes.annotate(f"{size}{show(learned, 0 if learned >= 10 else 1)}% above 0.9", (1, -row), (-1, 10),
                           textcoords="offset points", va="bottom", ha="right", color=MUTED, fontsize=10.5)
         axes.grid(False)
         axes.spines["bottom"].set_visible(False)
-        axes.set(xlim=(0, 1), ylim=(-len(above) + 0.7, 0.68), yticks=[], xticks=[])
+        axes.set(xlim=(0, 1), ylim=(-rows + 0.7, 0.68), yticks=[], xticks=[])
     return draw
