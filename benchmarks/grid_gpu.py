@@ -84,7 +84,7 @@ def main() -> int:
     timer = threading.Timer(args.seconds, os.kill, (os.getpid(), signal.SIGTERM))
     timer.daemon = True
     timer.start()
-    sweep.run_pool(jobs, train_job, display, args.jobs, Job.waits_for)
+    sweep.run_pool(jobs, train_job, display, args.jobs, Job.names)
     timer.cancel()
     records = Path(f"{args.out}-records")
     if any(args.out.rglob("final.json")):

@@ -145,7 +145,7 @@ def test_a_job_waits_for_the_one_it_needs_and_others_overtake_it(workers, tmp_pa
     events: list[Event] = []
     jobs = ["ab", "abc", "a", "d", "e"]
     work = partial(after_the_last, folder=tmp_path if workers > 1 else None)
-    run_pool(jobs, work, events.append, workers, waits=lambda job, other: job[:-1] == other)
+    run_pool(jobs, work, events.append, workers, names=lambda job: (job, [job[:-1]]))
     order = [(event.kind, event.job) for event in events]
     assert sorted(job for kind, job in order if kind == "done") == sorted(jobs)
     assert order.index(("done", "a")) < order.index(("started", "ab"))

@@ -108,7 +108,7 @@ def test_a_run_that_branches_off_equals_one_that_does_not(read, tmp_path):
     """To the last bit, when the trunk was interrupted too; and its first epochs were not trained again."""
     recipe = read()
     jobs = {job.arm: job for job in jobs_of(recipe, str(tmp_path / "shared"), device="cpu", threads=1)}
-    assert {arm: {other for other in jobs if job.waits_for(jobs[other])} for arm, job in jobs.items()} == {
+    assert {arm: {other for other in jobs if jobs[other].folder in job.needs} for arm, job in jobs.items()} == {
         "ce": set(), "el": set(), "drw": {"ce"}, "el_drw": {"el"}, "late": {"ce"}, "late_authors": {"ce"},
         "drw_further": {"drw"}}
     assert list(jobs).index("ce") < list(jobs).index("drw") < list(jobs).index("drw_further")

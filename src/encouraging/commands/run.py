@@ -109,9 +109,9 @@ def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str 
     with ProgressDisplay(console, len(unfinished)) as display:
         if ray is not None:
             sweep.run_ray(unfinished, train_job, display, ray, cpus=threads,
-                          gpus=1 / jobs if device == "cuda" else 0, waits=Job.waits_for)
+                          gpus=1 / jobs if device == "cuda" else 0, names=Job.names)
         elif jobs > 1 and world.size == 1:
-            sweep.run_pool(unfinished, train_job, display, jobs, Job.waits_for)
+            sweep.run_pool(unfinished, train_job, display, jobs, Job.names)
         else:
             sweep.run_here(unfinished, train_job, display)
     return display

@@ -1,8 +1,8 @@
 """Many runs: one after another, side by side in processes of this machine, or on a Ray cluster.
 
 A job is anything that can be pickled; ``work(job, on_epoch)`` carries it out. Whatever happens to one job is that job's
-outcome and leaves the others alone. Jobs start in their order; one that ``waits`` for another starts when that has
-ended, and those behind it may overtake it.
+outcome and leaves the others alone. Jobs start in their order; one that needs another starts when that has ended, and
+those behind it may overtake it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -21,7 +21,7 @@ from ..errors import RunError
 from .signals import Interrupted, Stopper
 
 Work = Callable[[Any, Callable[[dict[str, Any]], None]], Any]
-Waits = Callable[[Any, Any], bool]  # whether the first job may start only after the second has ended
+Names = Callable[[Any], tuple[Hashable, Collection[Hashable]]]  # a job's own name, and the names of those it needs
 
 
 @dataclass(frozen=True)
@@ -66,22 +66,22 @@ def attempt(work: Work, job: Any, on_epoch: Callable[[dict[str, Any]], None]) ->
         return Event(job, "failed", traceback.format_exc())
 
 
-def at_once(job: Any, other: Any) -> bool:
-    """The order of jobs that wait for none."""
-    return False
+def independent(job: Any) -> tuple[Hashable, Collection[Hashable]]:
+    """The names of jobs that need no others."""
+    return None, ()
 
 
-def take_ready(waiting: list[Any], running: Iterable[Any], waits: Waits) -> Any | None:
-    """Take the first job that waits for none that has not ended."""
-    unfinished = [*running, *waiting]
+def take_ready(waiting: list[Any], running: Iterable[Any], names: Names) -> Any | None:
+    """Take the first job that needs none that has not ended."""
+    unfinished = {names(job)[0] for job in (*running, *waiting)}
     for number, job in enumerate(waiting):
-        if not any(waits(job, other) for other in unfinished):
+        if unfinished.isdisjoint(names(job)[1]):
             return waiting.pop(number)
     return None
 
 
 def run_here(jobs: Sequence[Any], work: Work, report: Callable[[Event], None]) -> None:
-    """One after another in this process: a job must stand behind those that it waits for."""
+    """One after another in this process: a job must stand behind those that it needs."""
     for number, job in enumerate(jobs):
         report(Event(job, "started"))
         tell = Teller(lambda kind, detail, job=job: report(Event(job, kind, detail)))  # type: ignore[misc]
@@ -94,7 +94,7 @@ def run_here(jobs: Sequence[Any], work: Work, report: Callable[[Event], None]) -
 
 
 def run_pool(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], workers: int,
-             waits: Waits = at_once) -> None:
+             names: Names = independent) -> None:
     """Side by side in fresh processes. A worker that dies costs its job alone, and another takes its place."""
     waiting = list(jobs)
     team: list[_Worker] = []
@@ -110,7 +110,7 @@ def run_pool(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], w
                     for worker in team:
                         worker.stop()
                 while (idle := next((worker for worker in team if worker.job is None), None)) or len(team) < workers:
-                    job = take_ready(waiting, (worker.job for worker in team if worker.job is not None), waits)
+                    job = take_ready(waiting, (worker.job for worker in team if worker.job is not None), names)
                     if job is None:
                         break
                     if idle is None:
@@ -188,7 +188,7 @@ def _serve(pipe: Connection, work: Work) -> None:
 
 
 def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], address: str, *, cpus: float = 1,
-            gpus: float = 0, waits: Waits = at_once) -> None:
+            gpus: float = 0, names: Names = independent) -> None:
     """On a Ray cluster (``local`` starts one here). Every machine must see the same run and data directories."""
     try:
         import ray
@@ -210,7 +210,7 @@ def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], ad
                     waiting.clear()
                     for ref in pending:
                         ray.cancel(ref)  # SIGINT in the worker, which writes its checkpoint
-                while (job := take_ready(waiting, pending.values(), waits)) is not None:
+                while (job := take_ready(waiting, pending.values(), names)) is not None:
                     pending[remote.remote(work, job)] = job
                 ready, _ = ray.wait(list(pending), timeout=1.0)
                 for ref in ready:

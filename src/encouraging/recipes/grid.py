@@ -49,8 +49,9 @@ class Job:
     def name(self) -> str:
         return f"{self.arm} seed {self.seed}"
 
-    def waits_for(self, other: Job) -> bool:
-        return other.folder in self.needs
+    def names(self) -> tuple[Path, frozenset[Path]]:
+        """For a sweep: what this job is called, and what must have ended before it starts."""
+        return self.folder, self.needs
 
 
 def jobs_of(recipe: Recipe, out: str, *, arms: Sequence[str] = (), **how: Any) -> list[Job]:
