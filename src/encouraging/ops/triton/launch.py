@@ -14,6 +14,7 @@ from .curves import LIKE_ITSELF, Constants
 from .finish import EVERYONE, NOBODY, THE_LAST
 from .layout import ends_of, layout, pieces
 from .matching import norm_ratio
+from .maths import PULLS
 from .resident import resident_kernel
 from .resident_smooth import resident_smooth_kernel
 from .streamed import streamed_kernel
@@ -25,6 +26,7 @@ from .tiling import Tiling, as_streamed, ends_for, gradient_tile, piece_of, proc
 _MANY_CLASSES = 16384
 _LITTLE_WEIGHT = 1.6e-5
 _MOST_LABEL_READS = 1 << 23  # by all programs together, where every one counts the labels for itself
+_SHORT_ROW = 256  # bytes; the state of a row has 16
 _NO_STATS = (None, None, None)
 
 
@@ -39,7 +41,7 @@ class Problem(NamedTuple):
     smoothing: float
 
 
-_losses, _sums, _laters, _scales = Kept(), Kept(), Kept(), Kept()
+_losses, _sums, _laters, _scales, _of_pulls = Kept(), Kept(), Kept(), Kept(), Kept()
 
 
 def losses(problem: Problem, *, grad: Tensor | None = None, partial_weights: Tensor | None = None,
@@ -102,7 +104,7 @@ class Asked(NamedTuple):
 
     sums: bool
     n_partial: int
-    upstream: bool
+    upstream: int  # one number per row: 1, or maths.PULLS
     grad: bool
     state: bool
     lengths: bool
@@ -140,6 +142,22 @@ class Plan(NamedTuple):
         matched = None if lengths is None else norm_ratio(lengths)
         return total(shares, self.launch.programs, divisor, count=self.counted_by, matched=matched, state=state,
                      dtype=self.dtype)
+
+
+def gradient_of_pulls(problem: Problem, pulls: Tensor, above: Tensor, factor: Tensor, grad: Tensor) -> None:
+    """Write the gradient of a sum over a curve of one's own from its pulls, one per row, times two numbers on the
+    device, ``above`` and ``factor``. Everything else is made again from the logits: for rows that :func:`are_short`."""
+    key = *_key(problem, grad), above.dtype
+    prepared = _of_pulls.get(key)
+    if prepared is None:
+        asked = Asked(False, 0, PULLS.value, True, False, False, False)
+        prepared = _of_pulls.keep(key, _prepare(problem, asked, grad, *_division(problem)))
+    prepared(problem.logits.get_device(), *problem[:3], above, pulls, None, None, None, grad, factor, None, *_NO_STATS)
+
+
+def are_short(logits: Tensor) -> bool:
+    """Whether rows take less time to be read and added up again than their states to be written and read."""
+    return logits.shape[1] * logits.element_size() <= _SHORT_ROW and tiling_override() is None
 
 
 def _key(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:

@@ -10,8 +10,8 @@ import triton.language as tl
 
 from .blocks import offsets
 from .finish import finish
-from .maths import EACH, INF, LOG2E, LOWEST, ONE, row_start, shifted
-from .tile import load_tile, store_tile
+from .maths import EACH, INF, LOG2E, LOWEST, ONE, exp_of_distance, row_start, shifted
+from .tile import FEW_CLASSES, load_tile, store_tile
 
 
 @triton.jit
@@ -69,7 +69,7 @@ def mse_kernel(
         t = tl.where(((y >= 0) & (y < n_classes))[:, None], t, float("nan"))  # a label that names no class
     top = tl.maximum(tl.max(z, axis=1), LOWEST)
     is_top = z == top[:, None]
-    e = tl.exp2((z - top[:, None]) * LOG2E)
+    e = exp_of_distance(z, top[:, None], BLOCK <= FEW_CLASSES)
     rivals = tl.sum(tl.where(is_top, 0.0, e), axis=1) + (tl.sum(tl.where(is_top, 1.0, 0.0), axis=1) - 1.0)
     over = (1.0 / (1.0 + rivals))[:, None]
     p = e * over

@@ -5,7 +5,7 @@ import triton.language as tl
 
 from .ends import end_columns, inner_part, inner_row
 from .finish import EVERYONE, divisor_of, finish_mean
-from .maths import INF, LOG2E, LOWEST, row_start
+from .maths import INF, LOG2E, LOWEST, PULLS, row_start
 from .rows import plain_row, read_label, store_by_products, store_lengths, store_state
 from .tile import first_column, load_tile, store_tile
 
@@ -13,7 +13,9 @@ from .tile import first_column, load_tile, store_tile
 # A program takes ROWS whole rows and keeps them in registers between the sums and the gradient. With SKIP it does not
 # read rows that teach nothing, for which it must know the labels first. It writes the loss of every row, or (SUMS) its
 # share of their sum, see finish.py, and on request the gradient, the state from which it can be made later, and the
-# by-products.
+# by-products. UPSTREAM has a number for every row, by which its gradient is multiplied; where these are the PULLS of a
+# curve of one's own, also by minus the first of ``partial_weights``, which then is the upstream gradient of the sum,
+# and by the first of ``state``, the sum's own factor.
 @triton.jit(do_not_specialize=["n_rows", "ignore_index", "phase"])
 def resident_kernel(
     logits, target, weight, partial_weights, upstream, loss, shares, counter, grad, state, lengths, p_out, lse_out,
@@ -59,7 +61,7 @@ def resident_kernel(
     row_loss, factor, at_label, q = plain_row(z_y, top, rival_sum, w, k0, k1, k2, k3, KIND)
     row_loss = tl.where(taught, row_loss, fill)
     factor = tl.where(taught, factor, fill)
-    if not SUMS:
+    if not SUMS and UPSTREAM != PULLS:
         tl.store(loss + o_r, row_loss, mask=m_r)
     if STATE:
         store_state(state, o_r, m_r, n_rows, top, factor, at_label, y)
@@ -79,6 +81,8 @@ def resident_kernel(
             scale = 1.0 / denominator
             if UPSTREAM:
                 scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
+            if UPSTREAM == PULLS:
+                scale *= -tl.load(partial_weights).to(tl.float32) * tl.load(state)
             factor = tl.where(taught, factor * scale, factor)
             at_label *= scale
         slope = e * factor[:, None]

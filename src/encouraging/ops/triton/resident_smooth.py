@@ -98,8 +98,8 @@ def _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, 
         gap, p, q, surprise, log_q, top_p, log_top_p = chances(z_y, top, rival_sum)
         top_value, top_pull, top_over = top_rival(p, top_p, log_top_p, below, n_top, k0, k1, k2, k3, KIND)
         if WEIGHTED or TAIL == LIKE_ITSELF:
-            b_value, b_pull = curve_of_rival((rivals - top[:, None]) * LOG2E, top_p[:, None], log_top_p[:, None],
-                                             k0, k1, k2, k3, KIND)
+            b_value, b_pull = curve_of_rival((rivals - top[:, None]) * LOG2E, e, top_p[:, None],
+                                             log_top_p[:, None], k0, k1, k2, k3, KIND)
             m_rival &= e < 1.0
             if WEIGHTED:
                 m_rival &= base != 0.0  # a class of no weight adds nothing, also where its value is infinite

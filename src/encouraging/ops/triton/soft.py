@@ -4,9 +4,9 @@ import triton
 import triton.language as tl
 
 from .finish import finish
-from .maths import INF, LOG2E, LOWEST, row_start
+from .maths import INF, LOG2E, LOWEST, exp_of_distance, row_start
 from .soft_rows import at_largest, largest_class, rival_terms, row_terms
-from .tile import load_tile, store_tile
+from .tile import FEW_CLASSES, load_tile, store_tile
 
 
 # A program takes ROWS whole rows of logits and targets. It reads both once and writes the loss of every row, or (SUMS)
@@ -46,7 +46,7 @@ def soft_kernel(
         second = tl.maximum(tl.max(tl.where(is_top, -INF, z), axis=1), LOWEST)
         reference = tl.where(n_top > 1.0, top, second)
     t = tl.where(is_top, -INF, (z - reference[:, None]) * LOG2E)
-    e = tl.exp2(t)
+    e = tl.where(is_top, 0.0, exp_of_distance(z, reference[:, None], BLOCK <= FEW_CLASSES))
     rival_sum = tl.sum(e, axis=1) + (n_top - 1.0)
     u_rivals = tl.where(is_top, 0.0, u)
     u_largest = tl.sum(tl.where(is_top, u, 0.0), axis=1)

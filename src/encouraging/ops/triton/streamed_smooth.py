@@ -52,7 +52,8 @@ def _stream_sums(row, weight, pivot, base, top, top_p, log_top_p, head, n_inner,
 def _terms(z, weight, o_c, m_rival, top, top_p, log_top_p, k0, k1, k2, k3, KIND: tl.constexpr, WEIGHTED: tl.constexpr,
            SIXTEEN_BIT: tl.constexpr):
     """What rivals add to the two sums."""
-    value, pull = curve_of_rival(shifted(z.to(tl.float32), top, SIXTEEN_BIT), top_p, log_top_p, k0, k1, k2, k3, KIND)
+    t = shifted(z.to(tl.float32), top, SIXTEEN_BIT)
+    value, pull = curve_of_rival(t, tl.exp2(t), top_p, log_top_p, k0, k1, k2, k3, KIND)
     if WEIGHTED:
         w = tl.load(weight + o_c, mask=m_rival, other=0.0).to(tl.float32)
         value *= w
