@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
-from gpu_checks import CURVES, EL, TYPES, ULP, Checks, draw, expect, main, mine, row_error, spacing
+from gpu_checks import CURVES, EL, TYPES, ULP, Checks, draw, expect, mine, row_error, run, sensitivity, spacing
 
 from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
 from encouraging.commands.bench_cases import TOLERANCE, matrix, random_cases
@@ -51,9 +51,14 @@ def soft_targets(rows: int, classes: int, target: Tensor, dtype: torch.dtype) ->
     return soft.to(dtype)
 
 
-def allowed(plain: Tensor, slope: Tensor, dtype: torch.dtype) -> Tensor:
-    """Twice the error of the plain code in float32, and one rounding."""
-    return ((2 * row_error(plain, slope)).clamp(min=32 * ULP) + 0.51 * torch.finfo(dtype).eps + spacing(slope, dtype))
+def allowed(plain: Tensor, slope: Tensor, dtype: torch.dtype, moved: Tensor | None = None) -> Tensor:
+    """Twice the error of the plain code in float32, and one rounding; at least 32 ulp, and eight times ``moved``, which
+    is :func:`sensitivity`. On 40,000 rows of 2 to 10 classes our code was at most five times that away from the truth,
+    and the plain code much closer or much further, as luck would have it."""
+    error = (2 * row_error(plain, slope)).clamp(min=32 * ULP)
+    if moved is not None:
+        error = torch.maximum(error, 8 * moved)
+    return error + 0.51 * torch.finfo(dtype).eps + spacing(slope, dtype)
 
 
 def soft_case(rows: int, classes: int, dtype: torch.dtype, target_dtype: torch.dtype, curve: Curve,
@@ -75,9 +80,16 @@ def soft_case(rows: int, classes: int, dtype: torch.dtype, target_dtype: torch.d
         expected.backward(above.double())
         plain = z.detach().float().clone().requires_grad_()
         reference.soft_loss(plain, q.detach().float(), curve, reduction=reduction, **arguments).backward(above)
+
+        def gradient(logits: Tensor, masses: Tensor, above: Tensor = above, reduction: str = reduction) -> Tensor:
+            leaf = logits.detach().requires_grad_()
+            reference.soft_loss(leaf, masses, curve, reduction=reduction, **arguments).backward(above.double())
+            return leaf.grad
+
         words = f"{classes} {dtype} {target_dtype} {curve!r} offset {offset} {reduction}"
         value = ((loss.double() - expected).abs() / (ULP * expected.abs().clamp(min=8))).max().item()
-        error = (row_error(leaf.grad, exact.grad) / allowed(plain.grad, exact.grad, dtype)).max().item()
+        bound = allowed(plain.grad, exact.grad, dtype, sensitivity(gradient, z, q))
+        error = (row_error(leaf.grad, exact.grad) / bound).max().item()
         unit = torch.finfo(target_dtype).eps * (8 if target_dtype == torch.float32 else 1)
         size = exact_target.grad.abs().clamp(min=8 / (1 if reduction == "none" else rows))
         by_target = ((target.grad.double() - exact_target.grad).abs() / (unit * size)).max().item()
@@ -169,7 +181,15 @@ def squared_errors() -> str:
                 wide = target.double() if target.is_floating_point() else target
                 for one, truth in ((leaf, target), (exact, wide), (plain, target.cpu())):
                     mirror_mse_loss(one, truth, bonus=bonus, link=link, reduction="sum").backward()
-                bound = allowed(plain.grad.cuda(), exact.grad, dtype).clamp(min=128 * ULP)
+                moved = None
+                if target.is_floating_point():
+                    def gradient(logits: Tensor, masses: Tensor, bonus: bool = bonus, link: str = link) -> Tensor:
+                        leaf = logits.detach().requires_grad_()
+                        mirror_mse_loss(leaf, masses, bonus=bonus, link=link, reduction="sum").backward()
+                        return leaf.grad
+
+                    moved = sensitivity(gradient, z, target)
+                bound = allowed(plain.grad.cuda(), exact.grad, dtype, moved).clamp(min=128 * ULP)
                 error = (row_error(leaf.grad, exact.grad) / bound).max().item()
                 expect(error <= 1, f"{classes} {dtype} {bonus} {link}: {error:.2f} of what is allowed")
                 worst = max(worst, error)
@@ -213,4 +233,4 @@ def every_case_of_the_matrix_is_its_formula() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(check, __doc__))
+    run(check, __doc__)

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))
-from gpu_checks import EL, Checks, draw, expect, main, mine, row_error
+from gpu_checks import EL, Checks, draw, expect, mine, row_error, run
 
 from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
 from encouraging.ops import repeat
@@ -166,7 +166,7 @@ def graphs_beside_each_other_and_beside_eager_calls() -> str:
     return f"{len(cases)} cases, 50 replays each"
 
 
-@check
+@check(seconds=1)
 def threads_beside_each_other() -> str:
     """Four threads on the default stream, and four on streams of their own; nothing is remembered before."""
     drawn = [draw(1000, 1000) for _ in range(8)]
@@ -176,7 +176,7 @@ def threads_beside_each_other() -> str:
     repeat.forget()
     sums._workspaces.clear()
 
-    def run(i: int) -> None:
+    def work_on(i: int) -> None:
         stream = torch.cuda.default_stream() if i < 4 else torch.cuda.Stream()
         with torch.cuda.stream(stream):
             count = torch.zeros((), dtype=torch.int64, device="cuda")
@@ -184,7 +184,7 @@ def threads_beside_each_other() -> str:
                 count += differing(first[i], step(*work[i]))
             wrong[i] = int(count)
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
+    threads = [threading.Thread(target=work_on, args=(i,)) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -194,7 +194,7 @@ def threads_beside_each_other() -> str:
     return "8 threads, 200 steps each"
 
 
-@check
+@check(seconds=8)
 def compiled_to_graphs_beside_eager_calls() -> str:
     z, y = draw(512, 1000)
     first = step(lambda x: curve_loss(x, y, EL), z)
@@ -211,7 +211,7 @@ def compiled_to_graphs_beside_eager_calls() -> str:
     return "6 steps"
 
 
-@check
+@check(seconds=5)
 def modes_hooks_and_checkpoints() -> str:
     z, y = draw(700, 1001)
     wide = torch.cat([z, z.roll(1)], 1)
@@ -246,7 +246,7 @@ def modes_hooks_and_checkpoints() -> str:
     return "inference mode, save_on_cpu, checkpoints, logits that change"
 
 
-@check
+@check(seconds=5)
 def numbers_on_the_cpu() -> str:
     """A tensor of shape () from the CPU, after one from the GPU: an address that the GPU must never see."""
     z, y = draw(64, 1000)
@@ -267,7 +267,7 @@ def numbers_on_the_cpu() -> str:
     return f"{len(calls)} losses, and an upstream gradient"
 
 
-@check
+@check(seconds=6)
 def rows_share_vectors_at_their_ends() -> str:
     """Neighbouring rows, each of another program, meet inside 16 bytes; around the first and the last lies poison."""
     tried = 0
@@ -317,4 +317,4 @@ def how_launches_are_made() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(check, __doc__))
+    run(check, __doc__)
