@@ -6,7 +6,13 @@ Every launch is replaced by a call that does nothing, and everything around it r
 choice of the path, buffers, autograd, the search for the prepared launch. The result is microseconds of Python and
 torch per forward and backward pass, the median of many. Beside it stand torch's own cross-entropy on a tiny tensor of
 the CPU, computation included, for scale, and the number of launches: our kernels, and operations of torch that compute
-something. With ``--cuda`` both are timed on a GPU with all their launches, queued behind other work.
+something.
+
+With ``--cuda`` both are timed on a GPU with all their launches. A backward pass wakes autograd's thread of the device,
+which takes 0.1 ms or 0.4, as the machine pleases at the moment, more than everything else together: figures that are
+taken one after the other cannot be compared. So the two take turns: in every round ten steps of torch's cross-entropy
+and ten of the path, in changing order, are queued behind other work; a figure is the median over the rounds, and the
+ratio that of the two times of each round.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -160,18 +167,32 @@ def microseconds(run: Callable[[], None], repeats: int) -> float:
     return statistics.median(taken) / 1e3
 
 
-def on_gpu(run: Callable[[], None], repeats: int) -> float:
-    """Microseconds of the host for passes that are queued behind other work."""
-    taken = []
-    for _ in range(10):
+def in_turn(run: Callable[[], None], other: Callable[[], None], rounds: int, steps: int = 10,
+            timer: Callable[[Callable[[], None], int], float] | None = None) -> tuple[float, float, float]:
+    """Microseconds of the host for a step of each of two, and their ratio: medians over rounds in which both are timed,
+    now the one first and now the other. ``timer`` times so many steps of one."""
+    timer = timer or _queued
+    for one in (run, other):
+        for _ in range(10):
+            one()
+    taken: list[tuple[float, float]] = []
+    for i in range(rounds):
+        first, second = (run, other) if i % 2 else (other, run)
+        times = timer(first, steps), timer(second, steps)
+        taken.append(times if i % 2 else times[::-1])
+    mine, others = zip(*taken, strict=True)
+    return (statistics.median(mine), statistics.median(others),
+            statistics.median(one / two for one, two in taken))
+
+
+def _queued(run: Callable[[], None], steps: int) -> float:
+    """Microseconds per step on the host, while the GPU is busy for longer than all of them take to be queued."""
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_400_000 * steps)  # 1.2 ms or more per step
+    start = time.perf_counter_ns()
+    for _ in range(steps):
         run()
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        torch.cuda._sleep(4_000_000)
-        start = time.perf_counter_ns()
-        run()
-        taken.append(time.perf_counter_ns() - start)
-    return statistics.median(taken) / 1e3
+    return (time.perf_counter_ns() - start) / 1e3 / steps
 
 
 def main() -> None:
@@ -179,32 +200,37 @@ def main() -> None:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="only these paths, such as plain or 'own curve'")
     parser.add_argument("--shape", default="16x1000", help="rows and classes (default: %(default)s)")
     parser.add_argument("--dtype", default="float32", help="type of the logits (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, help="passes per path (default: 2000, on a GPU 200)")
+    parser.add_argument("--repeats", type=int, help="passes per path (default: 2000), on a GPU rounds of "
+                        "ten passes (default: 40)")
     parser.add_argument("--cuda", action="store_true", help="time it on a GPU, with all launches")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     args = parser.parse_args()
-    args.repeats = args.repeats or (200 if args.cuda else 2000)
+    args.repeats = args.repeats or (40 if args.cuda else 2000)
     rows, classes = map(int, args.shape.split("x"))
     dtype, device = getattr(torch, args.dtype), "cuda" if args.cuda else "cpu"
     names = [name for name in Paths(2, 3).losses if name != "F.cross_entropy"]
     for unknown in set(args.paths) - set(names):
         parser.error(f"no path is called {unknown!r}; they are {', '.join(names)}")
     counted, timed = Paths(rows, classes, dtype), Paths(rows, classes, dtype, device)
-    base = on_gpu(timed.step("F.cross_entropy"), args.repeats) if args.cuda else (
-        microseconds(Paths(2, 3).step("F.cross_entropy"), args.repeats))
-    print(f"{'F.cross_entropy' + ('' if args.cuda else ', 2 x 3'):24}{base:8.1f} us")
+    base = math.nan
+    if not args.cuda:
+        base = microseconds(Paths(2, 3).step("F.cross_entropy"), args.repeats)
+        print(f"{'F.cross_entropy, 2 x 3':24}{base:8.1f} us")
     record: dict[str, Any] = {"date": datetime.date.today().isoformat(), "torch": torch.__version__,
                               "device": torch.cuda.get_device_name() if args.cuda else "cpu", "shape": args.shape,
-                              "dtype": args.dtype, "cross_entropy_us": base, "paths": {}}
+                              "dtype": args.dtype, "paths": {}}
     for name in args.paths or names:
         count = counted.launches(name)
         if args.cuda:
-            taken = on_gpu(timed.step(name), args.repeats)
+            taken, base, ratio = in_turn(timed.step(name), timed.step("F.cross_entropy"), args.repeats)
         else:
             with no_launches():
                 taken = microseconds(timed.step(name), args.repeats)
-        record["paths"][name] = {"us": taken, "ours": count.ours, "torchs": count.torchs}
-        print(f"{name:24}{taken:8.1f} us {taken / base:5.2f}   {len(count.ours)} kernels, {len(count.torchs)} of torch"
+            ratio = taken / base
+        record["paths"][name] = {"us": taken, "cross_entropy_us": base, "ratio": ratio, "ours": count.ours,
+                                 "torchs": count.torchs}
+        beside = f" beside {base:6.1f}" if args.cuda else ""
+        print(f"{name:24}{taken:8.1f} us{beside} {ratio:5.2f}   {len(count.ours)} kernels, {len(count.torchs)} of torch"
               f": {', '.join(count.ours + count.torchs)}", flush=True)
         if args.out:
             args.out.write_text(json.dumps(record, indent=1) + "\n")

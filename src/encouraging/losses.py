@@ -95,10 +95,10 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
         factor = reference.match_norm_factor(rows.logits, labels, curve, weight=weight, ignore_index=ignore_index,
                                              label_smoothing=label_smoothing)
     if by_kernels:
-        if (signature is not None and labels is target and target.is_contiguous() and not rows.soft
-                and input.ndim == 2 and reduction != "none"):
-            repeat.remember(signature, dispatch.kernels().repeated_loss(curve, ignore_index, label_smoothing,
-                                                                        reduction == "mean"))
+        if (signature is not None and labels is target and input.ndim == 2
+                and (rows.soft or target.is_contiguous())):
+            repeat.remember(signature, dispatch.kernels().repeated_loss(curve, ignore_index, label_smoothing, reduction,
+                                                                        rows.soft))
         loss: Tensor = dispatch.kernels().rows_loss(rows, curve, ignore_index=ignore_index, reduction=reduction,
                                                     divisor=divisor, inplace=inplace, match_norm=match_norm,
                                                     **arguments)

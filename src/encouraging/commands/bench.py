@@ -183,7 +183,7 @@ def _case(shape: Shape, device: str, seconds: float, only: str = "") -> dict[str
         except Exception as error:  # a contender that cannot run here is a result, not the end of the table
             results[name] = {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
             del steps[name]
-    for name, (milliseconds, host) in medians(steps, device, seconds).items():
+    for name, (milliseconds, host) in medians(steps, device, seconds, rounds=11 if device == "cuda" else 5).items():
         results[name] |= {"milliseconds": milliseconds, "share_of_floor": floor / milliseconds}
         if device == "cuda":
             results[name]["host_milliseconds"] = host

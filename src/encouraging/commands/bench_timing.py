@@ -22,8 +22,9 @@ def _flush(device: str) -> Step:
     return torch.empty(max(size, 1 << 28), dtype=torch.int8, device=device).zero_
 
 
-def medians(steps: Mapping[str, Step], device: str, seconds: float) -> dict[str, tuple[float, float]]:
-    """Median milliseconds of every step on the device and on the host, measured in turn, round after round."""
+def medians(steps: Mapping[str, Step], device: str, seconds: float, rounds: int = 5) -> dict[str, tuple[float, float]]:
+    """Median milliseconds of every step on the device and on the host, measured in turn, round after round: at least so
+    many ``rounds``, and ``seconds`` for every step."""
     if not steps:
         return {}
     flush = _flush(device)
@@ -32,7 +33,7 @@ def medians(steps: Mapping[str, Step], device: str, seconds: float) -> dict[str,
         for _ in range(3):
             step()
     start = time.perf_counter()
-    while time.perf_counter() - start < seconds * len(steps) or min(map(len, times.values())) < 5:
+    while time.perf_counter() - start < seconds * len(steps) or min(map(len, times.values())) < rounds:
         for name, step in steps.items():
             times[name].append(_time(step, flush, device))
     return {name: (statistics.median(one for one, _ in taken), statistics.median(host for _, host in taken))

@@ -109,9 +109,14 @@ def is_made_later(logits: Tensor, inplace: bool = False) -> bool:
     return logits.dtype == torch.float16 or (not inplace and logits.numel() * logits.element_size() <= few_bytes)
 
 
-def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, mean: bool) -> Callable[..., Tensor]:
-    """:func:`hard_loss` for calls that repeat: of logits (N, C) and labels (N) of the same shapes, types and layouts,
-    in eager mode, the mean or the sum without further arguments. The loss has the type that is asked for."""
+def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, reduction: str,
+                  soft: bool = False) -> Callable[..., Tensor]:
+    """:func:`hard_loss` or :func:`soft_loss` for calls that repeat: of logits (N, C) and labels (N) or probabilities of
+    the same shapes, types and layouts, in eager mode, without further arguments. The loss has the type that is asked
+    for."""
+    smoothing = float(label_smoothing)
+    if soft or reduction == "none":
+        return _repeated_rows(curve, ignore_index, smoothing, reduction, soft)
     steps: dict[tuple[Any, torch.dtype], Step] = {}
 
     def loss(logits: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
@@ -120,11 +125,24 @@ def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, mean:
             form = LaterReduced if is_made_later(logits) else Ahead
         step = steps.get((form, dtype))
         if step is None:
-            step = steps[form, dtype] = Step(curve, ignore_index, float(label_smoothing), mean, True, dtype)
+            step = steps[form, dtype] = Step(curve, ignore_index, smoothing, reduction == "mean", True, dtype)
         if form is None:
             return step.loss(logits, target, None, NO_EXTRAS, None, None)
         result: Tensor = form.apply(logits, target, None, step, NO_EXTRAS)
         return result
+
+    return loss
+
+
+def _repeated_rows(curve: Curve, ignore_index: int, smoothing: float, reduction: str,
+                   soft: bool) -> Callable[..., Tensor]:
+    def loss(logits: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
+        if soft:
+            result = soft_loss(logits, target, curve, label_smoothing=smoothing, reduction=reduction)
+        else:
+            result = hard_loss(logits, target, curve, ignore_index=ignore_index, label_smoothing=smoothing,
+                               reduction=reduction)
+        return result if result.dtype == dtype else result.to(dtype)
 
     return loss
 

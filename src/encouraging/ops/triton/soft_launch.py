@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .cached_launch import launch
+from .cached_launch import Kept, Prepared
 from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, Constants
 from .layout import layout, pieces
 from .soft import soft_kernel
 from .soft_streamed import soft_streamed_kernel
-from .sums import Sum, sum_of
-from .tiling import Tiling, ends_for, piece_of, processors, soft_tiling_for
+from .sums import MOST_ARRIVALS, sum_of
+from .tiling import Tiling, ends_for, piece_of, processors, soft_tiling_for, tiling_override
 
 
 class SoftProblem(NamedTuple):
@@ -37,8 +37,9 @@ def soft_losses(problem: SoftProblem, *, upstream: Tensor | None = None, grad: T
     rows = layout(problem.logits).rows
     out = torch.empty(rows, dtype=torch.float32, device=problem.logits.device)
     if rows:
-        tiling, programs = _division(problem, by_target)
-        _launch(problem, tiling, programs, (out, None, None), upstream, grad, by_target)
+        launch = _launch_for(problem, Asked(False, 1.0, False, None if upstream is None else upstream.dtype), grad,
+                             by_target)
+        launch(out.get_device(), *problem[:3], None, upstream, out, None, None, grad, by_target)
     return out
 
 
@@ -47,10 +48,36 @@ def soft_loss_sum(problem: SoftProblem, factor: float, divisor: Tensor | None = 
     """The sum of the rows' losses, times ``factor`` over ``divisor``, and its gradients where there is a buffer."""
     if not layout(problem.logits).rows:
         return sum_of(problem.logits, 0).total(divisor, factor)
-    tiling, programs = _division(problem, by_target)
-    sums = sum_of(problem.logits, programs)
-    _launch(problem, tiling, programs, sums[:3], None, grad, by_target, sums, factor, divisor)
+    launch = _launch_for(problem, Asked(True, float(factor), divisor is not None, None), grad, by_target)
+    sums = sum_of(problem.logits, launch.programs)
+    launch(problem.logits.get_device(), *problem[:3], divisor, None, *sums[:3], grad, by_target)
     return sums.total(divisor, factor)
+
+
+class Asked(NamedTuple):
+    """What a pass over logits and targets is asked for, beside its buffers."""
+
+    sums: bool
+    scale: float
+    divided: bool
+    upstream: torch.dtype | None
+
+
+_launches = Kept()
+
+
+def _launch_for(problem: SoftProblem, asked: Asked, grad: Tensor | None, by_target: Tensor | None) -> Prepared:
+    """The launch, remembered: it takes logits, target, weight, divisor, upstream, the losses or their sum, shares,
+    counter, grad and by_target."""
+    logits, target, weight, curve, smoothing = problem
+    key = (logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() & 15, target.dtype,
+           target.stride(), target.data_ptr() & 15, None if grad is None else (grad.stride(), grad.data_ptr() & 15),
+           None if by_target is None else by_target.data_ptr() & 15, weight is None, curve, smoothing, asked,
+           tiling_override())
+    prepared: Prepared | None = _launches.get(key)
+    if prepared is None:
+        prepared = _launches.keep(key, _prepare(problem, asked, grad, by_target))
+    return prepared
 
 
 def _division(problem: SoftProblem, by_target: Tensor | None) -> tuple[Tiling, int]:
@@ -66,34 +93,30 @@ def _division(problem: SoftProblem, by_target: Tensor | None) -> tuple[Tiling, i
     return tiling, pieces(rows, tiling.rows)
 
 
-def _launch(problem: SoftProblem, tiling: Tiling, programs: int, where: tuple[Tensor | None, ...],
-            upstream: Tensor | None, grad: Tensor | None, by_target: Tensor | None, sums: Sum | None = None,
-            scale: float = 1.0, divisor: Tensor | None = None) -> None:
-    """Launch the kernel, which writes losses or the shares of their sum to ``where``."""
+def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None, by_target: Tensor | None) -> Prepared:
     logits, target, weight, curve, smoothing = problem
+    tiling, programs = _division(problem, by_target)
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
     of_target, to = layout(target), layout(logits if grad is None else grad)
     unit = math.gcd(16, classes, outer, of_target.outer_stride, to.outer_stride)
-    tensors = (logits, target, weight, divisor, upstream, *where, grad, by_target)
     strides = (
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
         of_target.outer_stride // unit, of_target.inner_stride, of_target.class_stride,
         to.outer_stride // unit, to.inner_stride, to.class_stride)
-    factors = (float(scale), 1.0 - smoothing, smoothing / classes, *curve[2:])
+    factors = (asked.scale, 1.0 - smoothing, smoothing / classes, *curve[2:])
     constants: dict[str, Any] = {
         "KIND": curve.kind, "TAIL": curve.tail, "UNBOUNDED": curve.unbounded, "UNIT": unit, "BLOCK": tiling.block,
         "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None,
-        "SUMS": sums is not None, "LAST": sums is not None and sums.last, "UPSTREAM": upstream is not None,
-        "SMOOTH": smoothing > 0, "DIVIDED": divisor is not None,
+        "SUMS": asked.sums, "LAST": asked.sums and programs <= MOST_ARRIVALS, "UPSTREAM": asked.upstream is not None,
+        "SMOOTH": smoothing > 0, "DIVIDED": asked.divided,
         "num_warps": tiling.warps, "enable_fp_fusion": True,
     }
-    if tiling.streamed:
-        ends, phase = ends_for(tiling, logits, target, grad, by_target)
-        # The ends take registers, with which fewer programs would fit.
-        few = ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2
-        registers = 64 if few else tiling.registers or None
-        launch(soft_streamed_kernel, programs, tensors, (*strides, phase, *factors), **constants, ENDS=ends,
-               maxnreg=registers, VECTOR=ends or 16 // logits.dtype.itemsize, SIXTEEN_BIT=logits.dtype.itemsize == 2)
-    else:
-        launch(soft_kernel, programs, tensors, (*strides, *factors), **constants, ROWS=tiling.rows,
-               maxnreg=tiling.registers or None, PIECE=piece_of(tiling, logits, unit, class_stride))
+    if not tiling.streamed:
+        return Prepared(soft_kernel, programs, (*strides, *factors), **constants, ROWS=tiling.rows,
+                        maxnreg=tiling.registers or None, PIECE=piece_of(tiling, logits, unit, class_stride))
+    ends, phase = ends_for(tiling, logits, target, grad, by_target)
+    # The ends take registers, with which fewer programs would fit.
+    few = ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2
+    return Prepared(soft_streamed_kernel, programs, (*strides, phase, *factors), **constants, ENDS=ends,
+                    maxnreg=64 if few else tiling.registers or None, VECTOR=ends or 16 // logits.dtype.itemsize,
+                    SIXTEEN_BIT=logits.dtype.itemsize == 2)
