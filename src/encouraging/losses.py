@@ -76,7 +76,8 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
         signature = repeat.signature(input, target, curve, ignore_index, reduction, label_smoothing, impl)
         same_again = None if signature is None else repeat.find(signature)
         if same_again is not None:
-            return same_again(input, target, torch.float32 if input.dtype is torch.float32 else result_dtype(input))
+            dtype = torch.float32 if input.dtype is torch.float32 else result_dtype(input, target)
+            return same_again(input, target, dtype)
     check_curve(curve)
     if divisor is not None:
         check_divisor(divisor, reduction)

@@ -152,6 +152,33 @@ def test_a_call_that_repeats_gives_the_same_and_sees_what_has_changed(few: bool)
         curve_loss(z, y, "normal", impl="triton")
 
 
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_rows_and_soft_targets_repeat_too(soft: bool, reduction: str, dtype: torch.dtype, few: bool) -> None:
+    repeat.forget()
+    z, y = draw(12, seed=8, dtype=dtype)
+    target = torch.softmax(torch.randn(z.shape, generator=torch.Generator().manual_seed(1)), 1) if soft else y
+    other = target.roll(1, 0)
+    found = []
+    for labels in (target, target, other, target):
+        leaf = z.clone().requires_grad_()
+        loss = curve_loss(leaf, labels, EL, reduction=reduction, impl="triton")
+        loss.sum().backward()
+        found.append((loss.detach(), leaf.grad))
+    assert len(repeat._remembered) == 1
+    assert all(loss.dtype == (torch.float32 if soft else dtype) for loss, _ in found)
+    # The kernel writes a sum in 16 bits itself from the second call on, which the interpreter cuts off.
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=0 if dtype == torch.float32 else 2.0**-7, atol=0)
+    assert torch.equal(found[0][1], found[1][1])
+    assert all(torch.equal(a, b) for a, b in zip(found[1], found[3], strict=True))
+    assert not torch.equal(found[0][1], found[2][1])
+    if soft:  # a gradient for the targets is asked for now
+        wanted = target.clone().requires_grad_()
+        curve_loss(z.clone().requires_grad_(), wanted, EL, reduction=reduction, impl="triton").sum().backward()
+        assert wanted.grad is not None
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_repeated_loss_of_16_bits_has_their_type(dtype: torch.dtype, few: bool) -> None:
     repeat.forget()

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from . import sums
 from .cached_launch import Kept, Prepared
 from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, Constants
 from .layout import layout, pieces
 from .soft import soft_kernel
 from .soft_streamed import soft_streamed_kernel
-from .sums import MOST_ARRIVALS, sum_of
 from .tiling import Tiling, ends_for, piece_of, processors, soft_tiling_for, tiling_override
 
 
@@ -47,11 +47,11 @@ def soft_loss_sum(problem: SoftProblem, factor: float, divisor: Tensor | None = 
                   by_target: Tensor | None = None) -> Tensor:
     """The sum of the rows' losses, times ``factor`` over ``divisor``, and its gradients where there is a buffer."""
     if not layout(problem.logits).rows:
-        return sum_of(problem.logits, 0).total(divisor, factor)
+        return sums.sum_of(problem.logits, 0).total(divisor, factor)
     launch = _launch_for(problem, Asked(True, float(factor), divisor is not None, None), grad, by_target)
-    sums = sum_of(problem.logits, launch.programs)
-    launch(problem.logits.get_device(), *problem[:3], divisor, None, *sums[:3], grad, by_target)
-    return sums.total(divisor, factor)
+    made = sums.sum_of(problem.logits, launch.programs)
+    launch(problem.logits.get_device(), *problem[:3], divisor, None, *made[:3], grad, by_target)
+    return made.total(divisor, factor)
 
 
 class Asked(NamedTuple):
@@ -73,7 +73,7 @@ def _launch_for(problem: SoftProblem, asked: Asked, grad: Tensor | None, by_targ
     key = (logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() & 15, target.dtype,
            target.stride(), target.data_ptr() & 15, None if grad is None else (grad.stride(), grad.data_ptr() & 15),
            None if by_target is None else by_target.data_ptr() & 15, weight is None, curve, smoothing, asked,
-           tiling_override())
+           tiling_override(), sums.MOST_ARRIVALS)
     prepared: Prepared | None = _launches.get(key)
     if prepared is None:
         prepared = _launches.keep(key, _prepare(problem, asked, grad, by_target))
@@ -107,8 +107,8 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None, by_target:
     constants: dict[str, Any] = {
         "KIND": curve.kind, "TAIL": curve.tail, "UNBOUNDED": curve.unbounded, "UNIT": unit, "BLOCK": tiling.block,
         "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None,
-        "SUMS": asked.sums, "LAST": asked.sums and programs <= MOST_ARRIVALS, "UPSTREAM": asked.upstream is not None,
-        "SMOOTH": smoothing > 0, "DIVIDED": asked.divided,
+        "SUMS": asked.sums, "LAST": asked.sums and programs <= sums.MOST_ARRIVALS,
+        "UPSTREAM": asked.upstream is not None, "SMOOTH": smoothing > 0, "DIVIDED": asked.divided,
         "num_warps": tiling.warps, "enable_fp_fusion": True,
     }
     if not tiling.streamed:
