@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -24,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from gpu_checks import CURVES, EL, TYPES, ULP, Checks, draw, expect, mine, row_error, run, sensitivity, spacing
 
 from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
-from encouraging.commands.bench_cases import TOLERANCE, matrix, random_cases
+from encouraging.commands.bench_cases import TOLERANCE, matrix
 from encouraging.commands.bench_cases import check as case_error
 from encouraging.curves import Curve
 from encouraging.ops import reference
@@ -148,7 +147,7 @@ def rows_that_start_anywhere() -> str:
 
 @check(in_parts=True)
 def sigmoid_losses() -> str:
-    worst, cases = 0.0, mine((dtype, curve) for dtype in TYPES for curve in CURVES)
+    worst, cases = 0.0, mine([*product(TYPES[:2], CURVES), (torch.float16, EL)])
     for dtype, curve in cases:
         z = (16 * (2 * torch.rand(511, 80, device="cuda") - 1)).to(dtype)
         present = torch.rand(511, 80, device="cuda") < 0.3
@@ -205,7 +204,7 @@ def norm_matching_and_own_curves() -> str:
         (EL, EL, False, {"match_norm": True, "label_smoothing": 0.1}), (EL, EL, True, {"match_norm": True}),
         (own, ce, False, {}), (own, ce, False, {"match_norm": True})]
     cases = mine((*size, dtype, *kind) for size in ((512, 10), (256, 1000), (257, 1001), (33, 50257))
-                 for dtype in TYPES for kind in kinds)
+                 for dtype in (TYPES if size == (256, 1000) else TYPES[:2]) for kind in kinds)
     for rows, classes, dtype, curve, twin, soft, arguments in cases:
         z, y = draw(rows, classes, dtype)
         target = soft_targets(rows, classes, y, torch.float32) if soft else y
@@ -224,8 +223,7 @@ def norm_matching_and_own_curves() -> str:
 @check(in_parts=True)
 def every_case_of_the_matrix_is_its_formula() -> str:
     worst, tried = 0.0, 0
-    cases = {case.small() for case in [*matrix(), *random_cases(40, seed=time.time_ns() // 10**12)]}
-    for case in mine(sorted(cases)):
+    for case in mine(sorted({case.small() for case in matrix()})):
         bound, error = TOLERANCE[case.dtype], case_error(case, "cuda")
         expect(error <= bound, f"{case}: {error:.1e}")
         worst, tried = max(worst, error / bound), tried + 1

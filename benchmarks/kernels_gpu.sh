@@ -5,7 +5,7 @@
 #
 # In this order, each within its share of SECONDS (default 540), each result written to OUT as soon as it is there:
 #
-#     check-I.txt             all checks of check_gpu*.py, in JOBS processes (default 14), two minutes
+#     check-I.txt             all checks of check_gpu*.py, in JOBS processes (default 15), two minutes
 #     host.json, host.txt     the host's time per path and torch's cross-entropy in turn, with all launches
 #     ends.json, ends.txt     rows of float32 that are not aligned: element by element, or in vectors with two ends
 #     bench.json, compare.txt our times at the benchmark's shapes, and the comparison with results/bench/h200.json; what
@@ -19,7 +19,7 @@
 # Whoever cuts it off keeps what was written until then. The same command continues: a result that is complete is not
 # measured again. DRY_RUN=1 prints the commands instead. Compiled kernels are shared through TRITON_CACHE_DIR.
 set -uo pipefail
-out=${1:?OUT} seconds=${2:-540} jobs=${3:-14}
+out=${1:?OUT} seconds=${2:-540} jobs=${3:-15}
 parts=${PARTS:-3} draws=${DRAWS:-40} seed=${SEED:-$(($(date +%s) % 100000))}
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}

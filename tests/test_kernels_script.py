@@ -125,6 +125,6 @@ def test_what_was_measured_survives_a_cut(way: str, start, tmp_path: Path) -> No
 def test_a_dry_run_starts_nothing(tmp_path: Path) -> None:
     words = subprocess.run([SCRIPT, tmp_path / "out"], env={**os.environ, "DRY_RUN": "1", "PYTHON": "/nowhere"},
                            check=True, capture_output=True, text=True).stdout
-    assert "check-14 (" in words
+    assert "check-15 (" in words
     assert "--part 3/3" in words
     assert not list((tmp_path / "out").iterdir())
