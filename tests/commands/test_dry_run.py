@@ -113,7 +113,7 @@ def test_the_display_shows_images_per_second_and_the_time_left(terminal, monkeyp
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=200)
     job = Job(read_recipe("imagenet-resnet50"), "ce", 0, str(Path("out")))
-    detail = {"stage": 1, "epoch": 3, "batch": 2500, "batches": 5005, "examples_per_second": 2310.4,
+    detail = {"stage": 1, "epoch": 3, "batch": 2500, "batches": 5005, "step": 12510, "examples_per_second": 2310.4,
               "seconds_left": 40_000.0}
     with ProgressDisplay(console, 1) as display:
         display(Event(job, "started"))

@@ -71,12 +71,13 @@ class Log:
 
 @dataclass
 class Hooks:
-    """What the loop calls: ``saver`` with tensors and state, ``on_epoch`` with a line, ``stop`` for a reason to end,
-    ``keep`` with the weights of an epoch that may go into an average, ``on_progress`` with how far an epoch is.
-    ``leaves`` has the epochs of the first stage at whose ends other runs may start; ``saver`` is told which it is."""
+    """What the loop calls: ``saver`` with tensors and state, ``on_epoch`` with a line and the number of the best epoch
+    of the stage so far, ``stop`` for a reason to end, ``keep`` with the weights of an epoch that may go into an
+    average, ``on_progress`` with how far an epoch is. ``leaves`` has the epochs of the first stage at whose ends other
+    runs may start; ``saver`` is told which it is."""
 
     saver: Callable[[int, dict[str, Tensor], dict[str, Any], int | None], None]
-    on_epoch: Callable[[dict[str, Any]], None]
+    on_epoch: Callable[[dict[str, Any], int | None], None]
     stop: Callable[[], str | None]
     keep: Callable[[int, Mapping[str, Tensor], int], None] = lambda epoch, weights, number: None
     on_progress: Callable[[dict[str, Any]], None] | None = None
@@ -161,7 +162,7 @@ class Trainer:
             at.step += 1
             at.stage_step += 1
             if self.pace is not None:
-                self.pace(at.stage, at.epoch, at.batch, length, at.stage_step)
+                self.pace(at.stage, at.epoch, at.batch, length, at.stage_step, at.step)
             if at.step % look_every == 0 and self.meter.bad() is not None:
                 self._check_loss(length)
             if self._enough():
@@ -175,7 +176,7 @@ class Trainer:
         line = {"stage": self.at.stage, "epoch": 0, "step": self.at.step, **self._evaluate()}
         self._note_best(line)
         self.log.lines.append(line)
-        self.hooks.on_epoch(line)
+        self.hooks.on_epoch(line, 0)
         self._pause(force=True)
 
     def _take_probe(self, group: Sequence[Any], objective: Hashable, clock: Clock) -> None:
@@ -240,7 +241,7 @@ class Trainer:
         log.epoch_probed = {}
         at.epoch, at.batch = at.epoch + 1, 0
         log.lines.append(line)
-        self.hooks.on_epoch(line)
+        self.hooks.on_epoch(line, log.best["epoch"] if log.best is not None else None)
         if at.stage == 1 and line["epoch"] in self.hooks.leaves:
             self.save(branch=line["epoch"])
         self._pause(force=self.over())
