@@ -21,6 +21,7 @@ from ..errors import RunError
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=10)  # how long a rank waits for the others, when one of them has died in silence
 BEAT = 2.0  # seconds between two signs of life of rank 0 while the others wait for it
+_TURNS = count()  # of rank 0 working alone: a store keeps what was said, so no number may come twice in a process
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class World:
     rank: int = 0
     size: int = 1
     local: int = 0
-    turns: count[int] = field(default_factory=count, compare=False)
+    turns: count[int] = field(default_factory=lambda: _TURNS, compare=False)
 
     @property
     def leads(self) -> bool:
@@ -52,6 +53,13 @@ class World:
         if self.size == 1:
             return flag
         return bool(self.sum(torch.tensor(float(flag), device=device)).item())
+
+    def first(self, number: int | None, device: torch.device) -> int | None:
+        """The smallest of the ranks' numbers, of which some may have none."""
+        if self.size == 1:
+            return number
+        numbers = self.gather(torch.tensor(-1 if number is None else number), device).tolist()
+        return min((number for number in numbers if number >= 0), default=None)
 
     def gather(self, tensor: Tensor, device: torch.device) -> Tensor:
         """Every rank's tensor, stacked."""

@@ -142,7 +142,7 @@ class Trainer:
         length = self.source.length(at.clock)
         steps = math.ceil(length / train.accumulate)
         update, every = (self.replay, 1) if self.replay.reason is None else (self.update, MEASURE_EVERY)
-        look_every = 1 if self.device.type == "cpu" else LOOK_EVERY
+        look_every = AGREE_EVERY if self.world.size > 1 else 1 if self.device.type == "cpu" else LOOK_EVERY
         batches = iter(self.source.batches(at.clock, at.batch, self.world.rank, self.world.size))
         rate = math.nan
         while group := list(islice(batches, train.accumulate)):
@@ -163,7 +163,7 @@ class Trainer:
             at.stage_step += 1
             if self.pace is not None:
                 self.pace(at.stage, at.epoch, at.batch, length, at.stage_step, at.step)
-            if at.step % look_every == 0 and self.meter.bad() is not None:
+            if at.step % look_every == 0:
                 self._check_loss(length)
             if self._enough():
                 break
@@ -212,7 +212,8 @@ class Trainer:
                 parts[name].eval()
 
     def _check_loss(self, length: int) -> None:
-        bad = self.meter.bad()
+        """All ranks end at the same step, although the loss of one of them alone may be bad."""
+        bad = self.world.first(self.meter.bad(), self.device)
         if bad is not None:
             at, first = self.at, bad * self.train.accumulate
             raise DivergenceError(
