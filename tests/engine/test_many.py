@@ -27,7 +27,7 @@ SMALL = ["--set", "train.epochs=2", "--set", "train.milestones=[2]", "--seeds", 
 
 def start(*words: str, out: Path, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1",
-           "TERM": "dumb", "COLUMNS": "200"}
+           "TERM": "dumb", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1"}
     return subprocess.Popen([sys.executable, *launcher, "-m", "encouraging", "run", *words, "--out", str(out),
                              "--device", "cpu"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from two_ranks import (
     fail_as_leader,
     gradients,
     lead_twice,
+    leave_a_model_behind,
     normed,
     on_two_ranks,
     shared_norm,
@@ -221,3 +223,10 @@ def test_a_run_that_fails_on_one_rank_ends_all_of_them_with_its_words(lone):
         assert "Run the same command again to continue" in said
     for rank in {0, lone}:
         assert f"ZeroDivisionError: rank {lone} has no reason" in answers[rank][1]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted where Linux lists them")
+def test_no_thread_of_the_collectives_outlives_them():
+    """One that is alive when Python ends may abort the process: it holds tensors, which it then lets go of."""
+    for names in on_two_ranks(leave_a_model_behind):
+        assert not [name for name in names if "gloo" in name]

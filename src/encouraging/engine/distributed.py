@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
@@ -140,8 +141,12 @@ def join(device: str) -> World:
 
 
 def leave() -> None:
-    """Take part no longer; torch warns where a process ends without it."""
+    """Take part no longer; torch warns where a process ends without it.
+
+    A model that is garbage in a cycle would keep the threads of gloo alive until Python ends, which can abort it.
+    """
     if dist.is_available() and dist.is_initialized():
+        gc.collect()
         dist.destroy_process_group()
 
 
