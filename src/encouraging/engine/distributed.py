@@ -57,8 +57,6 @@ class World:
 
     def first(self, number: int | None, device: torch.device) -> int | None:
         """The smallest of the ranks' numbers, of which some may have none."""
-        if self.size == 1:
-            return number
         numbers = self.gather(torch.tensor(-1 if number is None else number), device).tolist()
         return min((number for number in numbers if number >= 0), default=None)
 
