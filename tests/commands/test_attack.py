@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 from encouraging.attacks import Attack, accuracy_over_eps, fgsm
 from encouraging.cli import app
 from encouraging.commands import attack as command
 from encouraging.commands import attack_plan, attack_progress
+from encouraging.commands.run import run_recipe
+from encouraging.data.augment import resize_center_crop
 from encouraging.engine.attack_results import Measured
 from encouraging.engine.records import read_records
 from encouraging.judge.claims import claim_rows, finals_of
@@ -155,6 +158,27 @@ def test_records_claims_and_pages_have_the_numbers(runs: Path, tmp_path: Path) -
     page = tmp_path / "page.html"
     assert CliRunner().invoke(app, ["report", str(collected), "-o", str(page)]).exit_code == 0
     assert "PGD in L2 scale-free" in page.read_text()
+
+
+def test_epsilon_counts_the_pixels_of_the_data_where_the_model_takes_larger_images(tmp_path: Path) -> None:
+    """Images of 8 pixels that the network sees enlarged to 12: an attack changes 64 numbers, not 144."""
+    overrides = ["options.augment=resized_crop", "options.train_size=12", "model=resnet20", "train.max_steps=20"]
+    assert run_recipe("digits", arms=("ce",), seeds="1", overrides=overrides, device="cpu", threads=1, jobs=1,
+                      out=tmp_path, console=Console(quiet=True)) == 0
+    run = tmp_path / "digits/ce/seed0"
+    call(run, "--attack", "pgd_l2_margin", "--attack", "fgsm", "--examples", "30", "--eps", "0,0.1", "--eps-l2", "1",
+         "--device", "cpu")
+    trained = load_trained(run, CPU)
+    images, y = trained.task.test[0][:30], trained.task.test[1][:30]
+    x = images / trained.task.data.highest
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return trained.unit_model(resize_center_crop(x, 14, 12))
+
+    for name, attack, eps in (("fgsm", Attack("fgsm"), 0.1), ("pgd_l2_margin", Attack("pgd_l2", loss="margin"), 1.0)):
+        assert accuracy_of(run, name, eps) == accuracy_over_eps(model, x, y, {name: attack}, [eps]).accuracy(name, eps)
+    rounded = trained.task.unit(images)  # as evaluations see them: whole grey levels, of which there are 16
+    assert float((rounded - resize_center_crop(x, 14, 12)).abs().max()) <= 0.5 / 16 + 1e-6
 
 
 def test_epsilon_in_normalised_pixels_without_clipping_is_the_authors_attack(runs: Path) -> None:

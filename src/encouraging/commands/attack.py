@@ -127,11 +127,10 @@ def _measure(job: AttackJob, trained: TrainedImages, results: AttackResults, ima
              labels: torch.Tensor, units: str, todo: dict[str, tuple[Measured, list[float]]],
              progress: _Counter) -> None:
     task = trained.task
-    x = task.unit(images)
+    x = task.attacked(images) if units == "pixels" else task.normalise(task.unit(images))
     # A state belongs to these weights, images and seed: other ones have another name, and are not in the way.
     state = Path(job.folder) / f"attacks-{units}-{results.weights[:8]}-{len(labels)}-{job.seed}.state"
-    found = accuracy_over_eps(trained.unit_model if units == "pixels" else trained.model,
-                              x if units == "pixels" else task.normalise(x), labels,
+    found = accuracy_over_eps(trained.attacked_model if units == "pixels" else trained.model, x, labels,
                               {name: one.attack for name, (one, _) in todo.items()},
                               {name: epsilons for name, (_, epsilons) in todo.items()}, seed=job.seed,
                               batch_size=job.batch_size, state_path=state, progress=progress)
