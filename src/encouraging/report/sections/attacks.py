@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 METHODS = {"fgsm": "FGSM", "pgd": "PGD", "pgd_l2": "PGD in L2", "autoattack": "AutoAttack",
-           "autoattack_l2": "AutoAttack in L2", "fgsm_normalised": "FGSM on the label’s logit, normalised"}
+           "autoattack_l2": "AutoAttack in L2", "pgd_l2_damped": "PGD in L2 by cross-entropy, damped",
+           "fgsm_normalised": "FGSM on the label’s logit, normalised"}
 DRIVEN = {"": "by cross-entropy", "_margin": "by margin", "_dlr": "by DLR", "_scale_free": "scale-free"}
 _MEDIAN = LEVELS.index(0.5)
 
@@ -156,8 +157,11 @@ def ordered(names: Iterable[str]) -> list[str]:
 
     >>> ordered(["autoattack", "pgd_scale_free", "pgd", "fgsm"])
     ['fgsm', 'pgd', 'pgd_scale_free', 'autoattack']
+    >>> ordered(["pgd_l2_dlr", "pgd_l2_damped", "pgd_l2"])
+    ['pgd_l2', 'pgd_l2_damped', 'pgd_l2_dlr']
     """
-    order = [f"{method}{loss}" for method in ("fgsm", "pgd", "pgd_l2") for loss in DRIVEN]
+    order = [name for method in ("fgsm", "pgd", "pgd_l2") for loss in DRIVEN
+             for name in (f"{method}{loss}", *((f"{method}_damped",) if not loss else ()))]
     return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
 
