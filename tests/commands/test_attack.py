@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,19 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
+import synthetic_runs as synthetic
 from encouraging.attacks import Attack, accuracy_over_eps, fgsm
 from encouraging.cli import app
 from encouraging.commands import attack as command
 from encouraging.commands import attack_plan, attack_progress
+from encouraging.commands.attack_table import print_attacks
 from encouraging.commands.run import run_recipe
 from encouraging.data.augment import resize_center_crop
 from encouraging.engine.attack_results import Measured
 from encouraging.engine.records import read_records
 from encouraging.judge.claims import claim_rows, finals_of
 from encouraging.judge.metric_book import book_of
-from encouraging.recipes import kept_recipes
+from encouraging.recipes import kept_recipes, read_recipe
 from encouraging.recipes.trained import load_trained
 
 CPU = torch.device("cpu")
@@ -58,6 +61,17 @@ def test_every_attack_is_measured_once_and_as_the_library_does(runs: Path) -> No
     assert "everything was measured before" in call(runs, *FEW)
     assert (runs / "ce/seed0/final.json").read_bytes() == before
     assert not list(runs.rglob("*.state*"))
+
+
+def test_no_number_is_cut_off_in_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("0", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3")
+    record = replace(synthetic.record("mine", "pgd_l2_ce", 0), attacks={"attacks": {
+        "pgd_l2_scale_free": {"examples": 10000, "accuracy": dict.fromkeys(sizes, 100.0)}}})
+    print_attacks(Console(width=80), read_recipe("mnist-attack"), [record])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "…" not in said
+    assert said.count("100.0") == len(sizes)
+    assert "mean over 1 seed" in said
 
 
 def test_the_model_that_is_attacked_is_the_one_that_was_trained(runs: Path) -> None:
@@ -158,6 +172,10 @@ def test_records_claims_and_pages_have_the_numbers(runs: Path, tmp_path: Path) -
     page = tmp_path / "page.html"
     assert CliRunner().invoke(app, ["report", str(collected), "-o", str(page)]).exit_code == 0
     assert "PGD in L2 scale-free" in page.read_text()
+    for words in ("runs/hit --attack fgsm --attack fgsm_margin --attack fgsm_dlr --attack pgd --attack pgd_margin "
+                  "--attack pgd_dlr --eps 0,0.1 --examples 40", "runs/hit --attack pgd_l2 --attack pgd_l2_margin "
+                  "--attack pgd_l2_dlr --eps-l2 0,1 --examples 40"):
+        assert f"encouraging attack {words}" in page.read_text()
 
 
 def test_epsilon_counts_the_pixels_of_the_data_where_the_model_takes_larger_images(tmp_path: Path) -> None:
