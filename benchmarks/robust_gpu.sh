@@ -136,7 +136,7 @@ for step in "${only[@]}"; do
         autoattack)
             recipe=mnist-autoattack
             train $recipe 3
-            attack "$recipe: FGSM, PGD and AutoAttack" paper 0,0.3,1,3 "$out/$recipe" -- --examples "${judged:-1000}" \
+            attack "$recipe: FGSM, PGD and AutoAttack" paper paper "$out/$recipe" -- --examples "${judged:-1000}" \
                 --autoattack
             ;;
         ood)

@@ -123,7 +123,8 @@ def attack_times(source: Path) -> str:
     """Seconds of ``attack_speed.py``: attacks and evaluations in float32."""
     record = json.loads(source.read_text())
     lines = [f"{record['device']}, torch {record['torch']}, {record['date']}: `{source}`.", "",
-             "| what | network | images | layout | cuDNN's algorithms | seconds |", "| --- | --- | --- | --- | --- | --- |"]
+             "| what | network | images | layout | cuDNN's algorithms | seconds |",
+             "| --- | --- | --- | --- | --- | --- |"]
     for case in record["cases"]:
         what = (f"PGD by {case['what'].removeprefix('attack ')}, {case['steps']} steps at {case['epsilons']} epsilons"
                 if "steps" in case else "a forward pass over all images")

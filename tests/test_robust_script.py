@@ -56,7 +56,7 @@ def test_everything_is_trained_attacked_and_collected(tmp_path: Path) -> None:
         "--attack fgsm_margin --attack fgsm_dlr",
         f"-m encouraging collect {folder} -o results",
         f"grid /runs mnist-autoattack:3 {trained}",
-        f"-m encouraging attack /runs/mnist-autoattack {how} --eps-l2 0,0.3,1,3 --examples 1000 --autoattack",
+        f"-m encouraging attack /runs/mnist-autoattack {how} --examples 1000 --autoattack",
         "-m encouraging collect /runs/mnist-autoattack -o results",
     ]
     assert "train mnist-attack, 8 seeds" in (tmp_path / "runs/timings.txt").read_text()
@@ -69,7 +69,7 @@ def test_sizes_can_be_chosen_and_steps_left_out(tmp_path: Path) -> None:
     assert len(commands) == 3
     assert commands[0].startswith("grid /runs mnist-autoattack:1 --data /data --device cpu --jobs 2")
     assert commands[0].endswith("--lean --set train.max_steps=3 --set data=digits")
-    assert commands[1].endswith("--eps-l2 0,0.3,1,3 --eps 0,0.3 --examples 5 --autoattack")
+    assert commands[1].endswith("--data /data --eps 0,0.3 --examples 5 --autoattack")
 
 
 @pytest.mark.parametrize(("step", "recipe", "ends"), [
