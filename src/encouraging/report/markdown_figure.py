@@ -1,7 +1,8 @@
 """Figures in a Markdown page, drawn from the records: metrics of a recipe's arms over a setting in which they differ.
 
 A figure stands between ``<!-- figure: RECIPE over KEY: METRIC METRIC ... -->`` and ``<!-- end of figure -->``; KEY is a
-setting such as ``train.lr``, ``options.train_size`` or, of the loss, ``log_end``. It is the picture (in ``images/`` beside the page), the numbers as a table, and what the claims say about the setting.
+setting such as ``train.lr``, ``model_options.head_scale`` or, of the loss, ``log_end``. It is the picture (in
+``images/`` beside the page), the numbers as a table, and what the claims say about the setting.
 ``encouraging results --update FILE`` writes it anew.
 """
 
@@ -19,6 +20,7 @@ from ..errors import ArgumentError, did_you_mean
 from ..recipes import kept_recipes, names, read_recipe
 from ..recipes.schema import Swept
 from .arms import Group, groups_of
+from .board import ScoreRow
 from .markdown_board import cells, plain_text, table
 from .numbers import PLAIN, listed, plus_minus, show
 from .scoreboard import score_rows
@@ -73,12 +75,17 @@ def _figure(name: str, key: str, paths: Sequence[str], records: Sequence[Record]
         raise ArgumentError(f"{source}: expected metrics after the colon.")
     picture = replace(picture, columns=2)  # what a page of text has room for
     members = {arm.name: arm.swept.arm for arm in sweep.arms if arm.swept}
-    said = [f"- {plain_text(row.sentence)}: {row.difference_words(PLAIN)}, "
-            f"{f'interval {ends}' if (ends := row.interval_words(PLAIN)) else 'no interval'}, n = {row.n}: **{row.verdict.word}**" for row in (score_rows(recipe, mine) if recipe is not None else ())
+    said = [_verdict(row) for row in (score_rows(recipe, mine) if recipe is not None else ())
             if row.measured and members.get(row.row.claim.arm, "") == members.get(row.row.claim.beats or "")]
     lines = [f"![{plain_text(picture.alt)}]({picture_path})", "", *_table(sweep, metrics), *_range(sweep, metrics[0]),
              *(["", *said] if said else [])]
     return lines, picture.svg()
+
+
+def _verdict(row: ScoreRow) -> str:
+    ends = row.interval_words(PLAIN)
+    return (f"- {plain_text(row.sentence)}: {row.difference_words(PLAIN)}, "
+            f"{f'interval {ends}' if ends else 'no interval'}, n = {row.n}: **{row.verdict.word}**")
 
 
 def _sweep(group: Group, key: str, source: str) -> Sweep:
