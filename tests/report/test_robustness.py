@@ -71,6 +71,7 @@ def test_pages_say_which_gains_survive(tmp_path: Path) -> None:
              "driven by scale-free losses.")
     page = results_page(tmp_path)
     assert page.index(f"[mnist-attack](#mnist-attack): {words}") < page.index("### Claims of the paper")
+    assert "Accuracy under attack is that on the first 100 test images." in page
     assert "| attack | size | claim | paper | by cross-entropy | scale-free | the gain |" in page
     assert "| PGD by cross-entropy | 0.3 | el beats ce | +10.7 | +11.0 | +8.5 | survives |" in page
     assert words in build_report(read_records(tmp_path)).replace("&#43;", "+")
@@ -85,6 +86,7 @@ def test_without_a_difference_it_says_so_and_without_comparison_too() -> None:
 def test_the_table_has_every_attack_and_the_picture_counts_scale_free_ones_together() -> None:
     found = section([attacked(arm, seed, 10.0 + seed, 2.0) for arm in ("ce", "el") for seed in range(2)])
     _, table = found.tables
+    assert "on the first 100 test images" in table.caption
     rows = {(row[0].main, row[1].main): [cell.main for cell in row[2:]] for row in table.rows}
     assert rows["PGD by cross-entropy", "ce"] == ["99.0 ± 0.0", "10.5 ± 0.7"]
     assert rows["PGD by margin", "el"] == ["99.0 ± 0.0", "3.0 ± 0.0"]

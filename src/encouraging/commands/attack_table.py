@@ -12,7 +12,7 @@ from rich.table import Table
 from ..engine.records import Record
 from ..recipes import Recipe
 from ..report.numbers import PLAIN, show
-from ..report.sections.attacks import flattering, ordered
+from ..report.sections.attacks import flattering, image_counts, ordered
 
 WARNINGS = 3  # that are printed in full, worst first
 
@@ -24,8 +24,7 @@ def print_attacks(console: Console, recipe: Recipe, records: Sequence[Record]) -
     grids = dict.fromkeys(tuple(entry["accuracy"]) for _, _, entry in tables)
     for grid in grids:
         here = [(arm, name, entry) for arm, name, entry in tables if tuple(entry["accuracy"]) == grid]
-        images = _range([count for _, _, entry in here
-                         for count in entry.get("examples_at", {"all": entry["examples"]}).values()])
+        images = image_counts(entry for _, _, entry in here)
         rows = [(name, arm, [entry for one, other, entry in here if one == arm and other == name])
                 for name in ordered(dict.fromkeys(name for _, name, _ in here))
                 for arm in dict.fromkeys(arm for arm, other, _ in here if other == name)]

@@ -19,6 +19,7 @@ from ..recipes import Recipe, kept_recipes, names, read_recipe, read_runs
 from .markdown_board import board_of_records, cells, plain_text, table, updated, whole_board
 from .markdown_figure import drawn
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
+from .sections.attacks import attacked_entries, image_counts
 from .sections.claim_words import SKEWED, needed_words
 from .sections.gains import CAPTION, COLUMNS, gain_rows, gain_words
 from .sections.splits import split_lines
@@ -107,6 +108,8 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
     for papers, title in ((True, "What the paper claims:"), (False, "Questions of our own:")):
         if chosen := [row for row in rows if row.papers == papers]:
             lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen)]
+    if images := image_counts(attacked_entries(mine)):
+        lines += ["", f"Accuracy under attack is that on the first {images} test images."]
     lines += _gains(gains_under_attack(rows, finals))
     lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {plain_text(run.failed)}" for run in everything if run.failed]
     splits = [f"{line}\n" for line in split_lines(rows, recipe.overlap)]

@@ -51,6 +51,23 @@ def section(arms: Sequence[Arm]) -> Section | None:
                    [*_flattering_table(records), *_tables(arms)])
 
 
+def image_counts(entries: Iterable[Mapping[str, Any]]) -> str:
+    """On how many test images attacks were measured, always the first ones; nothing where it was not written down.
+
+    >>> image_counts([{"examples": 1000}, {"examples": 500, "examples_at": {"0": 2000, "0.1": 500}}])
+    '500 to 2000'
+    """
+    counts = {int(count) for entry in entries if "examples" in entry
+              for count in (entry.get("examples_at") or {"all": entry["examples"]}).values()}
+    return "" if not counts else f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(min(counts))
+
+
+def attacked_entries(records: Iterable[Record]) -> list[Mapping[str, Any]]:
+    """What records hold per attack."""
+    return [entry for record in records for entry in (record.attacks or {}).get("attacks", {}).values()
+            if isinstance(entry, Mapping)]
+
+
 def _lead(records: Sequence[Record]) -> Iterable[str]:
     """Whether the numbers below can be believed, before they are shown."""
     if not any(record.numbers.get("attacks") for record in records):
@@ -200,12 +217,15 @@ def _tables(arms: Sequence[Arm]) -> list[Table]:
     """All numbers, one table per grid of epsilons."""
     rows = {(name, arm.name): _points(arm, name) for name in _names(arms) for arm in arms}
     grids = dict.fromkeys(tuple(points) for points in rows.values() if points)
+    images = image_counts(attacked_entries(record for arm in arms for record in arm.records))
     tables = []
     for grid in grids:
         body = [[Cell(called(name)), Cell(arm, words=True), *(Cell(_mean(points[size])) for size in grid)]
                 for (name, arm), points in rows.items() if tuple(points) == grid]
-        tables.append(Table("Accuracy in percent by the size of the perturbation: mean over the seeds ± standard "
-                            "deviation.", ["attack", "arm", *(f"{size:g}" for size in grid)], body))
+        tables.append(Table("Accuracy in percent by the size of the perturbation"
+                            + (f" on the first {images} test images" if images else "")
+                            + ": mean over the seeds ± standard deviation.",
+                            ["attack", "arm", *(f"{size:g}" for size in grid)], body))
     return tables
 
 
