@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..engine.records import Record
+from ..judge.metric_words import size_words
 from ..recipes import Recipe
 from ..report.numbers import PLAIN, show
 from ..report.sections.attacks import flattering, image_counts, ordered
@@ -33,7 +34,7 @@ def print_attacks(console: Console, recipe: Recipe, records: Sequence[Record]) -
         table = Table(title=f"{recipe.name}: accuracy in percent by epsilon on {images} test images, mean over {seeds} "
                             f"{'seed' if seeds == '1' else 'seeds'}", title_justify="left", box=SIMPLE_HEAD,
                       collapse_padding=True, pad_edge=False)
-        for head in ("attack", "arm", *grid):
+        for head in ("attack", "arm", *map(size_words, grid)):
             table.add_column(head, justify="left" if head in ("attack", "arm") else "right", no_wrap=True)
         for name, arm, own in rows:
             means = [statistics.fmean(entry["accuracy"][eps] for entry in own) for eps in grid]

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from ...judge.metric_words import size_words
 from ..arms import Group
 
 
@@ -34,13 +35,3 @@ def _options(entry: Mapping[str, Any], seed: int) -> str:
     l2 = entry["method"] == "pgd_l2" or entry.get("settings", {}).get("norm") == "l2"
     sizes = ",".join(map(size_words, entry["accuracy"]))
     return (f" --eps{'-l2' if l2 else ''} {sizes} --examples {entry['examples']}" + (f" --seed {seed}" if seed else ""))
-
-
-def size_words(size: str) -> str:
-    """An epsilon as one would type it.
-
-    >>> size_words("0.3"), size_words("0.0313725"), size_words("0")
-    ('0.3', '8/255', '0')
-    """
-    levels = 255 * float(size)
-    return f"{levels:.0f}/255" if len(size) > 6 and abs(levels - round(levels)) < 1e-3 else size

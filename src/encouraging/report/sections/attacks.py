@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...engine.records import Record
+from ...judge.metric_words import size_words
 from ...judge.stats import mean_of
 from ...metrics import LEVELS, mean_spread
 from ..arms import Arm, over_seeds, titles
@@ -102,10 +103,11 @@ class Flattery:
 
     @property
     def words(self) -> str:
-        return (f"Warning: {called(self.attack)} makes {self.arm} look more robust than it is. At epsilon {self.eps:g} "
-                f"it leaves {show(self.accuracy, 1)}% of the test images classified correctly, but "
-                f"{listed([called(name) for name in self.others])} together leave {show(self.robust, 1)}%: report that "
-                f"number. Seen in {self.seen} of {plural(self.runs, 'run')}; the numbers are means over all of them.")
+        return (f"Warning: {called(self.attack)} makes {self.arm} look more robust than it is. At epsilon "
+                f"{size_words(self.eps)} it leaves {show(self.accuracy, 1)}% of the test images classified correctly, "
+                f"but {listed([called(name) for name in self.others])} together leave {show(self.robust, 1)}%: report "
+                f"that number. Seen in {self.seen} of {plural(self.runs, 'run')}; the numbers are means over all of "
+                "them.")
 
 
 def flattering(records: Sequence[Record]) -> list[Flattery]:
@@ -130,8 +132,9 @@ def flattering(records: Sequence[Record]) -> list[Flattery]:
 
 def _flattering_table(records: Sequence[Record]) -> list[Table]:
     found = flattering(records)
-    rows = [[Cell(called(one.attack)), Cell(one.arm, words=True), Cell(f"{one.eps:g}"), Cell(show(one.accuracy, 1)),
-             Cell(show(one.robust, 1)), Cell(f"{one.seen} of {one.runs}")] for one in found]
+    rows = [[Cell(called(one.attack)), Cell(one.arm, words=True), Cell(size_words(one.eps)),
+             Cell(show(one.accuracy, 1)), Cell(show(one.robust, 1)), Cell(f"{one.seen} of {one.runs}")]
+            for one in found]
     return [Table("Flattering attacks: where the attack by cross-entropy leaves at least one point more, in percent, "
                   "than attacks that do not depend on the scale of the logits; at the epsilon where it flatters most.",
                   ["attack", "arm", "epsilon", "it leaves", "others leave", "runs"], rows)] if rows else []
@@ -153,7 +156,8 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
         lines = [(arm, line) for arm in arms if (line := _accuracy_by_size(arm, name))]
         if lines:
             panels.append(Panel(_lines(lines), called(name), "size of the perturbation", "accuracy, %", height=236))
-            words += [f"under {called(name)} of size {max(line):g}, {arm.name} keeps {show(line[max(line)])}%"
+            words += [f"under {called(name)} of size {size_words(max(line))}, {arm.name} keeps "
+                      f"{show(line[max(line)])}%"
                       for arm, line in lines]
     if not panels:
         return None
@@ -209,7 +213,7 @@ def _lines(lines: Sequence[tuple[Arm, dict[float, float]]]) -> Any:
                       lw=1.8, marker="o", ms=4, gid=arm.tag)
         every = math.ceil(len(sizes) / 8)
         axes.set(ylim=(0, 102), xlim=(-0.3, len(sizes) - 0.7), xticks=range(0, len(sizes), every),
-                 xticklabels=[f"{size:g}" for size in sizes[::every]])
+                 xticklabels=[size_words(size) for size in sizes[::every]])
     return draw
 
 
@@ -225,7 +229,7 @@ def _tables(arms: Sequence[Arm]) -> list[Table]:
         tables.append(Table("Accuracy in percent by the size of the perturbation"
                             + (f" on the first {images} test images" if images else "")
                             + ": mean over the seeds ± standard deviation.",
-                            ["attack", "arm", *(f"{size:g}" for size in grid)], body))
+                            ["attack", "arm", *map(size_words, grid)], body))
     return tables
 
 

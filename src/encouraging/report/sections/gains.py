@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...judge.metric_words import size_words
 from ...judge.scale_free import GONE, NO_CLAIM, NO_GAIN, OPEN, SURVIVES, Gain
 from ..numbers import PAGE, Style, listed, plural, signed
 from .attacks import called
@@ -40,13 +41,13 @@ def gain_words(gains: Sequence[Gain], style: Style = PAGE) -> str:
 def _sizes(gains: Sequence[Gain], style: Style) -> list[str]:
     several = len({gain.row.claim.arm for gain in gains}) > 1
     return [(f"{gain.row.claim.arm} under " if several else "") + called(gain.attack).replace(" by cross-entropy", "")
-            + f" of size {gain.size}: {signed(gain.row.comparison.mean, 1, style)} becomes "
+            + f" of size {size_words(gain.size)}: {signed(gain.row.comparison.mean, 1, style)} becomes "
             + signed(gain.difference, 1, style) for gain in gains]
 
 
 def gain_rows(gains: Sequence[Gain], style: Style = PAGE) -> list[list[str]]:
     """The cells of the table."""
-    return [[called(gain.attack), gain.size, f"{gain.row.claim.arm} beats {gain.row.claim.beats}",
+    return [[called(gain.attack), size_words(gain.size), f"{gain.row.claim.arm} beats {gain.row.claim.beats}",
              "" if gain.row.claim.paper_difference is None else signed(gain.row.claim.paper_difference, 1, style),
              signed(gain.row.comparison.mean, 1, style), signed(gain.difference, 1, style), gain.answer]
             for gain in gains]
