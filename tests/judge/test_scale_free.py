@@ -7,7 +7,8 @@ import pytest
 from encouraging.engine import Metric
 from encouraging.judge.claims import judge_claims
 from encouraging.judge.metric_book import MetricBook
-from encouraging.judge.scale_free import Gain, gains_under_attack
+from encouraging.judge.scale_free import TWINS, Gain, gains_under_attack
+from encouraging.recipes import read_recipe
 from encouraging.recipes.claim import Claim
 from encouraging.report.numbers import PLAIN
 from encouraging.report.sections.gains import gain_rows, gain_table, gain_words
@@ -67,3 +68,17 @@ def test_words_count_every_answer() -> None:
     assert gain_words([none]).startswith("No gain under attacks by cross-entropy is established here (1 claim)")
     assert gain_words([]) == ""
     assert gain_table([]) == []
+
+
+@pytest.mark.parametrize("name", ["mnist-attack", "mnist-adversarial-training"])
+def test_shipped_claims_look_for_the_papers_gain_so_that_a_lost_one_can_be_told(name: str) -> None:
+    """Without an expected difference a claim is never *no difference*, and no gain could be said not to survive."""
+    claims = {(claim.metric, claim.arm): claim for claim in read_recipe(name).claims}
+    twins = 0
+    for (metric, arm), claim in claims.items():
+        _, attack, size = (*metric.split(".", 2), "", "")[:3]
+        twin = claims.get((f"attacks.{TWINS.get(attack)}.{size}", arm))
+        if claim.paper_difference is not None and twin is not None:
+            assert twin.expected == pytest.approx(claim.paper_difference)
+            twins += 1
+    assert twins >= 3
