@@ -239,8 +239,8 @@ class ImageTask(BaseTask[Batch]):
 
     def attacked_model(self, model: nn.Module) -> Normalised:
         """The model on those: it resizes and cuts them itself, without rounding to bytes."""
-        return Normalised(model, self.unit_scale, self.shift, self.shifts[-1].scale,
-                          None if self.crops is None else self.crops.test).to(self.device)
+        cut = None if self.crops is None else lambda images: self._ordered(self._test_cut(images))
+        return Normalised(model, self.unit_scale, self.shift, self.shifts[-1].scale, cut).to(self.device)
 
     def _test_cut(self, images: Tensor) -> Tensor:
         whole = images.to(self.device)
