@@ -199,6 +199,22 @@ def test_epsilon_counts_the_pixels_of_the_data_where_the_model_takes_larger_imag
     assert float((rounded - resize_center_crop(x, 14, 12)).abs().max()) <= 0.5 / 16 + 1e-6
 
 
+@pytest.mark.parametrize(("piece", "words", "batch"), [(2000, (), 1000), (7, (), 7), (7, ("--batch-size", "9"), 9)])
+def test_large_images_are_attacked_a_few_at_a_time(runs: Path, monkeypatch: pytest.MonkeyPatch, piece: int,
+                                                   words: tuple[str, ...], batch: int) -> None:
+    sizes = []
+    monkeypatch.setattr(command, "load_trained", lambda *how: with_piece(load_trained(*how), piece))
+    monkeypatch.setattr(command, "accuracy_over_eps", lambda *how, **settings: (
+        sizes.append(settings["batch_size"]), accuracy_over_eps(*how, **settings))[1])
+    call(runs / "ce/seed0", "--attack", "fgsm", "--examples", "20", "--eps", "0.1", "--device", "cpu", *words)
+    assert sizes == [batch]
+
+
+def with_piece(trained: Any, piece: int) -> Any:
+    trained.task.piece = piece
+    return trained
+
+
 def test_epsilon_in_normalised_pixels_without_clipping_is_the_authors_attack(runs: Path) -> None:
     run = runs / "ce/seed0"
     call(run, "--attack", "fgsm_normalised", "--examples", "50", "--eps", "0.5", "--device", "cpu")
