@@ -54,6 +54,8 @@ within() {
 host=("$python" "$here/host_time.py" --cuda --shape 65536x1000)
 ends=("$python" "$here/ends_gpu.py")
 bench=("$python" -m encouraging bench --only ours)
+# More processes than that would not find the memory for their largest cases at once.
+compilers=$((jobs < 14 ? jobs : 14))
 
 # A record that was measured to its end; bench writes the worst ratio last.
 complete() { [ -f "$1" ] && grep -q '"worst_ratio"' "$1"; }
@@ -78,7 +80,7 @@ matrix() {
     local i
     for ((i = 1; i <= parts; i++)); do
         complete "$out/matrix-$i.json" || within "${NEEDS:-90}" 200 "matrix-$i" "$python" -m encouraging bench --matrix \
-            --part "$i/$parts" --jobs "$jobs" --seconds 0.06 --out "$out/matrix-$i.json"
+            --part "$i/$parts" --jobs "$compilers" --seconds 0.06 --out "$out/matrix-$i.json"
     done
 }
 
@@ -136,7 +138,7 @@ fi
 matrix
 for ((i = seed; i < seed + 3; i++)); do
     [ "$(drawn)" -ge 3 ] && break
-    within "${NEEDS:-60}" 120 "random-$i" "$python" -m encouraging bench --random "$draws" --seed "$i" --jobs "$jobs" \
+    within "${NEEDS:-60}" 120 "random-$i" "$python" -m encouraging bench --random "$draws" --seed "$i" --jobs "$compilers" \
         --seconds 0.06 --out "$out/random-$i.json"
 done
 if grep -qs SLOWER "$out/compare.txt" && [ ! -f "$out/again.json" ]; then

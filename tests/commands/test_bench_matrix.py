@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 pytest.importorskip("triton")
 
 from encouraging.cli import app
-from encouraging.commands import bench_matrix, bench_records
+from encouraging.commands import bench_matrix, bench_records, bench_timing
 from encouraging.commands.bench_cases import CALLS, TOLERANCE, Case, check, inputs, losses, matrix, random_cases
 from encouraging.commands.bench_workers import Workers
 from encouraging.errors import ArgumentError
@@ -256,3 +256,13 @@ def test_every_case_is_compiled_from_code_of_its_own(monkeypatch: pytest.MonkeyP
     assert functions[0].__code__ is not functions[1].__code__
     logits, target = inputs(case, "cpu")
     assert first(logits, target) == second(logits, target) == formula(logits, target)
+
+
+def test_a_rest_comes_before_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[object] = []
+    monkeypatch.setattr(bench_timing.time, "sleep", happened.append)
+    taken = bench_timing.medians({"a": lambda: happened.append("a"), "b": lambda: happened.append("b")}, "cpu", 0.0,
+                                 rounds=2, rest=0.3)
+    assert happened[:6] == ["a"] * 3 + ["b"] * 3  # before anything is measured
+    assert happened[6:] == [0.3, "a", 0.3, "b"] * 2
+    assert set(taken) == {"a", "b"}

@@ -85,9 +85,8 @@ def compare(before: Path, after: Path, again: Sequence[Path] = ()) -> int:
     """Print our times in two records, the most slowed down first. Returns the exit status: 1 where one is slower than
     before by more than 3%.
 
-    A GPU that is warm or shares its power lowers its clock for seconds, and a matrix product is slower by a tenth then,
-    in all rounds of one case: nothing makes it faster. So where the second was measured ``again``, each case counts as
-    in the record that has it fastest.
+    A GPU that is warm lowers its clock for seconds, and all rounds of a case are slower then; nothing makes it faster.
+    So where the second was measured ``again``, each case counts as in the record that has it fastest.
     """
     old = read(before)
     earlier = _our_times(old)
