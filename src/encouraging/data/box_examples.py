@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..errors import DataError
 from .boxes import BoxImage
 
 CACHED = 2**29  # bytes of decoded images that are kept in memory
@@ -54,8 +56,9 @@ class BoxExamples:
         if not self.sizes:
             return BoxBatch([pixels], [{"boxes": image.boxes, "labels": image.labels}], [index])
         boxes, labels = image.boxes[taught], image.labels[taught]
-        pixels, boxes = self._augmented(pixels, boxes)
-        return BoxBatch([pixels], [{"boxes": boxes, "labels": labels}], [index])
+        pixels, boxes = self._augmented(pixels, boxes, image.path)
+        kept = (boxes[:, 2:] > boxes[:, :2]).all(1)  # in a smaller image a thin box may round to none, which is refused
+        return BoxBatch([pixels], [{"boxes": boxes[kept], "labels": labels[kept]}], [index])
 
     def collate(self, examples: list[BoxBatch], draw: torch.Generator) -> BoxBatch:
         return BoxBatch([image for one in examples for image in one.images],
@@ -69,7 +72,7 @@ class BoxExamples:
             self._pixels[index] = self.images[index].read().to(self.device)
         return self._pixels[index]
 
-    def _augmented(self, pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
+    def _augmented(self, pixels: Tensor, boxes: Tensor, path: Path) -> tuple[Tensor, Tensor]:
         """Random size and flip, drawn from torch's global random state, which the source sets for every example."""
         from torchvision import tv_tensors
         from torchvision.transforms import v2
@@ -79,6 +82,10 @@ class BoxExamples:
                                           v2.RandomHorizontalFlip(self.flip),
                                           v2.ClampBoundingBoxes()])  # rounding may lead out of the image
         high, wide = pixels.shape[-2:]
+        if self.max_size * min(high, wide) <= max(high, wide):
+            raise DataError(f"{path}: {wide} x {high} pixels are too long and narrow: resized to a longer side of "
+                            f"max_size = {self.max_size}, a pixel or less is left of the other. Leave it out, or raise "
+                            "max_size.")
         image, moved = self._transform(tv_tensors.Image(pixels), tv_tensors.BoundingBoxes(
             boxes, format="XYXY", canvas_size=(high, wide)))
         return image.as_subclass(Tensor), moved.as_subclass(Tensor)
