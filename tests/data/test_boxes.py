@@ -97,7 +97,7 @@ def test_no_box_without_area_is_taught_however_thin_it_was(seed, thin, at, flip)
     """torchvision's detectors refuse a batch with one, so a long training would end there."""
     width, height = 640, 480
     left, top = at * (width - thin), at * (height - thin)
-    boxes = [(left, 10, left + thin, 60), (100, 100, 200, 200), (10, top, 60, top + thin), (width - thin, 10, width, 60)]
+    boxes = [(left, 10, left + thin, 60), (100, 100, 200, 200), (10, top, 60, top + thin), (width - thin, 1, width, 9)]
     image, _ = make_image(Path("none"), 1, width, height, boxes, [0, 1, 0, 0])
     examples = BoxExamples([image], [37, 352], max_size=600, flip=flip)
     examples._pixels[0] = torch.zeros(3, height, width, dtype=torch.uint8)
