@@ -84,11 +84,12 @@ def in_words(name: str) -> Iterator[None]:
                        "Remove the damaged run; reports of single runs show which it is.") from error
 
 
-def model_sections(subjects: Sequence[Arm]) -> list[Section]:
-    """The sections that come from diagnoses, for the arms of a recipe or for one model."""
+def model_sections(subjects: Sequence[Arm], claimed: Sequence[tuple[str, str]] = ()) -> list[Section]:
+    """The sections that come from diagnoses, for the arms of a recipe or for one model. ``claimed`` has pairs of arms
+    that claims compare."""
     sections = [margins.section(subjects), energies.section(subjects), calibration.section(subjects),
                 *out_of_distribution.sections(subjects), attacks.section(subjects), class_frequency.section(subjects),
-                gradient_mass.section(subjects), translations.section(subjects), boxes.section(subjects)]
+                gradient_mass.section(subjects), translations.section(subjects, claimed), boxes.section(subjects)]
     return [section for section in sections if section]
 
 
@@ -110,9 +111,10 @@ def _chapter(number: int, group: Group) -> Chapter:
     if group.diverged:
         facts.append(("diverged", diverged_words([(record.arm, record.seed) for record in group.diverged])))
     lines, notes = commands(group)
+    claimed = [(claim.arm, claim.beats) for claim in recipe.claims if claim.beats] if recipe else []
     losses = {arm.name: loss_words(arm.records[0].config) for arm in group.arms}
     sections = [*sweep.sections(group), arms.section(group.shown, losses, group.metrics),
-                training.section(group.shown, group.metrics), *model_sections(group.shown)]
+                training.section(group.shown, group.metrics), *model_sections(group.shown, claimed)]
     return Chapter(key, group, about, facts, claims, scores, [section for section in sections if section], lines, notes)
 
 
