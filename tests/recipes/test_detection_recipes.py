@@ -6,10 +6,13 @@ import math
 
 import pytest
 import torch
+from torchvision.models.detection.image_list import ImageList
+from torchvision.models.detection.retinanet import _default_anchorgen
+from torchvision.ops import box_iou
 
 from box_toys import tiny_retinanet, write_coco, write_voc
 from encouraging import curves, sigmoid_curve_loss
-from encouraging.data import Clock
+from encouraging.data import Clock, data_dir, missing, read_boxes
 from encouraging.data.registry import VARIABLE
 from encouraging.engine import RunDir, Train
 from encouraging.engine.schedule import learning_rate
@@ -37,6 +40,29 @@ def test_the_recipes_have_the_losses_of_the_paper(name):
     assert recipe.claims[0].sought == pytest.approx(0.15)
     assert recipe.stands_in == (name == "bccd-retinanet")
     assert "not comparable" in recipe.departs
+
+
+@pytest.mark.skipif(bool(missing("bccd", data_dir())), reason=f"BCCD is not in the data directory ({VARIABLE})")
+def test_the_smallest_cells_have_an_anchor_at_the_sizes_of_the_recipe():
+    """A box that no anchor overlaps by half is taught by its nearest anchor alone, and in tests rarely found."""
+    options = Options(**read_recipe("bccd-retinanet").options)
+    lost = {size: without_anchor(size) for size in (*options.sizes, options.test_size)}
+    assert lost[options.test_size] < 0.02
+    assert sum(lost[size] for size in options.sizes) / len(options.sizes) < 0.05
+    assert without_anchor(288) > 0.3
+
+
+def without_anchor(size: int) -> float:
+    """The share of the platelets that no anchor of RetinaNet overlaps by half, with this shorter side."""
+    data = read_boxes("bccd")
+    boxes = torch.cat([image.boxes[image.labels == data.names.index("Platelets")]
+                       for image in data.parts["train"].images])
+    high, wide = (-(-side // 32) * 32 for side in (size, size * 640 // 480))
+    levels = [torch.zeros(1, 1, -(-high // stride), -(-wide // stride)) for stride in (8, 16, 32, 64, 128)]
+    (anchors,) = _default_anchorgen()(ImageList(torch.zeros(1, 3, high, wide), [(high, wide)]), levels)
+    small = anchors[(anchors[:, 2] - anchors[:, 0] < 100) & (anchors[:, 3] - anchors[:, 1] < 100)]
+    best = torch.cat([box_iou(part * (size / 480), small).amax(1) for part in boxes.split(16)])
+    return float((best < 0.5).double().mean())
 
 
 def test_cocos_schedule_is_the_1x_one():
