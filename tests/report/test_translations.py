@@ -38,6 +38,12 @@ def test_arms_are_compared_as_the_claims_compare_them_with_all_seeds_of_both():
         "ce_ls": [("el_ls", "0"), ("el_ls", "1"), ("el_ls", "2")]}
 
 
+def test_equal_translations_have_no_probability():
+    (arm,) = arms_of({"ce": range(1)})
+    (table,) = translations.section([arm, replace(arm, name="el")]).tables
+    assert [cell.main for cell in table.rows[0]] == ["el", "0", "0.00", "0.00 to 0.00", "–"]
+
+
 def test_without_claims_every_arm_is_compared_with_the_first():
     arms = arms_of({"ce": range(2), "el": range(2), "poly": range(1)})
     assert compared(translations.section(arms)) == {"ce": [("el", "0"), ("el", "1"), ("poly", "0")]}

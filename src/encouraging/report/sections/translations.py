@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...metrics import paired_bootstrap
+from ...metrics import Bootstrap, paired_bootstrap
 from ..arms import Arm
 from ..numbers import between, plural, show, signed
 from .parts import Cell, Section, Table
@@ -50,13 +50,18 @@ def _bootstrap(baseline: Arm, others: Sequence[Arm]) -> Table | None:
             if seed in theirs:
                 found = paired_bootstrap(counts, theirs[seed])
                 rows.append([Cell(arm.name), Cell(str(seed)), Cell(signed(found.difference, 2)),
-                             Cell(between(found.low, found.high, 2)), Cell(show(found.p, 3))])
+                             Cell(between(found.low, found.high, 2)), Cell(_probability(found))])
     if not rows:
         return None
     sentences = plural(len(next(iter(theirs.values()))), "test sentence")
     return Table(f"BLEU of a run minus that of {baseline.name} with the same seed: sacrebleu’s paired bootstrap over "
                  f"{sentences}, 1000 draws, and the interval of 95% of the draws.",
                  ["arm", "seed", f"BLEU beside {baseline.name}", "interval", "p"], rows)
+
+
+def _probability(found: Bootstrap) -> str:
+    """Nothing where all draws have the same difference: sacrebleu's p is smallest for two equal translations."""
+    return show(found.p, 3) if found.low < found.high else "–"
 
 
 def _counts(arm: Arm) -> Iterator[tuple[int, Any]]:
