@@ -17,8 +17,11 @@ from ..metrics import summary
 from ..recipes import Recipe
 from ..recipes.schema import Swept
 from .drawing.panels import Key
-from .drawing.style import Dash, look
+from .drawing.style import COLOURS, Dash, look
+from .drawing.svg import TAG
 from .numbers import plural
+
+_PICKED = 5
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,11 @@ class Arm:
     epochs: list[list[dict[str, Any]]] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     swept: Swept | None = None
+    tag: str | None = None  # what names its lines in a figure, where the reader picks arms
 
     @property
     def key(self) -> Key:
-        return Key(self.name, self.colour, self.dashes)
+        return Key(self.name, self.colour, self.dashes, tag=self.tag)
 
     def values(self, path: str) -> list[float]:
         """The finite numbers at a path of ``final.json``, one per seed that has it."""
@@ -80,6 +84,16 @@ class Group:
         return own if len(own) > 1 else self.arms
 
     @property
+    def picked(self) -> list[str]:
+        """Where lines have to be picked, those that stand out at first: the first arm and the best ones by what the
+        task is about."""
+        primary = self.metrics.primary
+        first, *others = self.shown
+        reached = {arm.name: arm.mean(primary.path).value for arm in others if arm.values(primary.path)}
+        best = sorted(reached, key=lambda name: reached[name], reverse=primary.better == "higher")[:_PICKED]
+        return [arm.tag for arm in (first, *others) if arm.tag and (arm is first or arm.name in best)]
+
+    @property
     def records(self) -> list[Record]:
         return [record for arm in self.arms for record in arm.records]
 
@@ -105,14 +119,16 @@ def groups_of(records: Iterable[Record], recipes: Mapping[str, Recipe]) -> list[
         order = [*(arm for arm in (recipe.arms if recipe else ()) if arm in arms)]
         order += [arm for arm in arms if arm not in order]
         diverged = [record for record in records if record.recipe == name and record.failed is not None]
-        groups.append(Group(name, [_arm(i, arm, arms[arm]) for i, arm in enumerate(order)], recipe, diverged))
+        many = len(order) > len(COLOURS)
+        groups.append(Group(name, [_arm(i, arm, arms[arm], many) for i, arm in enumerate(order)], recipe, diverged))
     return groups
 
 
-def _arm(index: int, name: str, records: list[Record]) -> Arm:
+def _arm(index: int, name: str, records: list[Record], many: bool) -> Arm:
     return Arm(name, *look(index), {record.seed: record.numbers for record in records},
                [record.diagnosis for record in records if record.diagnosis],
-               [record.epochs for record in records if record.epochs], records, _swept(name, records))
+               [record.epochs for record in records if record.epochs], records, _swept(name, records),
+               f"{TAG}{index}" if many else None)
 
 
 def _swept(arm: str, records: Iterable[Record]) -> Swept | None:

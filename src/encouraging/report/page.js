@@ -36,6 +36,52 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => { for (const recipe of folded) recipe.open = false; });
 
+// Of many lines a reader picks some: names in the legend are buttons, and all figures of the recipe follow.
+for (const inside of document.querySelectorAll("[data-picked]")) {
+  const drawn = [...inside.querySelectorAll(".fig [data-arm]")];
+  const names = [...inside.querySelectorAll(".legend [data-arm]")];
+  if (!drawn.length || !names.length) continue;
+  const picked = new Set(inside.dataset.picked.split(" "));
+  const buttons = names.map((name) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.dataset.arm = name.dataset.arm;
+    button.append(...name.childNodes);
+    name.replaceWith(button);
+    return button;
+  });
+  const everything = [...new Set(buttons.map((button) => button.parentElement))].map((legend) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "every";
+    legend.append(button);
+    return button;
+  });
+  const dim = (shown) => {
+    for (const line of drawn) line.classList.toggle("dim", shown.size > 0 && !shown.has(line.dataset.arm));
+  };
+  const show = () => {
+    dim(picked);
+    for (const button of buttons) button.setAttribute("aria-pressed", String(picked.has(button.dataset.arm)));
+    for (const button of everything) button.textContent = picked.size ? "all lines" : "the first and the best";
+  };
+  for (const button of buttons) {
+    const arm = button.dataset.arm;
+    button.addEventListener("click", () => { if (!picked.delete(arm)) picked.add(arm); show(); });
+    button.addEventListener("pointerenter", () => dim(new Set([arm])));
+    button.addEventListener("pointerleave", () => dim(picked));
+  }
+  for (const button of everything) {
+    button.addEventListener("click", () => {
+      const again = picked.size ? [] : inside.dataset.picked.split(" ");
+      picked.clear();
+      for (const arm of again) picked.add(arm);
+      show();
+    });
+  }
+  show();
+}
+
 const board = document.querySelector(".board");
 const form = document.querySelector(".filters");
 if (!board || !form) return;

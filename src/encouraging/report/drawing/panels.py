@@ -49,6 +49,7 @@ class Key:
     colour: str
     dashes: str | Dash = "-"
     kind: str = "line"
+    tag: str | None = None  # of the lines that it stands for, where the reader picks some
 
     @property
     def variable(self) -> str:

@@ -2,6 +2,7 @@
 
 A page may hold a thousand panels, so every byte counts: colours become classes of the page's style sheet (``.fig`` in
 ``figures.css``), markers become circles or parts of one path, and clip paths stay only where they cut something off.
+What was drawn with a ``gid`` that begins with ``TAG`` keeps it as ``data-arm``, so that the page can dim the others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from markupsafe import Markup
 from .paths import Box, circle_radius, shifted, shorter
 from .style import VARIABLES
 
+TAG = "arm-"
 _IDS = count(1)
 _CLASSES = {colour.lower(): variable for colour, variable in VARIABLES.items()}
 _KEPT = ("stroke-width", "stroke-opacity", "fill-opacity", "opacity", "stroke-dasharray", "stroke-dashoffset")
@@ -42,9 +44,10 @@ def tidy(svg: str) -> Markup:
 
 def _collect(node: ET.Element, shapes: dict[str, str], clips: dict[str, Box], clip: str | None,
              drawn: list[ET.Element]) -> None:
-    """Every drawn element in order, without groups: what a group says about clipping goes to its members."""
+    """Every drawn element in order, without groups: what a group says about clipping, and whose line it is, goes to its
+    members."""
     for child in node:
-        clip_here = _clip_of(child) or clip
+        clip_here, before = _clip_of(child) or clip, len(drawn)
         match child.tag:
             case "path" if "id" not in child.attrib:
                 _add_path(child.attrib["d"], child, clip_here, clips, drawn)
@@ -61,6 +64,9 @@ def _collect(node: ET.Element, shapes: dict[str, str], clips: dict[str, Box], cl
                 _collect(child, shapes, clips, clip_here, drawn)
             case _:  # metadata, style, definitions
                 pass
+        if (tag := child.attrib.get("id", "")).startswith(TAG):
+            for member in drawn[before:]:
+                member.attrib["data-arm"] = tag
 
 
 def _clip_of(node: ET.Element) -> str | None:

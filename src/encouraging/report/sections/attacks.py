@@ -185,7 +185,7 @@ def _lines(lines: Sequence[tuple[Arm, dict[float, float]]]) -> Any:
         # Sizes are drawn at equal distances: grids are even, or grow by a factor.
         for arm, line in lines:
             axes.plot([sizes.index(size) for size in line], list(line.values()), color=arm.colour, ls=arm.dashes,
-                      lw=1.8, marker="o", ms=4)
+                      lw=1.8, marker="o", ms=4, gid=arm.tag)
         every = math.ceil(len(sizes) / 8)
         axes.set(ylim=(0, 102), xlim=(-0.3, len(sizes) - 0.7), xticks=range(0, len(sizes), every),
                  xticklabels=[f"{size:g}" for size in sizes[::every]])

@@ -38,7 +38,8 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
 
     def draw(axes: Axes) -> None:
         for arm, values in lines:
-            axes.plot(range(len(groups)), values, color=arm.colour, ls=arm.dashes, marker="o", ms=6, lw=1.4)
+            axes.plot(range(len(groups)), values, color=arm.colour, ls=arm.dashes, marker="o", ms=6, lw=1.4,
+                      gid=arm.tag)
         axes.grid(axis="x", visible=False)
         axes.margins(x=0.12, y=0.12)
         axes.set_xticks(range(len(groups)), [named[group] for group in groups])
@@ -77,7 +78,7 @@ def class_margins(arms: Sequence[Arm]) -> Picture | None:
     def draw(axes: Axes) -> None:
         axes.axhline(0, color=MUTED, lw=0.8)
         for arm, counts, values in rows:
-            axes.plot(*_line(counts, values), color=arm.colour, ls=arm.dashes, lw=1.7)
+            axes.plot(*_line(counts, values), color=arm.colour, ls=arm.dashes, lw=1.7, gid=arm.tag)
         _count_axis(axes)
     words = [f"{arm.name} {_ends(counts, values, 1)}" for arm, counts, values in rows]
     return Picture("class-margins", "Mean margin, from the rarest tenth of the classes to the most frequent: "

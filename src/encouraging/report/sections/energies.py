@@ -64,7 +64,8 @@ def _profile(arms: Sequence[Arm], chosen: str | None = None) -> _Part | None:
         many = classes > 40
         axes.axvspan(own - 0.45, own + 0.45, color=LINE, alpha=0.6, lw=0, zorder=0)
         for arm, row in lines:
-            axes.plot(row, color=arm.colour, ls=arm.dashes, lw=1 if many else 1.6, marker="" if many else "o", ms=4)
+            axes.plot(row, color=arm.colour, ls=arm.dashes, lw=1 if many else 1.6, marker="" if many else "o", ms=4,
+                      gid=arm.tag)
         axes.grid(axis="x", visible=False)
         if classes <= 16:
             axes.set_xticks(range(classes))

@@ -175,7 +175,7 @@ def roc_picture(arms: Sequence[Arm], name: str, number: int = 1) -> Picture | No
     def _lines(axes: Axes) -> None:
         axes.axhline(0.95, color=BLACK, lw=0.7)
         for arm, fpr, tpr in lines:
-            axes.plot(fpr, tpr, color=arm.colour, ls=arm.dashes, lw=1.8)
+            axes.plot(fpr, tpr, color=arm.colour, ls=arm.dashes, lw=1.8, gid=arm.tag)
         axes.set(ylim=(0, 1.02), yticks=[0, 0.25, 0.5, 0.75, 0.95], yticklabels=["", "25%", "50%", "75%", "95%"])
 
     words = [f"{arm.name} {show(_rate(arm, name, 'fpr95'))}%" for arm, _, _ in lines]

@@ -79,8 +79,9 @@ def _lines(lines: Sequence[tuple[Arm, np.ndarray, np.ndarray]], m: Metric) -> An
             mean, std = values.mean(0), values.std(0, ddof=1) if len(rows) > 1 else np.zeros(len(x))
             low, middle, high = (np.exp(v) if log else v for v in (mean - std, mean, mean + std))
             if len(rows) > 1:
-                axes.fill_between(x, low, high, color=arm.colour, alpha=0.13, lw=0)
-            axes.plot(x, middle, color=arm.colour, ls=arm.dashes, lw=1.7, marker="o" if len(x) == 1 else "")
+                axes.fill_between(x, low, high, color=arm.colour, alpha=0.13, lw=0, gid=arm.tag)
+            axes.plot(x, middle, color=arm.colour, ls=arm.dashes, lw=1.7, marker="o" if len(x) == 1 else "",
+                      gid=arm.tag)
             lowest.append(float(np.quantile(middle, 0.15)))
         if log:
             axes.set_yscale("log")
