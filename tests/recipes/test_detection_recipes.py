@@ -16,6 +16,7 @@ from encouraging.data import Clock, data_dir, missing, read_boxes
 from encouraging.data.registry import VARIABLE
 from encouraging.engine import RunDir, Train
 from encouraging.engine.schedule import learning_rate
+from encouraging.integrations.torchvision import FIRST, MOMENTUM, least_value
 from encouraging.recipes import read_recipe
 from encouraging.tasks import ObjectiveConfig
 from encouraging.tasks.detection import Options
@@ -63,6 +64,21 @@ def without_anchor(size: int) -> float:
     small = anchors[(anchors[:, 2] - anchors[:, 0] < 100) & (anchors[:, 3] - anchors[:, 1] < 100)]
     best = torch.cat([box_iou(part * (size / 480), small).amax(1) for part in boxes.split(16)])
     return float((best < 0.5).double().mean())
+
+
+@pytest.mark.parametrize(("name", "anchors", "classes", "divisor"), [
+    ("coco-retinanet", 8 * 201_600, 80, FIRST * MOMENTUM),  # 8 images of 800 x 1344, and few positives
+    ("bccd-retinanet", 51_084, 3, 1)])  # the mean over images: one of 448 x 608 with a single positive
+def test_the_loss_of_a_fresh_detector_is_not_taken_for_divergence(name, anchors, classes, divisor):
+    """Each of the logits says 1%, RetinaNet's prior, and nearly all of them are right."""
+    recipe = read_recipe(name)
+    for arm in recipe.arms:
+        stage = recipe.stages_of(arm)[0]
+        objective = stage.objective.at(Clock(1, 1, 0))
+        curve = objective.negative_curve or objective.curve
+        easy = curve.value(torch.tensor(99.0).log()).item() - least_value(curve)
+        first = anchors * classes * (1 - objective.alpha) * easy / divisor
+        assert 0 < first < stage.train.diverge_above / 2, arm
 
 
 def test_cocos_schedule_is_the_1x_one():
