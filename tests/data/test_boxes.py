@@ -108,13 +108,6 @@ def test_no_box_without_area_is_taught_however_thin_it_was(seed, thin, at, flip)
     assert 1 in target["labels"]
 
 
-def test_an_image_of_which_nothing_would_be_left_is_refused_in_words(tmp_path):
-    image, _ = make_image(tmp_path / "line.png", 1, 1000, 3, [(0, 0, 1000, 3)], [0])
-    Image.fromarray(np.zeros((3, 1000, 3), np.uint8)).save(image.path)
-    with pytest.raises(DataError, match=r"line\.png: 1000 x 3 pixels are too long and narrow.*max_size = 64"):
-        BoxExamples([image], [16], max_size=64).example(0, generator(0))
-
-
 def test_a_certain_flip_mirrors_pixels_and_boxes_exactly(voc):
     image = read_voc(voc).parts["train"].images[0]
     made = BoxExamples([image], [48], flip=1.0).example(0, generator(0))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +28,15 @@ class BoxBatch:
         return BoxBatch([image.to(device, non_blocking=True).float() / 255 for image in self.images],
                         [{key: value.to(device, non_blocking=True) for key, value in target.items()}
                          for target in self.targets], self.numbers)
+
+
+def check_shapes(images: Iterable[BoxImage], max_size: int) -> None:
+    """Refuse an image of which nothing would be left at a longer side of ``max_size``."""
+    for image in images:
+        if max_size * min(image.width, image.height) <= max(image.width, image.height):
+            raise DataError(f"{image.path}: {image.width} x {image.height} pixels are too long and narrow: resized to "
+                            f"a longer side of max_size = {max_size}, a pixel or less is left of the other. Leave the "
+                            "image out, or raise max_size.")
 
 
 class BoxExamples:
@@ -56,7 +64,7 @@ class BoxExamples:
         if not self.sizes:
             return BoxBatch([pixels], [{"boxes": image.boxes, "labels": image.labels}], [index])
         boxes, labels = image.boxes[taught], image.labels[taught]
-        pixels, boxes = self._augmented(pixels, boxes, image.path)
+        pixels, boxes = self._augmented(pixels, boxes)
         kept = (boxes[:, 2:] > boxes[:, :2]).all(1)  # in a smaller image a thin box may round to none, which is refused
         return BoxBatch([pixels], [{"boxes": boxes[kept], "labels": labels[kept]}], [index])
 
@@ -72,7 +80,7 @@ class BoxExamples:
             self._pixels[index] = self.images[index].read().to(self.device)
         return self._pixels[index]
 
-    def _augmented(self, pixels: Tensor, boxes: Tensor, path: Path) -> tuple[Tensor, Tensor]:
+    def _augmented(self, pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
         """Random size and flip, drawn from torch's global random state, which the source sets for every example."""
         from torchvision import tv_tensors
         from torchvision.transforms import v2
@@ -82,10 +90,6 @@ class BoxExamples:
                                           v2.RandomHorizontalFlip(self.flip),
                                           v2.ClampBoundingBoxes()])  # rounding may lead out of the image
         high, wide = pixels.shape[-2:]
-        if self.max_size * min(high, wide) <= max(high, wide):
-            raise DataError(f"{path}: {wide} x {high} pixels are too long and narrow: resized to a longer side of "
-                            f"max_size = {self.max_size}, a pixel or less is left of the other. Leave it out, or raise "
-                            "max_size.")
         image, moved = self._transform(tv_tensors.Image(pixels), tv_tensors.BoundingBoxes(
             boxes, format="XYXY", canvas_size=(high, wide)))
         return image.as_subclass(Tensor), moved.as_subclass(Tensor)
