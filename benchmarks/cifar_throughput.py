@@ -167,7 +167,7 @@ def main() -> None:
               + f" images/s; input / bare {rates['input'] / best:.2f}", flush=True)
         del loops
     if args.out is not None:
-        facts = {"device": torch.cuda.get_device_name() if device.type == "cuda" else platform.processor(),
+        facts = {"device": torch.cuda.get_device_name() if device.type == "cuda" else platform.machine(),
                  "torch": torch.__version__, "date": time.strftime("%Y-%m-%d"), "cases": cases}
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(facts, indent=2) + "\n")

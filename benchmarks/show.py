@@ -2,6 +2,7 @@
 
     python benchmarks/show.py results/bench/h200.json results/bench/loss-cpu.json results/bench/loss-cpu-smoothed.json
     python benchmarks/show.py --matrix results/bench/h200-matrix.json
+    python benchmarks/show.py --images results/bench/cifar-h200.json --attacks results/bench/attacks-h200.json
 
 Run it in the root of the repository. It writes docs/performance.md and docs/images/bench.svg.
 """
@@ -103,6 +104,35 @@ def matrix_summary(source: Path, shown: int = 12) -> str:
     return "\n".join(lines)
 
 
+def image_rates(source: Path) -> str:
+    """Images per second of ``cifar_throughput.py``: the bare network, the engine, and the input alone."""
+    record = json.loads(source.read_text())
+    lines = [f"{record['device']}, torch {record['torch']}, {record['date']}: `{source}`.", "",
+             "| images per second | bare network | in the engine | input alone | engine / bare | input / bare |",
+             "| --- | --- | --- | --- | --- | --- |"]
+    for case in record["cases"]:
+        rates = case["images_per_second"]
+        bare = max(rate for name, rate in rates.items() if name.startswith("bare"))
+        lines.append(f"| {case['model']} at {case['size']} pixels, batch {case['batch']}, {case['precision']} | "
+                     f"{bare:.0f} | {rates['engine']:.0f} | {rates['input']:.0f} | {rates['engine'] / bare:.2f} | "
+                     f"{rates['input'] / bare:.2f} |")
+    return "\n".join(lines)
+
+
+def attack_times(source: Path) -> str:
+    """Seconds of ``attack_speed.py``: attacks and evaluations in float32."""
+    record = json.loads(source.read_text())
+    lines = [f"{record['device']}, torch {record['torch']}, {record['date']}: `{source}`.", "",
+             "| what | network | images | layout | cuDNN's algorithms | seconds |",
+             "| --- | --- | --- | --- | --- | --- |"]
+    for case in record["cases"]:
+        what = (f"PGD by {case['what'].removeprefix('attack ')}, {case['steps']} steps at {case['epsilons']} epsilons"
+                if "steps" in case else "a forward pass over all images")
+        lines.append(f"| {what} | {case['model']} | {case['images']} | {case['layout'].replace('_', ' ')} | "
+                     f"{case['algorithms']} | {case['seconds']:.2f} |")
+    return "\n".join(lines)
+
+
 def put(name: str, text: str) -> None:
     """Replace what stands between a pair of markers."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
@@ -113,6 +143,8 @@ def put(name: str, text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--matrix", type=Path, help="a record of `encouraging bench --matrix --out FILE`")
+    parser.add_argument("--images", type=Path, help="a record of `python benchmarks/cifar_throughput.py --out FILE`")
+    parser.add_argument("--attacks", type=Path, help="a record of `python benchmarks/attack_speed.py --out FILE`")
     parser.add_argument("gpu", type=Path, nargs="?", help="a record of `encouraging bench --out FILE` on a GPU")
     parser.add_argument("cpu", type=Path, nargs="?", help="a record of `python benchmarks/loss_cpu.py --out FILE`")
     parser.add_argument("smoothed", type=Path, nargs="?", help="the same with --smoothing 0.1")
@@ -122,6 +154,10 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.matrix:
         put("matrix", matrix_summary(asked.matrix))
+    if asked.images:
+        put("images", image_rates(asked.images))
+    if asked.attacks:
+        put("attacks", attack_times(asked.attacks))
     if asked.gpu is None:
         return
     if asked.smoothed is None:

@@ -48,15 +48,17 @@ def test_everything_is_trained_attacked_and_collected(tmp_path: Path) -> None:
         f"-m encouraging attack /runs/mnist-attack {how}",
         "-m encouraging collect /runs/mnist-attack -o results",
         f"grid /runs mnist-adversarial-training:5 {trained}",
-        f"-m encouraging attack {folder}/pgd_ce {folder}/pgd_el {how} --eps-l2 0 --eps 0,0.1,0.2,0.3 --attack pgd "
+        f"-m encouraging attack {folder}/fgsm_ce {folder}/fgsm_el {how} --eps-l2 0 --attack fgsm --attack fgsm_margin "
+        "--attack fgsm_dlr",
+        f"-m encouraging attack {folder}/pgd_ce {folder}/pgd_el {how} --eps-l2 0 --attack pgd",
+        f"-m encouraging attack {folder}/pgd_ce {folder}/pgd_el {how} --eps-l2 0 --eps 0,0.1,0.2,0.3 "
         "--attack pgd_margin --attack pgd_dlr",
+        f"-m encouraging attack {folder}/pgd_l2_ce {folder}/pgd_l2_el {how} --eps 0 --attack pgd_l2_damped",
         f"-m encouraging attack {folder}/pgd_l2_ce {folder}/pgd_l2_el {how} --eps-l2 0,0.3,1,3 --eps 0 --attack pgd_l2 "
-        "--attack pgd_l2_damped --attack pgd_l2_margin --attack pgd_l2_dlr",
-        f"-m encouraging attack {folder}/fgsm_ce {folder}/fgsm_el {how} --eps-l2 0 --eps 0,0.1,0.2,0.3 --attack fgsm "
-        "--attack fgsm_margin --attack fgsm_dlr",
+        "--attack pgd_l2_margin --attack pgd_l2_dlr",
         f"-m encouraging collect {folder} -o results",
         f"grid /runs mnist-autoattack:3 {trained}",
-        f"-m encouraging attack /runs/mnist-autoattack {how} --eps-l2 0,0.3,1,3 --examples 1000 --autoattack",
+        f"-m encouraging attack /runs/mnist-autoattack {how} --examples 1000 --autoattack",
         "-m encouraging collect /runs/mnist-autoattack -o results",
     ]
     assert "train mnist-attack, 8 seeds" in (tmp_path / "runs/timings.txt").read_text()
@@ -69,7 +71,7 @@ def test_sizes_can_be_chosen_and_steps_left_out(tmp_path: Path) -> None:
     assert len(commands) == 3
     assert commands[0].startswith("grid /runs mnist-autoattack:1 --data /data --device cpu --jobs 2")
     assert commands[0].endswith("--lean --set train.max_steps=3 --set data=digits")
-    assert commands[1].endswith("--eps-l2 0,0.3,1,3 --eps 0,0.3 --examples 5 --autoattack")
+    assert commands[1].endswith("--data /data --eps 0,0.3 --examples 5 --autoattack")
 
 
 @pytest.mark.parametrize(("step", "recipe", "ends"), [
@@ -90,7 +92,7 @@ def test_a_failure_is_told_at_the_end_and_an_unknown_word_at_once(tmp_path: Path
     code, said, commands = run(tmp_path, "--only", "training", does='[[ "$*" != *attack*pgd_l2* ]]')
     assert code == 1
     assert "something failed" in said
-    assert len(commands) == 5  # all that there is to do, and what there is is collected
+    assert len(commands) == 7  # all that there is to do, and what there is is collected
     assert "collect" in commands[-1]
     for words, message in ((["--seed", "3"], "unknown option --seed"), (["--only", "odd"], "--only odd: expected"),
                            (["--jobs"], "--jobs needs a value")):

@@ -195,7 +195,9 @@ def attack(
     ] = None,
     examples: Annotated[int | None, typer.Option(help="Only the first test images; default: all.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images that are attacked at once.")] = 1000,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Images that are attacked at once. Default: 1000, or fewer large ones.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
     data: Annotated[str | None, typer.Option(help="The data directory; default: ENCOURAGING_DATA.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many runs to attack at once.")] = 1,

@@ -102,6 +102,10 @@ def test_refused_by_autoattack(changed: dict[str, Any], kind: type, says: str) -
     (lambda: Attack("fgsm", steps=3), "'steps' is no setting of fgsm"),
     (lambda: Attack("pgd", loss="dlt"), "Did you mean 'dlr'"),
     (lambda: Attack("pgd", restarts=2, random_start=False), "repeat the first"),
+    (lambda: Attack("autoattack", norm="Linf"), "Did you mean 'linf'"),
+    (lambda: Attack("autoattack", parts=["sqare"]), "Did you mean 'square'"),
+    (lambda: Attack("autoattack", parts="square"), "parts='square': expected a list"),
+    (lambda: Attack("autoattack", parts=[]), r"parts=\[\]: expected a list"),
 ])
 def test_an_attack_with_wrong_settings_is_refused_when_it_is_made(make: Any, says: str) -> None:
     with pytest.raises(ArgumentError, match=says):
@@ -131,6 +135,13 @@ def test_training_refuses_what_it_can_see_without_looking_at_values() -> None:
         adversarial_batch(MODEL, X, Y, attack, -1)
     with pytest.raises(DtypeError, match=r"'pgd'.*TRAINING_ATTACKS"):
         adversarial_batch(MODEL, X, Y, "pgd", eps)  # type: ignore[arg-type]
+
+
+def test_an_epsilon_that_is_a_tensor_is_answered_by_its_shape() -> None:
+    with pytest.raises(ArgumentError, match=r"0 or more\. Pass eps\.item\(\)"):
+        pgd(MODEL, X, Y, torch.tensor(0.1))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="For several use accuracy_over_eps"):
+        pgd(MODEL, X, Y, torch.tensor([0.1]))  # type: ignore[arg-type]
 
 
 def test_epsilons_of_numpy_are_numbers() -> None:

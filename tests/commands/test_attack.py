@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
+import synthetic_runs as synthetic
 from encouraging.attacks import Attack, accuracy_over_eps, fgsm
 from encouraging.cli import app
 from encouraging.commands import attack as command
 from encouraging.commands import attack_plan, attack_progress
+from encouraging.commands.attack_table import print_attacks
+from encouraging.commands.run import run_recipe
+from encouraging.data.augment import resize_center_crop
 from encouraging.engine.attack_results import Measured
 from encouraging.engine.records import read_records
 from encouraging.judge.claims import claim_rows, finals_of
 from encouraging.judge.metric_book import book_of
-from encouraging.recipes import kept_recipes
+from encouraging.recipes import kept_recipes, read_recipe
 from encouraging.recipes.trained import load_trained
 
 CPU = torch.device("cpu")
@@ -55,6 +61,17 @@ def test_every_attack_is_measured_once_and_as_the_library_does(runs: Path) -> No
     assert "everything was measured before" in call(runs, *FEW)
     assert (runs / "ce/seed0/final.json").read_bytes() == before
     assert not list(runs.rglob("*.state*"))
+
+
+def test_no_number_is_cut_off_in_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("0", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3")
+    record = replace(synthetic.record("mine", "pgd_l2_ce", 0), attacks={"attacks": {
+        "pgd_l2_scale_free": {"examples": 10000, "accuracy": dict.fromkeys(sizes, 100.0)}}})
+    print_attacks(Console(width=80), read_recipe("mnist-attack"), [record])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "…" not in said
+    assert said.count("100.0") == len(sizes)
+    assert "mean over 1 seed" in said
 
 
 def test_the_model_that_is_attacked_is_the_one_that_was_trained(runs: Path) -> None:
@@ -155,6 +172,47 @@ def test_records_claims_and_pages_have_the_numbers(runs: Path, tmp_path: Path) -
     page = tmp_path / "page.html"
     assert CliRunner().invoke(app, ["report", str(collected), "-o", str(page)]).exit_code == 0
     assert "PGD in L2 scale-free" in page.read_text()
+    for words in ("runs/hit --attack fgsm --attack fgsm_margin --attack fgsm_dlr --attack pgd --attack pgd_margin "
+                  "--attack pgd_dlr --eps 0,0.1 --examples 40", "runs/hit --attack pgd_l2 --attack pgd_l2_margin "
+                  "--attack pgd_l2_dlr --eps-l2 0,1 --examples 40"):
+        assert f"encouraging attack {words}" in page.read_text()
+
+
+def test_epsilon_counts_the_pixels_of_the_data_where_the_model_takes_larger_images(tmp_path: Path) -> None:
+    """Images of 8 pixels that the network sees enlarged to 12: an attack changes 64 numbers, not 144."""
+    overrides = ["options.augment=resized_crop", "options.train_size=12", "model=resnet20", "train.max_steps=20"]
+    assert run_recipe("digits", arms=("ce",), seeds="1", overrides=overrides, device="cpu", threads=1, jobs=1,
+                      out=tmp_path, console=Console(quiet=True)) == 0
+    run = tmp_path / "digits/ce/seed0"
+    call(run, "--attack", "pgd_l2_margin", "--attack", "fgsm", "--examples", "30", "--eps", "0,0.1", "--eps-l2", "1",
+         "--device", "cpu")
+    trained = load_trained(run, CPU)
+    images, y = trained.task.test[0][:30], trained.task.test[1][:30]
+    x = images / trained.task.data.highest
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return trained.unit_model(resize_center_crop(x, 14, 12))
+
+    for name, attack, eps in (("fgsm", Attack("fgsm"), 0.1), ("pgd_l2_margin", Attack("pgd_l2", loss="margin"), 1.0)):
+        assert accuracy_of(run, name, eps) == accuracy_over_eps(model, x, y, {name: attack}, [eps]).accuracy(name, eps)
+    rounded = trained.task.unit(images)  # as evaluations see them: whole grey levels, of which there are 16
+    assert float((rounded - resize_center_crop(x, 14, 12)).abs().max()) <= 0.5 / 16 + 1e-6
+
+
+@pytest.mark.parametrize(("piece", "words", "batch"), [(2000, (), 1000), (7, (), 7), (7, ("--batch-size", "9"), 9)])
+def test_large_images_are_attacked_a_few_at_a_time(runs: Path, monkeypatch: pytest.MonkeyPatch, piece: int,
+                                                   words: tuple[str, ...], batch: int) -> None:
+    sizes = []
+    monkeypatch.setattr(command, "load_trained", lambda *how: with_piece(load_trained(*how), piece))
+    monkeypatch.setattr(command, "accuracy_over_eps", lambda *how, **settings: (
+        sizes.append(settings["batch_size"]), accuracy_over_eps(*how, **settings))[1])
+    call(runs / "ce/seed0", "--attack", "fgsm", "--examples", "20", "--eps", "0.1", "--device", "cpu", *words)
+    assert sizes == [batch]
+
+
+def with_piece(trained: Any, piece: int) -> Any:
+    trained.task.piece = piece
+    return trained
 
 
 def test_epsilon_in_normalised_pixels_without_clipping_is_the_authors_attack(runs: Path) -> None:

@@ -50,6 +50,17 @@ def test_grey_has_the_luma_of_its_colours() -> None:
     assert (red, green, blue) == (76, 150, 29)
 
 
+@pytest.mark.parametrize("shape", [(7, 8, 8), (7, 3, 8, 8), (1203, 8, 8, 1)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, ">f8"])
+def test_arrays_in_fortran_order_are_the_same_images(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
+    """``np.savez(images=matlab.T)``: a transposed array is saved as it lies in memory."""
+    images = pixels(*shape) if dtype is np.uint8 else (pixels(*shape) / 255).astype(dtype)
+    np.savez(tmp_path / "c.npz", images=images)
+    np.savez(tmp_path / "f.npz", images=np.asfortranarray(images))
+    channels = 3 if shape[1] == 3 else 1
+    assert torch.equal(all_of(tmp_path / "f.npz", channels), all_of(tmp_path / "c.npz", channels))
+
+
 def test_what_cannot_be_fitted_is_refused() -> None:
     with pytest.raises(DataError, match="5 channels"):
         fit_images(torch.zeros(1, 5, 4, 4, dtype=torch.uint8), 1, (4, 4))

@@ -64,6 +64,21 @@ def test_epsilons_are_added_and_other_settings_replace(folder: Path) -> None:
     assert list(results.measured["pgd"].survived) == [0.2]
 
 
+def test_results_of_another_seed_are_kept_beside_and_found_again(folder: Path) -> None:
+    for seed, bit in ((0, 1), (1, 0), (0, 0)):
+        results = load_results(folder, seed)
+        results.add(f"pgd{bit}", measured("pgd", "ce", {0.3: mask(bit)}))
+        results.write(folder)
+    assert set(load_results(folder, 0).measured) == {"pgd1", "pgd0"}
+    assert set(load_results(folder, 1).measured) == {"pgd0"}
+    assert sorted(path.name for path in folder.glob("*.json")) == ["attacks-seed1.json", "attacks.json"]
+    found = read_attacks(folder)
+    assert found is not None
+    assert found["seed"] == 0
+    (folder / "weights.safetensors").write_bytes(b"other weights")
+    assert load_results(folder, 1).measured == {}
+
+
 def test_other_weights_or_another_seed_begin_anew(folder: Path) -> None:
     results = load_results(folder)
     results.add("pgd", measured("pgd", "ce", {0.3: mask(1)}))

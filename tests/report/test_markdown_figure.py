@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import synthetic_runs as synthetic
 from encouraging import cli
 from encouraging.errors import ArgumentError
 from encouraging.recipes import read_runs
@@ -116,3 +117,16 @@ def test_what_is_better_when_lower_rises_to_its_worst(records):
     assert "the mean FPR95" in (page := drawn(marker("ood.min_energy.fpr95"), records, "page.md")[0])
     assert " rises by " in page
     assert " falls by " in drawn(marker(), records, "page.md")[0]
+
+
+@pytest.mark.parametrize(("key", "head", "line"), [
+    ("log_end", "| `log_end` | best accuracy, el |", "| 0.75 | "),
+    ("train.lr", "| `lr` | best accuracy, ce | best accuracy, el_1 |", "| 0.0125 | ")])
+def test_arms_that_differ_in_their_loss_or_rate_are_drawn_over_it(key, head, line):
+    """The controls of the learning rate, and the sweep over LE, which are arms of one recipe."""
+    records = synthetic.shipped("cifar100-learning-rate-quick", seeds=2)
+    page, pictures = drawn(f"<!-- figure: cifar100-learning-rate-quick over {key}: best_accuracy -->\n"
+                           "<!-- end of figure -->\n", records, "page.md")
+    assert head in page
+    assert f"\n{line}" in page
+    assert list(pictures) == ["images/cifar100-learning-rate-quick.svg"]

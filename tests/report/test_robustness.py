@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import synthetic_runs as synthetic
-from encouraging.engine.records import Record
+from encouraging.engine.records import Record, read_records
 from encouraging.metrics import Reader, summary
+from encouraging.recipes import read_recipe
 from encouraging.report.arms import groups_of
 from encouraging.report.page import build_report
+from encouraging.report.results import results_page
 from encouraging.report.sections import attacks, out_of_distribution
 
 
@@ -49,6 +53,30 @@ def test_a_flattering_attack_is_warned_of_before_its_numbers() -> None:
     assert warning in build_report(records)
 
 
+def test_pages_say_which_gains_survive(tmp_path: Path) -> None:
+    """A gain under PGD that scale-free attacks leave, in a recipe that has claims on both at one of two sizes."""
+    recipe = read_recipe("mnist-attack", ["seeds=3"])
+    noise = {"ce": (0.0, 0.1, 0.05), "el": (0.0, 0.0, -0.05)}
+    for arm, by_ce, scale_free in (("ce", 1.0, 0.5), ("el", 12.1, 9.1)):
+        for seed in range(3):
+            one = attacked(arm, seed, by_ce + noise[arm][seed], scale_free + noise[arm][seed])
+            assert one.attacks is not None
+            for row in one.attacks["attacks"].values():
+                row["accuracy"] = {"0.25": row["accuracy"]["0.3"], **row["accuracy"]}
+            parts = {"schema": 1, "asked": recipe.config(arm, seed), "environment": one.environment, "final": one.final,
+                     "timing": one.timing, "epochs": one.epochs, "attacks": one.attacks}
+            (tmp_path / f"{arm}-seed{seed}.json").write_text(json.dumps(parts))
+    words = ("Of 2 gains that are established under attacks by cross-entropy, 1 survives (PGD of size 0.3: +11.0 "
+             "becomes +8.5) and 1 is not judged (PGD of size 0.25: +11.0 becomes +8.5) when the same attack is "
+             "driven by scale-free losses.")
+    page = results_page(tmp_path)
+    assert page.index(f"[mnist-attack](#mnist-attack): {words}") < page.index("### Claims of the paper")
+    assert "Accuracy under attack is that on the first 100 test images." in page
+    assert "| attack | size | claim | paper | by cross-entropy | scale-free | the gain |" in page
+    assert "| PGD by cross-entropy | 0.3 | el beats ce | +10.7 | +11.0 | +8.5 | survives |" in page
+    assert words in build_report(read_records(tmp_path)).replace("&#43;", "+")
+
+
 def test_without_a_difference_it_says_so_and_without_comparison_too() -> None:
     assert section([attacked("ce", 0, 5.0, 5.0)]).lead[0].startswith("No sign of masked gradients")
     alone = [synthetic.record("mine", "ce", 0, attacks=True)]
@@ -58,6 +86,7 @@ def test_without_a_difference_it_says_so_and_without_comparison_too() -> None:
 def test_the_table_has_every_attack_and_the_picture_counts_scale_free_ones_together() -> None:
     found = section([attacked(arm, seed, 10.0 + seed, 2.0) for arm in ("ce", "el") for seed in range(2)])
     _, table = found.tables
+    assert "on the first 100 test images" in table.caption
     rows = {(row[0].main, row[1].main): [cell.main for cell in row[2:]] for row in table.rows}
     assert rows["PGD by cross-entropy", "ce"] == ["99.0 ± 0.0", "10.5 ± 0.7"]
     assert rows["PGD by margin", "el"] == ["99.0 ± 0.0", "3.0 ± 0.0"]
@@ -68,6 +97,7 @@ def test_the_table_has_every_attack_and_the_picture_counts_scale_free_ones_toget
 
 @pytest.mark.parametrize(("name", "words"), [("fgsm", "FGSM by cross-entropy"),
                                              ("pgd_l2", "PGD in L2 by cross-entropy"),
+                                             ("pgd_l2_damped", "PGD in L2 by cross-entropy, damped"),
                                              ("pgd_l2_dlr", "PGD in L2 by DLR"), ("autoattack_l2", "AutoAttack in L2"),
                                              ("fgsm_normalised", "FGSM on the label’s logit, normalised")])
 def test_attacks_have_names_for_readers(name: str, words: str) -> None:

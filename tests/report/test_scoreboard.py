@@ -60,7 +60,9 @@ def test_what_the_paper_claims_and_nobody_ran_has_a_row_with_its_command(board, 
     for row in waiting:
         assert row.papers
         assert not row.measured
-        assert row.command == f"encouraging run {row.recipe}"
+        attacked = f" && encouraging attack runs/{row.recipe}" if ".attacks." in f".{row.row.claim.metric}" else ""
+        assert row.command == f"encouraging run {row.recipe}{attacked}"
+    assert any("encouraging attack" in row.command for row in waiting)
 
 
 def test_the_numbers_are_the_judge_s(board, records):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from encouraging.attacks import TRAINING_ATTACKS, Attack, adversarial_batch
+from encouraging.attacks import TRAINING_ATTACKS, Attack, adversarial_batch, fgsm
 from encouraging.commands.run import run_recipe
 from encouraging.data import Clock
 from encouraging.engine.files import read_json
@@ -74,6 +74,17 @@ def test_the_order_of_the_images_is_that_of_training_without_attacks() -> None:
     for one, two in zip(batches(plain), batches(attacked), strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, two, strict=False))
         assert len(two) == len(one) + 1
+
+
+def test_the_final_attack_changes_the_pixels_of_the_data_also_where_they_are_enlarged() -> None:
+    it = task("fgsm", "options.augment=resized_crop", "options.train_size=12", "model=resnet20")
+    model = it.build().eval()
+    logits = torch.cat([one["logits"] for one in it.predict(model, True, 0, 1) if one["set"] == "attacked"])
+    x, y = it.attacked(it.test[0]), it.test[1]
+    assert x.shape[2:] == (8, 8)
+    unit = it.attacked_model(model)
+    expected = unit(fgsm(unit, x, y, TRAINING_ATTACKS["fgsm"][1], loss="margin"))
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_gradients_of_the_attack_do_not_reach_the_weights() -> None:

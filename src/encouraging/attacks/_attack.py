@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import ArgumentError, did_you_mean
-from ._autoattack import autoattack
+from ._autoattack import autoattack, check_autoattack
 from ._check import check_settings
 from ._fgsm import fgsm
 from ._model import Model
@@ -46,6 +46,8 @@ class Attack:
                 raise ArgumentError(f"Attack({method!r}): {name!r} is no setting of {method}; expected some of "
                                     f"{', '.join(known)}.{did_you_mean(name, known)}")
         check_settings(**settings)
+        if method == "autoattack":
+            check_autoattack(**settings)
         self.method = method
         self.settings = dict(sorted(settings.items()))
 

@@ -75,12 +75,7 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
     """
     eps = check_eps(eps)
     check_settings(seed=seed, batch_size=batch_size)
-    if norm not in NORMS:
-        raise ArgumentError(f"norm={norm!r}: expected 'linf' or 'l2'.{did_you_mean(norm, NORMS)}")
-    for part in parts or ():
-        if part not in PARTS:
-            raise ArgumentError(f"parts: {part!r} is none of AutoAttack's; expected some of "
-                                f"{', '.join(map(repr, PARTS))}.{did_you_mean(part, PARTS)}")
+    check_autoattack(norm, parts)
     path = check_state_path(state_path)
     highest = check_batch(x, y)
     if x.dtype != torch.float32:
@@ -119,6 +114,19 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
             if progress is not None:
                 progress(part, 100 * survived.double().mean().item())
     return found.reshape(x.shape)
+
+
+def check_autoattack(norm: str = "linf", parts: Sequence[str] | None = None) -> None:
+    """Refuse a norm or parts that AutoAttack does not have."""
+    if norm not in NORMS:
+        raise ArgumentError(f"norm={norm!r}: expected 'linf' or 'l2'.{did_you_mean(str(norm), NORMS)}")
+    if parts is not None and (isinstance(parts, str) or not parts):
+        raise ArgumentError(f"parts={parts!r}: expected a list of names such as ['apgd-ce', 'square'], or None for the "
+                            "standard version.")
+    for part in parts or ():
+        if part not in PARTS:
+            raise ArgumentError(f"parts: {part!r} is none of AutoAttack's; expected some of "
+                                f"{', '.join(map(repr, PARTS))}.{did_you_mean(part, PARTS)}")
 
 
 def _package() -> Any:

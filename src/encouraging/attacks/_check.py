@@ -57,7 +57,8 @@ def check_eps(eps: float) -> float:
     """The radius of the ball as a float."""
     if not _is_number(eps) or eps < 0:
         several = (" For several use accuracy_over_eps, or one call for each."
-                   if isinstance(eps, list | tuple | Tensor) else "")
+                   if isinstance(eps, list | tuple) or (isinstance(eps, Tensor) and eps.ndim) else
+                   " Pass eps.item()." if isinstance(eps, Tensor) else "")
         raise ArgumentError(f"eps={eps!r}: expected the radius of the ball, a finite number, 0 or more.{several}")
     return float(eps)
 

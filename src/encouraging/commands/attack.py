@@ -31,7 +31,7 @@ from .attack_table import print_attacks
 from .progress import failures
 from .run_table import print_claims
 
-BATCH = 1000  # AutoAttack draws per batch: another size gives other numbers
+BATCH = 1000  # at most, and fewer large images; AutoAttack draws per batch: another size gives other numbers
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class AttackJob:
     plan: Plan
     examples: int | None
     seed: int
-    batch_size: int
+    batch_size: int | None
     device: str
     data: str | None
     threads: int | None
@@ -54,7 +54,7 @@ class AttackJob:
 
 def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattack: bool = False,
                 eps: str | None = None, eps_l2: str | None = None, examples: int | None = None, seed: int = 0,
-                batch_size: int = BATCH, device: str = "auto", data: str | None = None, jobs: int = 1,
+                batch_size: int | None = None, device: str = "auto", data: str | None = None, jobs: int = 1,
                 threads: int | None = None, console: Console | None = None) -> int:
     """Attack every finished run at or below these paths, and print what is left of its accuracy.
 
@@ -127,14 +127,13 @@ def _measure(job: AttackJob, trained: TrainedImages, results: AttackResults, ima
              labels: torch.Tensor, units: str, todo: dict[str, tuple[Measured, list[float]]],
              progress: _Counter) -> None:
     task = trained.task
-    x = task.unit(images)
+    x = task.attacked(images) if units == "pixels" else task.normalise(task.unit(images))
     # A state belongs to these weights, images and seed: other ones have another name, and are not in the way.
     state = Path(job.folder) / f"attacks-{units}-{results.weights[:8]}-{len(labels)}-{job.seed}.state"
-    found = accuracy_over_eps(trained.unit_model if units == "pixels" else trained.model,
-                              x if units == "pixels" else task.normalise(x), labels,
+    found = accuracy_over_eps(trained.attacked_model if units == "pixels" else trained.model, x, labels,
                               {name: one.attack for name, (one, _) in todo.items()},
                               {name: epsilons for name, (_, epsilons) in todo.items()}, seed=job.seed,
-                              batch_size=job.batch_size, state_path=state, progress=progress)
+                              batch_size=job.batch_size or min(BATCH, task.piece), state_path=state, progress=progress)
     for name, (one, _) in todo.items():
         one.survived.update(found.survived[name])
         results.add(name, one)

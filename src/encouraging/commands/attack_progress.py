@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from ..engine.sweep import Event
+from ..judge.metric_words import size_words
 
 PRINT_EVERY = 60.0  # seconds between two lines about a run, where there is no terminal
 
@@ -43,7 +44,7 @@ class AttackDisplay:
             self.printed[name] = time.monotonic()
         elif event.kind == "epoch":
             step = event.detail
-            status = f"{step['attack']} at {step['eps']:g}"
+            status = f"{step['attack']} at {size_words(step['eps'])}"
             if step["accuracy"] is not None:
                 status += f": {step['accuracy']:.1f}%"
             self.progress.update(self.bars[name], completed=step["done"], total=step["total"], status=status)

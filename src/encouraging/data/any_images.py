@@ -86,9 +86,8 @@ def _hidden(file: Path) -> bool:
 def _check(array: Array) -> None:
     if array.dtype != "uint8" and array.dtype not in FLOATS:
         raise DataError(f"{array.where}: {array.dtype}; expected bytes (uint8) from 0 to 255, or floats from 0 to 1.")
-    if array.fortran or len(array.shape) not in (3, 4) or 0 in array.shape:
-        raise DataError(f"{array.where}: the shape {array.shape}; expected (N, H, W), (N, H, W, C) or (N, C, H, W), in "
-                        "C order.")
+    if len(array.shape) not in (3, 4) or 0 in array.shape:
+        raise DataError(f"{array.where}: the shape {array.shape}; expected (N, H, W), (N, H, W, C) or (N, C, H, W).")
     if len(array.shape) == 4:
         _channels_last(array.shape, array.where)
 

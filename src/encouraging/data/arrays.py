@@ -46,7 +46,7 @@ class Array:
     dtype: str
     start: Callable[[], AbstractContextManager[IO[bytes]]]  # a stream, positioned at the first number
     swapped: bool = False  # the other byte order
-    fortran: bool = False  # column after column
+    fortran: bool = False  # the first index changes fastest
 
     @property
     def row_bytes(self) -> int:
@@ -75,8 +75,9 @@ class Array:
                 store = stores[number % 2][: lengths[number] * self.row_bytes]
                 if not self.fortran:
                     return self._numbers(_fill(file, store), lengths[number])
-                width = self.row_bytes // self.shape[1]
-                for column, piece in enumerate(store.view(self.shape[1], -1)):
+                columns = math.prod(self.shape[1:])
+                width = self.row_bytes // columns
+                for column, piece in enumerate(store.view(columns, -1)):
                     file.seek(begin + (column * total + number * step) * width)
                     _fill(file, piece)
                 return self._numbers(store, lengths[number])
@@ -93,7 +94,9 @@ class Array:
         if self.swapped:
             store = store.view(-1, dtype.itemsize).flip(1).view(-1)
         numbers = store.view(dtype)
-        return numbers.view(self.shape[1], rows).T if self.fortran else numbers.view(rows, *self.shape[1:])
+        if self.fortran:
+            return numbers.view(*self.shape[:0:-1], rows).permute(*reversed(range(len(self.shape))))
+        return numbers.view(rows, *self.shape[1:])
 
 
 def shown(path: str | Path) -> str:
@@ -193,7 +196,7 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], str, bool, bool]:
         raise ValueError(f"version {version} of the format, which is for named fields")
     if dtype.hasobject:
         raise ValueError("it holds pickled Python objects, which are never loaded; save plain numbers")
-    return shape, dtype.name, not dtype.isnative, bool(fortran) and len(shape) == 2
+    return shape, dtype.name, not dtype.isnative, bool(fortran) and len(shape) > 1 and 0 not in shape
 
 
 def _sized(array: Array, size: int) -> Array:

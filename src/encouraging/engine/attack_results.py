@@ -1,12 +1,14 @@
 """``attacks.json`` of a run directory: which test images stay classified correctly, under which attack and epsilon.
 
 Images are the first ones of the test set, so results on different numbers of images can be compared on those that they
-share. The file belongs to the weights of the run: it holds their digest, and is begun anew where they have changed.
+share. The file belongs to the weights of the run: it holds their digest, and is begun anew where they have changed. It
+has the results of one seed of the random starts; those of another one are kept beside it (``attacks-seed0.json``).
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -111,19 +113,26 @@ class AttackResults:
             rows[name] |= {"method": one.attack.method, "settings": one.attack.settings, "units": one.units,
                            "survived": {f"{eps!r}": _hex(mask) for eps, mask in one.survived.items()}}
         verdicts = [{**asdict(verdict), "examples": count} for count, verdict in self.verdicts()]
+        _keep_other_seed(folder, self.weights, self.seed)
         write_json(folder / FILE, {"schema": SCHEMA, "weights": self.weights, "seed": self.seed, "attacks": rows,
                                    "verdicts": verdicts})
+        _of_seed(folder, self.seed).unlink(missing_ok=True)  # what it had is in the file now
 
 
 def load_results(folder: Path, seed: int = 0) -> AttackResults:
     """What was measured of this run's weights so far with this seed; nothing where the weights were others."""
     weights = weights_digest(folder)
-    results, path = AttackResults(weights, seed), folder / FILE
-    if not path.is_file():
-        return results
-    content = _read(path)
-    if content.get("weights") != weights or content.get("seed") != seed:
-        return results
+    results = AttackResults(weights, seed)
+    for path in (folder / FILE, _of_seed(folder, seed)):
+        if path.is_file():
+            content = _read(path)
+            if content.get("weights") == weights and content.get("seed") == seed:
+                _fill(results, content, path)
+                break
+    return results
+
+
+def _fill(results: AttackResults, content: Mapping[str, Any], path: Path) -> None:
     for name, row in content["attacks"].items():
         if "survived" in row:
             try:
@@ -131,7 +140,19 @@ def load_results(folder: Path, seed: int = 0) -> AttackResults:
                 results.measured[name] = Measured(Attack(row["method"], **row["settings"]), row["units"], survived)
             except (KeyError, TypeError, ValueError) as error:
                 raise RunError(f"{path}: {name} cannot be read ({error}). Move the file away to begin anew.") from error
-    return results
+
+
+def _of_seed(folder: Path, seed: int) -> Path:
+    return folder / f"attacks-seed{seed}.json"
+
+
+def _keep_other_seed(folder: Path, weights: str, seed: int) -> None:
+    """Results of another seed that are about to be written over can have taken hours."""
+    path = folder / FILE
+    if path.is_file():
+        content = _read(path)
+        if content.get("weights") == weights and content.get("seed") != seed:
+            os.replace(path, _of_seed(folder, int(content.get("seed", 0))))
 
 
 def read_attacks(folder: Path) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,17 @@ if TYPE_CHECKING:
     from ..engine.records import Record
 
 
+_STAGE = re.compile(r"stage(\d+)\.(.+)")
+
+
 class MetricBook:
     """The declared metrics of a task, by their paths.
 
     >>> book = MetricBook([Metric("bleu", "BLEU", primary=True)])
     >>> book["bleu"].words, book["best_bleu"].words, book["my_number"].words, book.primary.path
     ('BLEU', 'best BLEU', 'my number', 'bleu')
+    >>> book["stage1.best_bleu"].words
+    'best BLEU of stage 1'
     """
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
@@ -32,13 +38,16 @@ class MetricBook:
         return next((metric for metric in every if metric.primary), every[0] if every else Metric("loss", "loss"))
 
     def __getitem__(self, path: str) -> Metric:
-        """A declared metric; the best epoch's value of one; or the path as its own name."""
+        """A declared metric; the best epoch's value of one; either of an earlier stage; or the path as its own name."""
         if path in self.metrics:
             return self.metrics[path]
         base = path.removeprefix("best_")
         if path != base and base in self.metrics:
             metric = self.metrics[base]
             return metric._replace(path=path, words=f"best {metric.words}", primary=False, about="")
+        if stage := _STAGE.fullmatch(path):
+            metric = self[stage[2]]
+            return metric._replace(path=path, words=f"{metric.words} of stage {stage[1]}", primary=False, about="")
         return undeclared(path)
 
     def shown(self, exists: Callable[[str], bool]) -> list[Metric]:

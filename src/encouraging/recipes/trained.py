@@ -24,7 +24,8 @@ from .schema import Recipe
 class TrainedImages:
     """A finished run of image classification: its recipe, its task with the data, and its model.
 
-    ``model`` takes what the task's ``normalise`` gives; ``unit_model`` takes images in [0, 1].
+    ``model`` takes what the task's ``normalise`` gives; ``unit_model`` takes images in [0, 1], cut to the model's size;
+    ``attacked_model`` takes them as the data has them.
     """
 
     folder: Path
@@ -41,6 +42,10 @@ class TrainedImages:
     @property
     def unit_model(self) -> Normalised:
         return self.task.unit_model(self.model).eval()
+
+    @property
+    def attacked_model(self) -> Normalised:
+        return self.task.attacked_model(self.model).eval()
 
 
 def run_folders(paths: Iterable[str | Path]) -> list[Path]:

@@ -60,8 +60,9 @@ class ScoreRow:
 
     @property
     def command(self) -> str:
-        """What runs it."""
-        return f"encouraging run {self.recipe}"
+        """What runs it; accuracies under attack are measured after training."""
+        attacked = any(path.startswith("attacks.") for path in self.row.claim.metrics)
+        return f"encouraging run {self.recipe}" + (f" && encouraging attack runs/{self.recipe}" if attacked else "")
 
     @property
     def lower_is_better(self) -> bool:

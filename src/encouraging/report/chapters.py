@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..engine.records import Record
 from ..errors import RunError
+from ..judge.scale_free import Gain, gains_under_attack
 from ..recipes import Recipe, kept_recipes, names, read_recipe
 from .arms import Arm, Group, groups_of
 from .board import ScoreRow
@@ -21,6 +22,7 @@ from .sections import (
     calibration,
     class_frequency,
     energies,
+    gains,
     gradient_mass,
     margins,
     out_of_distribution,
@@ -84,11 +86,16 @@ def in_words(name: str) -> Iterator[None]:
                        "Remove the damaged run; reports of single runs show which it is.") from error
 
 
-def model_sections(subjects: Sequence[Arm], claimed: Sequence[tuple[str, str]] = ()) -> list[Section]:
-    """The sections that come from diagnoses, for the arms of a recipe or for one model. ``claimed`` has pairs of arms
-    that claims compare."""
+def model_sections(subjects: Sequence[Arm], gained: Sequence[Gain] = (),
+                   claimed: Sequence[tuple[str, str]] = ()) -> list[Section]:
+    """The sections that come from diagnoses, for the arms of a recipe or for one model; ``gained`` is what the claims
+    of the recipe say of attacks, ``claimed`` has the pairs of arms that they compare."""
+    attacked = attacks.section(subjects)
+    if attacked is not None and gained:
+        attacked = replace(attacked, lead=[*attacked.lead, gains.gain_words(gained)],
+                           tables=[*gains.gain_table(gained), *attacked.tables])
     sections = [margins.section(subjects), energies.section(subjects), calibration.section(subjects),
-                *out_of_distribution.sections(subjects), attacks.section(subjects), class_frequency.section(subjects),
+                *out_of_distribution.sections(subjects), attacked, class_frequency.section(subjects),
                 gradient_mass.section(subjects), translations.section(subjects, claimed), boxes.section(subjects)]
     return [section for section in sections if section]
 
@@ -111,10 +118,11 @@ def _chapter(number: int, group: Group) -> Chapter:
     if group.diverged:
         facts.append(("diverged", diverged_words([(record.arm, record.seed) for record in group.diverged])))
     lines, notes = commands(group)
+    gained = gains_under_attack([score.row for score in scores], {arm.name: arm.finals for arm in group.arms})
     claimed = [(claim.arm, claim.beats) for claim in recipe.claims if claim.beats] if recipe else []
     losses = {arm.name: loss_words(arm.records[0].config) for arm in group.arms}
     sections = [*sweep.sections(group), arms.section(group.shown, losses, group.metrics),
-                training.section(group.shown, group.metrics), *model_sections(group.shown, claimed)]
+                training.section(group.shown, group.metrics), *model_sections(group.shown, gained, claimed)]
     return Chapter(key, group, about, facts, claims, scores, [section for section in sections if section], lines, notes)
 
 

@@ -32,9 +32,9 @@ def board_of_records(records: Sequence[Record]) -> Scoreboard | None:
     return scoreboard_of([*rows, *(unmeasured_rows(shipped, measured) if shipped.keys() & set(measured) else ())])
 
 
-def whole_board(board: Scoreboard) -> list[str]:
-    """Every claim in one table, kind by kind."""
-    lines = [board.answer, ""]
+def whole_board(board: Scoreboard, notes: Sequence[str] = ()) -> list[str]:
+    """Every claim in one table, kind by kind, below the verdicts in one sentence and the notes."""
+    lines = [line for text in (board.answer, *notes) for line in (text, "")]
     for title, rows in board.kinds:
         lines += [f"### {title}", ""]
         if any(row.measured for row in rows):

@@ -1,7 +1,8 @@
 """Figures in a Markdown page, drawn from the records: metrics of a recipe's arms over a setting in which they differ.
 
-A figure stands between ``<!-- figure: RECIPE over KEY: METRIC METRIC ... -->`` and ``<!-- end of figure -->``, and is
-the picture (in ``images/`` beside the page), the numbers as a table, and what the claims say about the setting.
+A figure stands between ``<!-- figure: RECIPE over KEY: METRIC METRIC ... -->`` and ``<!-- end of figure -->``; KEY is a
+setting such as ``train.lr``, ``model_options.head_scale`` or, of the loss, ``log_end``. It is the picture (in
+``images/`` beside the page), the numbers as a table, and what the claims say about the setting.
 ``encouraging results --update FILE`` writes it anew.
 """
 
@@ -19,6 +20,7 @@ from ..errors import ArgumentError, did_you_mean
 from ..recipes import kept_recipes, names, read_recipe
 from ..recipes.schema import Swept
 from .arms import Group, groups_of
+from .board import ScoreRow
 from .markdown_board import cells, plain_text, table
 from .numbers import PLAIN, listed, plus_minus, show
 from .scoreboard import score_rows
@@ -73,12 +75,17 @@ def _figure(name: str, key: str, paths: Sequence[str], records: Sequence[Record]
         raise ArgumentError(f"{source}: expected metrics after the colon.")
     picture = replace(picture, columns=2)  # what a page of text has room for
     members = {arm.name: arm.swept.arm for arm in sweep.arms if arm.swept}
-    said = [f"- {plain_text(row.sentence)}: {row.difference_words(PLAIN)}, interval {row.interval_words(PLAIN)}, "
-            f"n = {row.n}: **{row.verdict.word}**" for row in (score_rows(recipe, mine) if recipe is not None else ())
+    said = [_verdict(row) for row in (score_rows(recipe, mine) if recipe is not None else ())
             if row.measured and members.get(row.row.claim.arm, "") == members.get(row.row.claim.beats or "")]
     lines = [f"![{plain_text(picture.alt)}]({picture_path})", "", *_table(sweep, metrics), *_range(sweep, metrics[0]),
              *(["", *said] if said else [])]
     return lines, picture.svg()
+
+
+def _verdict(row: ScoreRow) -> str:
+    ends = row.interval_words(PLAIN)
+    return (f"- {plain_text(row.sentence)}: {row.difference_words(PLAIN)}, "
+            f"{f'interval {ends}' if ends else 'no interval'}, n = {row.n}: **{row.verdict.word}**")
 
 
 def _sweep(group: Group, key: str, source: str) -> Sweep:
@@ -112,19 +119,30 @@ def _stem(names: Sequence[str]) -> str:
 
 
 def _without(config: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Settings without one of them, without names, and without the seed."""
-    head, _, rest = key.partition(".")
+    """Settings without one of them (of every stage), without names, and without the seed."""
+    head, _, rest = _placed(config, key).partition(".")
     kept = {name: value for name, value in config.items() if name not in ("arm", "seed")}
-    if rest and isinstance(kept.get(head), Mapping):
-        return {**kept, head: _without(kept[head], rest)}
+    below = kept.get(head)
+    if rest and isinstance(below, Mapping):
+        return {**kept, head: _without(below, rest)}
+    if rest and isinstance(below, list):
+        return {**kept, head: [_without(stage, rest) if isinstance(stage, Mapping) else stage for stage in below]}
     kept.pop(head, None)
     return kept
 
 
 def _at(config: Mapping[str, Any], key: str) -> Any:
-    head, _, rest = key.partition(".")
+    """A setting; of a list of stages the first one's."""
+    head, _, rest = _placed(config, key).partition(".")
     below = config.get(head)
+    if rest and isinstance(below, list):
+        below = below[0] if below else None
     return below if not rest else _at(below, rest) if isinstance(below, Mapping) else None
+
+
+def _placed(config: Mapping[str, Any], key: str) -> str:
+    """The path of a setting: recipes give those of the loss to the arm itself."""
+    return key if key.partition(".")[0] in config or "objectives" not in config else f"objectives.{key}"
 
 
 def _range(sweep: Sweep, m: Metric) -> list[str]:

@@ -14,11 +14,14 @@ from ..errors import RunError
 from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
+from ..judge.scale_free import Gain, gains_under_attack
 from ..recipes import Recipe, kept_recipes, names, read_recipe, read_runs
 from .markdown_board import board_of_records, cells, plain_text, table, updated, whole_board
 from .markdown_figure import drawn
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
+from .sections.attacks import attacked_entries, image_counts
 from .sections.claim_words import SKEWED, needed_words
+from .sections.gains import CAPTION, COLUMNS, gain_rows, gain_words
 from .sections.splits import split_lines
 
 HEAD = """# Results
@@ -50,9 +53,22 @@ def results_page(folder: str | Path) -> str:
     alone = read_json(path) if (path := Path(folder) / ALONE).is_file() else {}
     name = Path(folder).name or str(folder)
     head = HEAD.replace("`results/`", f"`{name}/`").replace("report results -o", f"report {name} -o")
-    return "\n".join([head, *(["## Scoreboard", "", *whole_board(board)] if board else []),
+    shown = [*(read_recipe(name) for name in measured), *own]
+    return "\n".join([head, *(["## Scoreboard", "", *whole_board(board, _attacked(shown, records))] if board else []),
                       *(_section(read_recipe(name), records, alone) for name in measured),
                       *(_section(recipe, records, alone, shipped=False) for recipe in own)])
+
+
+def _attacked(recipes: Sequence[Recipe], records: list[Record]) -> list[str]:
+    """One line per recipe whose gains under attack were measured with scale-free attacks too."""
+    lines = []
+    for recipe in recipes:
+        mine = [record for record in records if record.recipe == recipe.name]
+        book = book_of([record for record in mine if record.failed is None])
+        finals = finals_of(recipe.name, mine)
+        gains = gains_under_attack(claim_rows(recipe, finals, book, plan_of(recipe, mine)), finals)
+        lines += [f"[{recipe.name}](#{recipe.name}): {words}" for words in [gain_words(gains, PLAIN)] if words]
+    return lines
 
 
 def updated_page(text: str, folder: str | Path, source: str) -> tuple[str, dict[str, bytes]]:
@@ -92,6 +108,9 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
     for papers, title in ((True, "What the paper claims:"), (False, "Questions of our own:")):
         if chosen := [row for row in rows if row.papers == papers]:
             lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen)]
+    if images := image_counts(attacked_entries(mine)):
+        lines += ["", f"Accuracy under attack is that on the first {images} test images."]
+    lines += _gains(gains_under_attack(rows, finals))
     lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {plain_text(run.failed)}" for run in everything if run.failed]
     splits = [f"{line}\n" for line in split_lines(rows, recipe.overlap)]
     departures = _departures(recipe, mine) if shipped else []
@@ -120,6 +139,13 @@ def _claim(row: ClaimRow) -> list[str]:
             show(comparison.p_permutation, 3, style=PLAIN), n, f"**{row.verdict}**{look}",
             "" if row.beside is None else row.beside.word,
             "" if row.needed is None else needed_words(row.needed)]
+
+
+def _gains(gains: Sequence[Gain]) -> list[str]:
+    """Which gains under attack survive attacks that do not depend on the scale of the logits."""
+    if not gains:
+        return []
+    return ["", gain_words(gains, PLAIN), "", CAPTION, "", *table(COLUMNS), *map(cells, gain_rows(gains, PLAIN))]
 
 
 def _skewed(rows: Sequence[ClaimRow]) -> list[str]:

@@ -65,10 +65,12 @@ class Adversarial(Frozen):
 
 
 class Adversary:
-    """Perturbs the batches of one task; ``on_unit_images`` makes of its model one that takes images in [0, 1]."""
+    """Perturbs the batches of one task. ``on_unit_images`` makes of its model one that takes images in [0, 1], cut as
+    for training, and ``on_test_images`` one that takes them as the data has them."""
 
-    def __init__(self, options: Adversarial, on_unit_images: Callable[[nn.Module], Normalised]) -> None:
-        self.options, self.on_unit_images = options, on_unit_images
+    def __init__(self, options: Adversarial, on_unit_images: Callable[[nn.Module], Normalised],
+                 on_test_images: Callable[[nn.Module], Normalised]) -> None:
+        self.options, self.on_unit_images, self.on_test_images = options, on_unit_images, on_test_images
         self._wrapped: tuple[nn.Module, Normalised] | None = None
 
     @staticmethod
@@ -85,7 +87,7 @@ class Adversary:
                 rank: int, world: int) -> Iterator[Predictions]:
         """Logits of the test images under the final attack, piece by piece; ``unit`` makes images in [0, 1]."""
         attack, eps = self.options.final
-        classifier = self._unit(model)
+        classifier = self.on_test_images(_bare(model))
         for number in range(rank, -(-len(images) // piece), world):
             rows = slice(number * piece, (number + 1) * piece)
             x, y = unit(images[rows]), labels[rows]
@@ -97,7 +99,7 @@ class Adversary:
 
     def _unit(self, model: nn.Module) -> Normalised:
         """The model on images in [0, 1], kept from step to step."""
-        model = model.module if isinstance(model, DistributedDataParallel) else model
+        model = _bare(model)
         if self._wrapped is None or self._wrapped[0] is not model:
             self._wrapped = model, self.on_unit_images(model)
         return self._wrapped[1]
@@ -109,6 +111,11 @@ class Adversary:
         numbers = {"accuracy": accuracy(readings),
                    "margin": {name: distribution[name] for name in ("mean", "median")}}
         return numbers, {"attack": attack.name, "eps": eps, "accuracy": numbers["accuracy"], "margin": distribution}
+
+
+def _bare(model: nn.Module) -> nn.Module:
+    bare: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
+    return bare
 
 
 def attacked_metrics() -> list[Metric]:

@@ -95,7 +95,8 @@ class ImageTask(BaseTask[Batch]):
                      for numbers, default in ((data.mean, 0.0), (data.std, 1.0)))
         self.scale, self.shift = 1 / (data.highest * std), -mean / std
         self.unit_scale = 1 / std  # for images in [0, 1]
-        self.adversary = Adversary(self.options.adversarial, self.unit_model) if self.options.adversarial else None
+        self.adversary = (Adversary(self.options.adversarial, self.unit_model, self.attacked_model)
+                          if self.options.adversarial else None)
         self.predicts_with_gradients = self.adversary is not None
         self.channels_last = self.device.type == "cuda" and spec.stages[0].train.channels_last
 
@@ -232,6 +233,15 @@ class ImageTask(BaseTask[Batch]):
         """The model on images in [0, 1], with the logits that evaluations see."""
         return Normalised(model, self.unit_scale, self.shift, self.shifts[-1].scale).to(self.device)
 
+    def attacked(self, images: Tensor) -> Tensor:
+        """Test images from 0 to 1 as the data has them, before they are resized: what an attack may change."""
+        return self.unit(images) if self.crops is None else self._ordered(images.to(self.device) / self.data.highest)
+
+    def attacked_model(self, model: nn.Module) -> Normalised:
+        """The model on those: it resizes and cuts them itself, without rounding to bytes."""
+        cut = None if self.crops is None else lambda images: self._ordered(self._test_cut(images))
+        return Normalised(model, self.unit_scale, self.shift, self.shifts[-1].scale, cut).to(self.device)
+
     def _test_cut(self, images: Tensor) -> Tensor:
         whole = images.to(self.device)
         return whole if self.crops is None else self.crops.test(whole)
@@ -253,7 +263,7 @@ class ImageTask(BaseTask[Batch]):
                     logits = model(self._floats(self._test_cut(pieces[number])))
                 yield {"set": name, "number": number, "logits": self.shifts[-1].evaluated(logits)}
         if final and self.adversary is not None:
-            yield from self.adversary.predict(model, self.unit, *self.test, self.piece, rank, world)
+            yield from self.adversary.predict(model, self.attacked, *self.test, self.piece, rank, world)
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         logits = joined(predictions)

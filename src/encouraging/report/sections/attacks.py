@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...engine.records import Record
+from ...judge.metric_words import size_words
 from ...judge.stats import mean_of
 from ...metrics import LEVELS, mean_spread
 from ..arms import Arm, over_seeds, titles
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 METHODS = {"fgsm": "FGSM", "pgd": "PGD", "pgd_l2": "PGD in L2", "autoattack": "AutoAttack",
-           "autoattack_l2": "AutoAttack in L2", "fgsm_normalised": "FGSM on the label’s logit, normalised"}
+           "autoattack_l2": "AutoAttack in L2", "pgd_l2_damped": "PGD in L2 by cross-entropy, damped",
+           "fgsm_normalised": "FGSM on the label’s logit, normalised"}
 DRIVEN = {"": "by cross-entropy", "_margin": "by margin", "_dlr": "by DLR", "_scale_free": "scale-free"}
 _MEDIAN = LEVELS.index(0.5)
 
@@ -48,6 +50,23 @@ def section(arms: Sequence[Arm]) -> Section | None:
     records = [record for arm in arms for record in arm.records]
     return Section("attacks", "Under attack", list(_lead(records)), pictures,
                    [*_flattering_table(records), *_tables(arms)])
+
+
+def image_counts(entries: Iterable[Mapping[str, Any]]) -> str:
+    """On how many test images attacks were measured, always the first ones; nothing where it was not written down.
+
+    >>> image_counts([{"examples": 1000}, {"examples": 500, "examples_at": {"0": 2000, "0.1": 500}}])
+    '500 to 2000'
+    """
+    counts = {int(count) for entry in entries if "examples" in entry
+              for count in (entry.get("examples_at") or {"all": entry["examples"]}).values()}
+    return "" if not counts else f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(min(counts))
+
+
+def attacked_entries(records: Iterable[Record]) -> list[Mapping[str, Any]]:
+    """What records hold per attack."""
+    return [entry for record in records for entry in (record.attacks or {}).get("attacks", {}).values()
+            if isinstance(entry, Mapping)]
 
 
 def _lead(records: Sequence[Record]) -> Iterable[str]:
@@ -84,10 +103,11 @@ class Flattery:
 
     @property
     def words(self) -> str:
-        return (f"Warning: {called(self.attack)} makes {self.arm} look more robust than it is. At epsilon {self.eps:g} "
-                f"it leaves {show(self.accuracy, 1)}% of the test images classified correctly, but "
-                f"{listed([called(name) for name in self.others])} together leave {show(self.robust, 1)}%: report that "
-                f"number. Seen in {self.seen} of {plural(self.runs, 'run')}; the numbers are means over all of them.")
+        return (f"Warning: {called(self.attack)} makes {self.arm} look more robust than it is. At epsilon "
+                f"{size_words(self.eps)} it leaves {show(self.accuracy, 1)}% of the test images classified correctly, "
+                f"but {listed([called(name) for name in self.others])} together leave {show(self.robust, 1)}%: report "
+                f"that number. Seen in {self.seen} of {plural(self.runs, 'run')}; the numbers are means over all of "
+                "them.")
 
 
 def flattering(records: Sequence[Record]) -> list[Flattery]:
@@ -112,8 +132,9 @@ def flattering(records: Sequence[Record]) -> list[Flattery]:
 
 def _flattering_table(records: Sequence[Record]) -> list[Table]:
     found = flattering(records)
-    rows = [[Cell(called(one.attack)), Cell(one.arm, words=True), Cell(f"{one.eps:g}"), Cell(show(one.accuracy, 1)),
-             Cell(show(one.robust, 1)), Cell(f"{one.seen} of {one.runs}")] for one in found]
+    rows = [[Cell(called(one.attack)), Cell(one.arm, words=True), Cell(size_words(one.eps)),
+             Cell(show(one.accuracy, 1)), Cell(show(one.robust, 1)), Cell(f"{one.seen} of {one.runs}")]
+            for one in found]
     return [Table("Flattering attacks: where the attack by cross-entropy leaves at least one point more, in percent, "
                   "than attacks that do not depend on the scale of the logits; at the epsilon where it flatters most.",
                   ["attack", "arm", "epsilon", "it leaves", "others leave", "runs"], rows)] if rows else []
@@ -135,7 +156,8 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
         lines = [(arm, line) for arm in arms if (line := _accuracy_by_size(arm, name))]
         if lines:
             panels.append(Panel(_lines(lines), called(name), "size of the perturbation", "accuracy, %", height=236))
-            words += [f"under {called(name)} of size {max(line):g}, {arm.name} keeps {show(line[max(line)])}%"
+            words += [f"under {called(name)} of size {size_words(max(line))}, {arm.name} keeps "
+                      f"{show(line[max(line)])}%"
                       for arm, line in lines]
     if not panels:
         return None
@@ -156,8 +178,11 @@ def ordered(names: Iterable[str]) -> list[str]:
 
     >>> ordered(["autoattack", "pgd_scale_free", "pgd", "fgsm"])
     ['fgsm', 'pgd', 'pgd_scale_free', 'autoattack']
+    >>> ordered(["pgd_l2_dlr", "pgd_l2_damped", "pgd_l2"])
+    ['pgd_l2', 'pgd_l2_damped', 'pgd_l2_dlr']
     """
-    order = [f"{method}{loss}" for method in ("fgsm", "pgd", "pgd_l2") for loss in DRIVEN]
+    order = [name for method in ("fgsm", "pgd", "pgd_l2") for loss in DRIVEN
+             for name in (f"{method}{loss}", *((f"{method}_damped",) if not loss else ()))]
     return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
 
@@ -188,7 +213,7 @@ def _lines(lines: Sequence[tuple[Arm, dict[float, float]]]) -> Any:
                       lw=1.8, marker="o", ms=4, gid=arm.tag)
         every = math.ceil(len(sizes) / 8)
         axes.set(ylim=(0, 102), xlim=(-0.3, len(sizes) - 0.7), xticks=range(0, len(sizes), every),
-                 xticklabels=[f"{size:g}" for size in sizes[::every]])
+                 xticklabels=[size_words(size) for size in sizes[::every]])
     return draw
 
 
@@ -196,12 +221,15 @@ def _tables(arms: Sequence[Arm]) -> list[Table]:
     """All numbers, one table per grid of epsilons."""
     rows = {(name, arm.name): _points(arm, name) for name in _names(arms) for arm in arms}
     grids = dict.fromkeys(tuple(points) for points in rows.values() if points)
+    images = image_counts(attacked_entries(record for arm in arms for record in arm.records))
     tables = []
     for grid in grids:
         body = [[Cell(called(name)), Cell(arm, words=True), *(Cell(_mean(points[size])) for size in grid)]
                 for (name, arm), points in rows.items() if tuple(points) == grid]
-        tables.append(Table("Accuracy in percent by the size of the perturbation: mean over the seeds ± standard "
-                            "deviation.", ["attack", "arm", *(f"{size:g}" for size in grid)], body))
+        tables.append(Table("Accuracy in percent by the size of the perturbation"
+                            + (f" on the first {images} test images" if images else "")
+                            + ": mean over the seeds ± standard deviation.",
+                            ["attack", "arm", *map(size_words, grid)], body))
     return tables
 
 

@@ -13,6 +13,7 @@ from ...errors import RecipeError
 from ...recipes import Recipe, read_recipe
 from ...recipes.sweep import sweep_recipe
 from ..arms import Arm, Group
+from .attack_commands import attack_commands
 from .sweep import Sweep, sweeps_of
 
 
@@ -29,7 +30,8 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
         lines = [_line(["encouraging", "run", f"{name}.toml"], own, group)] if own else []
         lines += [_line(["encouraging", "run", f"{name}.toml", *_sweep_words(sweep)], sweep.arms, group, True)
                   for sweep in sweeps]
-        return lines, ["The recipe does not come with the package: give the path of its file.", *notes]
+        return [*lines, *attack_commands(group)], ["The recipe does not come with the package: give the path of its "
+                                                   "file.", *notes]
     lines = []
     if any(arm not in sweep.references for arm in own for sweep in sweeps) or not sweeps:
         words, more = _exact(["encouraging", "run", name], lambda overrides: read_recipe(name, overrides),
@@ -41,7 +43,7 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
                              [record for arm in (*sweep.references, *sweep.arms) for record in arm.records])
         lines.append(_line(words, sweep.arms, group, True))
         notes += more
-    return lines, notes
+    return [*lines, *attack_commands(group)], notes
 
 
 def _exact(words: list[str], read: Callable[[Sequence[str]], Recipe],

@@ -1,0 +1,62 @@
+"""Which gains under attack remain once the attack does not depend on the scale of the logits."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .claims import CONTRADICTED, REPRODUCED, ClaimRow, Finals, paired
+from .stats import FAILS, HOLDS, NO_DIFFERENCE
+
+# Attacks that follow the gradient of cross-entropy, and what counts the same attack by losses that do not.
+TWINS = {"fgsm": "fgsm_scale_free", "pgd": "pgd_scale_free", "pgd_l2": "pgd_l2_scale_free",
+         "pgd_l2_damped": "pgd_l2_scale_free"}
+SURVIVES, GONE, OPEN, NO_CLAIM, NO_GAIN = ("survives", "does not survive", "undecided", "not judged",
+                                           "not established")
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A claim that one arm beats another under an attack by cross-entropy, and the same under scale-free attacks.
+
+    ``difference`` is the mean over seeds of what is left of it; NaN where it was not measured. ``judged`` is the
+    recipe's own claim about that, where it has one.
+    """
+
+    row: ClaimRow
+    attack: str
+    size: str
+    difference: float
+    judged: ClaimRow | None
+
+    @property
+    def answer(self) -> str:
+        """Does the gain survive? There must be one to begin with, and a claim of the recipe that judges the other."""
+        if self.row.verdict not in (REPRODUCED, HOLDS):
+            return NO_GAIN
+        if self.judged is None or not self.judged.comparison.n:
+            return NO_CLAIM
+        verdict = self.judged.verdict
+        return SURVIVES if verdict in (REPRODUCED, HOLDS) else (
+            GONE if verdict in (CONTRADICTED, FAILS, NO_DIFFERENCE) else OPEN)
+
+
+def gains_under_attack(rows: Sequence[ClaimRow], finals: Finals) -> list[Gain]:
+    """The claims about attacks by cross-entropy that were measured, where scale-free attacks were measured too."""
+    by_claim = {(row.claim.metric, row.claim.arm, row.claim.beats): row for row in rows}
+    found = []
+    for row in rows:
+        first, attack, size = (*row.claim.metric.split(".", 2), "", "")[:3]
+        if first != "attacks" or attack not in TWINS or row.claim.beats is None or not row.comparison.n:
+            continue
+        metric = f"attacks.{TWINS[attack]}.{size}"
+        pairs = paired(row.claim.model_copy(update={"metric": metric}), finals, row.pairs.seeds)
+        judged = by_claim.get((metric, row.claim.arm, row.claim.beats))
+        if pairs.seeds or judged is not None:
+            sign = 1 if row.claim.direction == "higher" else -1
+            difference = (sign * statistics.fmean(a - b for a, b in zip(pairs.ours, pairs.theirs, strict=True))
+                          if pairs.seeds else math.nan)
+            found.append(Gain(row, attack, size, difference, judged))
+    return found

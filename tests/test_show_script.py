@@ -1,0 +1,38 @@
+"""``benchmarks/show.py``: what the records of training and attack speeds become in docs/performance.md."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FACTS = {"device": "a card", "torch": "2.13", "date": "2026-01-01"}
+
+
+def test_speeds_stand_on_the_page_between_its_markers(tmp_path: Path) -> None:
+    page = tmp_path / "docs/performance.md"
+    page.parent.mkdir()
+    before = (ROOT / "docs/performance.md").read_text()
+    page.write_text(before)
+    rates = {"bare": 5000.0, "bare, recorded": 6800.0, "engine": 6460.0, "input": 68000.0}
+    images = {**FACTS, "cases": [{"model": "torchvision/resnet50", "size": 224, "batch": 64, "precision": "bf16",
+                                  "graph": "recorded", "images_per_second": rates}]}
+    how = {"model": "attack_cnn", "layout": "channels_last", "algorithms": "by trial", "images": 10000}
+    attacks = {**FACTS, "cases": [{**how, "what": "evaluate", "seconds": 0.01},
+                                  {**how, "what": "attack dlr", "steps": 40, "epsilons": 7, "batch": 1000,
+                                   "seconds": 8.125}]}
+    for name, content in (("images", images), ("attacks", attacks)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    subprocess.run([sys.executable, ROOT / "benchmarks/show.py", "--images", "images.json", "--attacks",
+                    "attacks.json"], check=True, cwd=tmp_path, timeout=120)
+    after = page.read_text()
+    for line in ("a card, torch 2.13, 2026-01-01: `images.json`.", "a card, torch 2.13, 2026-01-01: `attacks.json`.",
+                 "| torchvision/resnet50 at 224 pixels, batch 64, bf16 | 6800 | 6460 | 68000 | 0.95 | 10.00 |",
+                 "| a forward pass over all images | attack_cnn | 10000 | channels last | by trial | 0.01 |",
+                 "| PGD by dlr, 40 steps at 7 epsilons | attack_cnn | 10000 | channels last | by trial | 8.12 |"):
+        assert f"\n{line}\n" in after, line
+    begin, end = "<!-- images: begin -->", "<!-- attacks: end -->"
+    assert after[: after.index(begin)] == before[: before.index(begin)]
+    assert after[after.index(end):] == before[before.index(end):]
