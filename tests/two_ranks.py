@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import multiprocessing
 import pickle
 import signal
@@ -21,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from encouraging.data import Clock, ResidentSource, Shuffled, generator
-from encouraging.engine import Interrupted, Loss, Metric, StagePlan, Train, distributed, execute
+from encouraging.engine import Interrupted, Loss, Metric, StagePlan, Train, distributed, execute, sweep, together
 from encouraging.engine.distributed import World
 from encouraging.engine.sync_norm import share_batch_norms
 from encouraging.tasks import BaseTask, Objective, ObjectiveConfig, StageSpec, TaskSpec
@@ -61,7 +62,7 @@ def _serve(pipe: Connection, rank: int, store: str, timeout: float, work: Callab
     try:
         pipe.send_bytes(pickle.dumps(answer))  # as bytes: torch would share tensors, and this process ends
     finally:
-        dist.destroy_process_group()
+        distributed.leave()
 
 
 class Uneven(BaseTask[Any]):
@@ -239,3 +240,61 @@ def die_as_leader(world: World, timeout: float) -> str:
     except ValueError as error:
         return str(error)
     return "no error"
+
+
+def lead_twice(world: World) -> list[str]:
+    """Rank 0 works alone in two runs, each with a world of its own, and fails in the first."""
+    def fail() -> str:
+        raise ZeroDivisionError("no reason")
+
+    said = []
+    for work in (fail, lambda: "fine"):
+        try:
+            said.append(World(world.rank, world.size).by_leader(work, CPU))
+        except (ZeroDivisionError, ValueError):
+            said.append("failed")
+    return said
+
+
+def diverge_alone(world: World, folder: Path) -> str:
+    """The loss is huge on rank 1 alone, in the second update of the second epoch."""
+    class Huge(Blobs):
+        def loss(self, model: nn.Module, batch: Any, objective: float) -> Loss:
+            self.updates = getattr(self, "updates", 0) + 1
+            loss = super().loss(model, batch, objective)
+            return Loss(loss.mean * 1e6, loss.count) if world.rank == 1 and self.updates == 9 else loss
+
+    try:
+        execute(run_spec(folder, Huge(dropout=0.0), (Train(epochs=3, lr=1e-9, batch_size=16),), world=world))
+    except ValueError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def end_together(world: World, fails: dict[str, tuple[int, ...]], wait: float) -> tuple[list[tuple[str, str]], str]:
+    """Jobs that begin and end with a barrier; some fail on some ranks in between. What was reported, and raised."""
+    together.WAIT = wait
+
+    def work(job: str, on_epoch: Any) -> None:
+        world.wait()
+        if world.rank in fails.get(job, ()):
+            raise ZeroDivisionError(f"rank {world.rank} has no reason")
+        if len(fails.get(job, ())) != world.size:
+            world.wait()
+
+    events: list[sweep.Event] = []
+    try:
+        together.run_together(["a", "b", "c"], work, events.append, world)
+    except ValueError as error:
+        return [(event.kind, event.job) for event in events], str(error)
+    return [(event.kind, event.job) for event in events], ""
+
+
+def leave_a_model_behind(world: World) -> list[str]:
+    """The names of the threads that are left, where a model of both ranks can only be found by the collector."""
+    gc.disable()
+    held = [world.wrap(nn.Linear(2, 2), CPU)]
+    held.append(held)  # type: ignore[arg-type]
+    del held
+    distributed.leave()
+    return [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]

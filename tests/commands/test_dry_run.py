@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from rich.console import Console
 from encouraging.commands import dry_run
 from encouraging.commands.dry_run import stage_seconds, updates
 from encouraging.commands.progress import ProgressDisplay
+from encouraging.data import DATASETS
 from encouraging.engine import Train
 from encouraging.engine.sweep import Event
 from encouraging.recipes import read_recipe, rehearsal
@@ -63,9 +65,18 @@ def test_images_in_files_and_arms_that_only_evaluate(tmp_path, monkeypatch):
     said = call("run", "imagenet-resnet50", "--dry-run", "--data", tmp_path, "--out", tmp_path / "out", *more,
                 "--set", "train.batch_size=5", "--set", "train.workers=0")
     assert "images/s" in said
+    assert "(20 training and 8 test images; as shipped 1281167 and 50000, 145 GB)" in said
     assert "360" in said  # updates: 4 of 5 images in each of 90 epochs
     said = call("run", "imagenet-ood", "--dry-run", "--data", tmp_path, "--out", tmp_path / "out", *more)
     assert "inaturalist2018 is not in" in said
+
+
+def test_a_whole_set_of_images_is_called_so_and_a_part_of_it_alone_is_counted(tmp_path, monkeypatch):
+    write_imagenet(tmp_path, broken=False)
+    assert dry_run._size_words("imagenet", ("test",), tmp_path) == "8 test images; as shipped 50000, 145 GB"
+    monkeypatch.setitem(dry_run.DATASETS, "imagenet", replace(DATASETS["imagenet"], images=(20, 8)))
+    assert dry_run._size_words("imagenet", ("train", "test"), tmp_path) == \
+        "20 training and 8 test images, 145 GB as shipped"
 
 
 def test_the_time_of_a_stage_follows_from_its_examples():
@@ -113,7 +124,7 @@ def test_the_display_shows_images_per_second_and_the_time_left(terminal, monkeyp
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=200)
     job = Job(read_recipe("imagenet-resnet50"), "ce", 0, str(Path("out")))
-    detail = {"stage": 1, "epoch": 3, "batch": 2500, "batches": 5005, "examples_per_second": 2310.4,
+    detail = {"stage": 1, "epoch": 3, "batch": 2500, "batches": 5005, "step": 12510, "examples_per_second": 2310.4,
               "seconds_left": 40_000.0}
     with ProgressDisplay(console, 1) as display:
         display(Event(job, "started"))

@@ -147,8 +147,9 @@ def test_two_ranks_agree_on_when_it_ends(recipe, tmp_path):
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m",
              "encouraging", "run", recipe, "--until-decided", "--out", tmp_path / "runs", "--device", "cpu"]
     root = Path(__file__).parents[2]
-    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(root / "src"), "COLUMNS": "200"}, timeout=250,
-                          capture_output=True, text=True)
+    # Port 0 and one store for launcher and ranks: no port is chosen before it is used. A rank that aborts says where.
+    env = {**os.environ, "PYTHONPATH": str(root / "src"), "COLUMNS": "200", "PYTHONFAULTHANDLER": "1"}
+    done = subprocess.run(words, env=env, timeout=250, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("look 2 of 3, 5 seeds: 0 of 1 claims undecided") == 1
     assert seeds_of(tmp_path / "runs") == [0, 1, 2, 3, 4]

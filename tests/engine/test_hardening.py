@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from encouraging.attacks._files import _write
 from encouraging.engine import RunDir, Train, execute
 from encouraging.engine import files as engine_files
 from encouraging.engine.files import write_whole
@@ -71,7 +72,8 @@ def test_the_lines_reach_the_disk_before_the_run_is_called_done(tmp_path, monkey
 
     monkeypatch.setattr(os, "fsync", note)
     execute(run_spec(tmp_path, stages=ONE))
-    assert synced.index("metrics.jsonl") < synced.index("final.json.part")
+    final = next(number for number, name in enumerate(synced) if name.startswith("final.json."))
+    assert synced.index("metrics.jsonl") < final
 
 
 @pytest.mark.hardening(3)
@@ -94,6 +96,56 @@ def test_a_mount_that_cannot_be_written_to_is_named_although_the_clean_up_fails_
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(RunError, match=r"x.json \(2 bytes\) could not be written: .*Read-only file system"):
         write_whole(tmp_path / "x.json", b"{}")
+
+
+def write_many_times(path: str, letter: str) -> None:
+    for _ in range(150):
+        write_whole(Path(path), letter.encode() * 50_000)
+
+
+def test_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):
+    """A reader sees what one of them wrote, whole, at any time."""
+    path = tmp_path / "x.json"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["toy_tasks"])
+    writers = [context.Process(target=write_many_times, args=(str(path), letter)) for letter in "ab"]
+    for writer in writers:
+        writer.start()
+    seen = set()
+    while any(writer.is_alive() for writer in writers):
+        if path.exists():
+            seen.add(path.read_bytes())
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert seen <= {b"a" * 50_000, b"b" * 50_000}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("write", [write_whole, _write])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_the_file_before_it_and_nothing_else(tmp_path, monkeypatch, write, error):
+    path = tmp_path / "x.json"
+    write(path, b"before")
+
+    def fail(handle: int) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises((RunError, OSError, KeyboardInterrupt)):
+        write(path, b"after")
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"before"
+
+
+def test_what_a_killed_writer_has_left_is_gone_when_the_run_continues(tmp_path):
+    execute(run_spec(tmp_path, stages=ONE))
+    (tmp_path / "final.json").unlink()
+    left = tmp_path / "checkpoint-000000014.json.0123abcd.part"
+    own = tmp_path / "notes.part"
+    left.touch()
+    own.touch()
+    execute(run_spec(tmp_path, stages=ONE))
+    assert not left.exists()
+    assert own.exists()  # not one of ours
 
 
 @pytest.mark.hardening(10)

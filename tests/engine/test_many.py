@@ -27,7 +27,7 @@ SMALL = ["--set", "train.epochs=2", "--set", "train.milestones=[2]", "--seeds", 
 
 def start(*words: str, out: Path, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1",
-           "TERM": "dumb", "COLUMNS": "200"}
+           "TERM": "dumb", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1"}
     return subprocess.Popen([sys.executable, *launcher, "-m", "encouraging", "run", *words, "--out", str(out),
                              "--device", "cpu"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -179,3 +179,33 @@ def test_the_thread_count_is_recorded(tmp_path):
     execute(run_spec(tmp_path, stages=(Train(epochs=1, lr=0.1),)))
     torch.set_num_threads(before)
     assert json.loads((tmp_path / "config.json").read_text())["environment"]["threads"] == 1
+
+
+LONE = '''
+import os
+from encouraging.tasks.image import ImageTask
+
+class Lone(ImageTask):
+    """Rank 1 meets something in the first run that rank 0 does not."""
+    def loss(self, *batch):
+        if os.environ["RANK"] == "1" and self.spec.seed == 0:
+            raise OSError("this disk is broken")
+        return super().loss(*batch)
+'''
+
+
+def test_a_rank_that_fails_alone_ends_all_runs_within_seconds_and_is_heard(tmp_path):
+    (tmp_path / "lone.py").write_text(LONE)
+    (tmp_path / "lone.toml").write_text(
+        'task = "lone.py:Lone"\ndata = "digits"\nmodel = "digits_mlp"\nseeds = 2\n'
+        'train = { epochs = 2, batch_size = 64, lr = 0.1 }\narms.ce = { curve = "cross_entropy" }\n')
+    process = start(str(tmp_path / "lone.toml"), out=tmp_path / "out", launcher=(
+        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
+    try:
+        printed, _ = process.communicate(timeout=150)  # most of it to start them; a collective waits for 10 minutes
+    finally:
+        process.kill()
+    assert process.returncode != 0
+    assert "ce seed 0: rank 1 has failed" in printed
+    assert "OSError: this disk is broken" in printed
+    assert finals(tmp_path / "out") == {}

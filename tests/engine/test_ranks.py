@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -15,8 +19,12 @@ from two_ranks import (
     Normed,
     Uneven,
     die_as_leader,
+    diverge_alone,
+    end_together,
     fail_as_leader,
     gradients,
+    lead_twice,
+    leave_a_model_behind,
     normed,
     on_two_ranks,
     shared_norm,
@@ -185,3 +193,40 @@ def test_when_rank_0_fails_the_other_one_says_so_and_ends():
 def test_when_rank_0_is_silent_the_other_one_gives_up():
     _, said = on_two_ranks(die_as_leader, 0.5)
     assert "rank 0 has shown no sign of life" in said
+
+
+def test_what_rank_0_said_in_one_run_is_not_its_answer_in_the_next():
+    assert on_two_ranks(lead_twice, timeout=10) == [["failed", "fine"]] * 2
+
+
+def test_a_loss_that_is_bad_on_one_rank_ends_the_run_on_both_with_the_same_words(tmp_path):
+    first, second = on_two_ranks(diverge_alone, tmp_path, timeout=20)
+    assert first == second
+    assert first.startswith("DivergenceError: the loss became NaN, infinite or larger than 10000 at update 9: batch 2")
+    assert json.loads((tmp_path / "failed.json").read_text())["kind"] == "DivergenceError"
+
+
+def test_a_run_that_fails_on_all_ranks_leaves_the_others_alone():
+    expected = [("started", "a"), ("done", "a"), ("started", "b"), ("failed", "b"), ("started", "c"), ("done", "c")]
+    assert on_two_ranks(end_together, {"b": (0, 1)}, 20.0) == [(expected, "")] * 2
+
+
+@pytest.mark.parametrize("lone", [0, 1])
+def test_a_run_that_fails_on_one_rank_ends_all_of_them_with_its_words(lone):
+    """The other one waits in a collective, for as long as that waits for anyone."""
+    began = time.monotonic()
+    answers = on_two_ranks(end_together, {"b": (lone,)}, 1.0, timeout=600)
+    assert time.monotonic() - began < 60
+    for events, said in answers:
+        assert events == [("started", "a"), ("done", "a"), ("started", "b")]
+        assert said.startswith(f"b: rank {lone} has failed")
+        assert "Run the same command again to continue" in said
+    for rank in {0, lone}:
+        assert f"ZeroDivisionError: rank {lone} has no reason" in answers[rank][1]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted where Linux lists them")
+def test_no_thread_of_the_collectives_outlives_them():
+    """One that is alive when Python ends may abort the process: it holds tensors, which it then lets go of."""
+    for names in on_two_ranks(leave_a_model_behind):
+        assert not [name for name in names if "gloo" in name]

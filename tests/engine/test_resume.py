@@ -190,7 +190,7 @@ def test_a_full_disk_ends_the_run_in_words_and_keeps_the_last_checkpoint(tmp_pat
     real = os.fsync
 
     def full(handle):
-        if "safetensors.part" in os.readlink(f"/proc/self/fd/{handle}"):
+        if ".safetensors." in os.readlink(f"/proc/self/fd/{handle}"):
             raise OSError(errno.ENOSPC, "No space left on device")
         real(handle)
 

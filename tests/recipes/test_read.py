@@ -74,6 +74,9 @@ def test_a_good_one_is_frozen_and_complete(tmp_path):
     ("seeds = 2", "seeds = 0", ["seeds: 0: expected how many seeds"]),
     ("seeds = 2", "seeds = []", ["seeds: []: expected how many seeds"]),
     ("seeds = 2", "seeds = 2\noptions = { augmentt = 'none' }", ["options.augmentt", "Did you mean 'augment'?"]),
+    *(("seeds = 2", f"seeds = 2\noverlap = {value}",
+       [f"overlap: {value}: expected the number of test examples over that of training examples", "at most 1"])
+      for value in ("3", "12.5", "0", "-0.1", "nan", "inf")),
     ("seeds = 2", "seeds = ", ["mine.toml", "not valid TOML"]),
 ])
 def test_what_is_wrong_is_named(tmp_path, old, new, words):

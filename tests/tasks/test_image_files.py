@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from encouraging.data import Clock
+from encouraging.data.picture_transforms import training_transform
 from encouraging.engine import Train
 from encouraging.errors import DataError, RecipeError
 from encouraging.tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, build_task, check_task
@@ -219,6 +220,16 @@ def test_test_images_as_one_tensor_for_attacks(root):
     ({"mixup": 0.2}, "imagenet", "mixup belongs to task = 'image'"),
     ({"size": 64}, "imagenet", "size belongs to task = 'image'"),
     ({"rand_augment": "m9"}, "imagenet", "expected timm's words, such as 'rand-m9-mstd0.5'"),
+    ({"rand_augment": "rand-m99"}, "imagenet", "magnitude 99: expected one from 0 to 10"),
+    ({"rand_augment": "rand-m99-mmax20"}, "imagenet", "magnitude 99: expected one from 0 to 20"),
+    ({"rand_augment": "rand-m5-mmax0"}, "imagenet", "magnitude 5: expected one from 0 to 0"),
+    ({"rand_augment": "rand-mmax9999"}, "imagenet", "mmax = 9999, the largest magnitude: expected a number from 1"),
+    ({"rand_augment": "rand-m9-n0"}, "imagenet", "n = 0, operations per image: expected a number from 1 to 15"),
+    ({"rand_augment": "rand-m9-p1.5"}, "imagenet", "p = 1.5, the probability of an operation: expected"),
+    ({"rand_augment": "rand-m9-m3"}, "imagenet", "m stands in it twice"),
+    ({"rand_augment": "rand-m9.5"}, "imagenet", "m = 9.5: expected a whole number"),
+    ({"rand_augment": "rand-m9-mstd.5"}, "imagenet", "expected timm's words"),  # timm stops at an assertion
+    ({"rand_augment": "rand-m9-tweight"}, "imagenet", "there are weights, 3a, 3aw. Did you mean 'weights'?"),
     ({"rand_augmnt": "rand-m9"}, "imagenet", "Did you mean 'rand_augment'"),
     ({"broken": "ignore"}, "imagenet", "'skip' or 'refuse'"),
     ({"test_resize": 16}, "imagenet", "at least train_size"),
@@ -231,6 +242,13 @@ def test_what_does_not_go_together_is_refused_before_anything_is_read(options, d
     with pytest.raises(RecipeError) as caught:
         check_task("image_files", spec_of(Path("nowhere"), options, data=data))
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("words", ["rand", "rand-m0", "rand-m10", "rand-m9-n3-mstd0.5", "rand-m15-mmax20-inc1",
+                                   "rand-m9-p0.5-mstd101", "rand-m7-tweights", "rand-t3aw-n15"])
+def test_what_timm_understands_is_taken(words):
+    check_task("image_files", spec_of(Path("nowhere"), {"rand_augment": words}))
+    training_transform(32, "random", words)
 
 
 def test_workers_leave_a_core_to_the_training_unless_the_recipe_says_otherwise(root, monkeypatch):

@@ -60,7 +60,7 @@ def test_memory_on_the_gpu_does_not_grow_with_what_is_loaded_ahead(tmp_path):
 def test_an_update_on_images_from_files_is_recorded(tmp_path):
     write_imagenet(tmp_path, broken=False)
     task = task_of(tmp_path, "cuda", batch_size=5, epochs=3)
-    hooks = Hooks(saver=lambda *_: None, on_epoch=lambda _: None, stop=lambda: None)
+    hooks = Hooks(saver=lambda *_: None, on_epoch=lambda *_: None, stop=lambda: None)
     trainer = Trainer(task, task.build(), StagePlan(task.spec.stages[0].train), Position(), Log(), hooks, World(),
                       torch.device("cuda"), 0)
     trainer.run()

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,17 @@ def read_tensors(path: Path, key: str) -> dict[str, Tensor]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    with open(part, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    """Write to a file of its own, then rename it: other processes may write the same state."""
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(part, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _same(path: Path, key: str, written: object) -> None:

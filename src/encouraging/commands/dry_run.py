@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ..data import DATASETS, absent, data_dir, missing
+from ..data import DATASETS, absent, data_dir, is_large, missing, read_image_files
 from ..data.registry import find
 from ..engine import RunDir
 from ..engine.branches import branch_folder
@@ -26,6 +26,7 @@ from .claim_notes import unknown_metrics
 from .progress import EXAMPLES, duration
 
 MINUTE = 60.0
+WORDS = {"train": "training", "test": "test"}
 
 
 def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, device: torch.device, threads: int,
@@ -115,13 +116,27 @@ def _print_data(recipe: Recipe, data: str | None, console: Console) -> bool:
             complete = False
             _say(console, absent(name, splits, folder))
         else:
-            facts = DATASETS[name]
-            files = [find(file, folder) for split in splits for file in facts.files(split)]
-            size = facts.gigabytes or sum(path.stat().st_size for path in files if path is not None) / 1e9
-            words = f"{size:.3g} GB" if size >= 0.001 else "with scikit-learn"
-            official = f", {facts.images[0]} and {facts.images[1]} images as shipped" if facts.images[0] else ""
-            _say(console, f"data: {name} in {folder} ({words}{official})")
+            _say(console, f"data: {name} in {folder} ({_size_words(name, splits, folder)})")
     return complete
+
+
+def _size_words(name: str, splits: tuple[str, ...], folder: Path) -> str:
+    """How much data is there. Images in files of their own are counted; their bytes are the publisher's number."""
+    facts = DATASETS[name]
+    shipped = f"{facts.gigabytes:.3g} GB as shipped"
+    if is_large(name):
+        listed = read_image_files(name, folder, splits=splits).splits
+        official = dict(zip(("train", "test"), facts.images, strict=True))
+        words = " and ".join(f"{len(listed[split])} {WORDS[split]}" for split in splits)
+        if all(len(listed[split]) == official[split] for split in splits):
+            return f"{words} images, {shipped}"
+        whole = " and ".join(str(official[split]) for split in splits)
+        return f"{words} images; as shipped {whole}, {facts.gigabytes:.3g} GB"
+    if facts.gigabytes:
+        return shipped
+    files = [find(file, folder) for split in splits for file in facts.files(split)]
+    size = sum(path.stat().st_size for path in files if path is not None) / 1e9
+    return f"{size:.3g} GB" if size >= 0.001 else "with scikit-learn"
 
 
 def _print_disk(measured: Rehearsal, needed: float, out: Path, console: Console) -> None:

@@ -7,17 +7,29 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from ..engine import Metric, Needs
+from ..engine.settings import Train
 from ..engine.sweep import Event
 from ..judge.metric_book import MetricBook
 from ..recipes.grid import Job
-from ..report.numbers import listed
+from ..report.numbers import listed, plural
 
 PRINT_EVERY = 300.0  # seconds between two lines about a run, where there is no terminal
 # What a task's batches hold batch_size of; those of others, such as translation, are of another size each.
 EXAMPLES = {"image": "images", "image_files": "images", "detection": "images", "graph": "graphs"}
+UNLIMITED = Train.model_fields["epochs"].default  # epochs of a training that max_steps ends
+
+
+class _Count(MofNCompleteColumn):
+    """How far a run is: so many of all, or what ``count`` says where nobody knows how many there will be."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text(task.fields["count"])
+        return super().render(task).append(task.fields.get("unit", ""))
 
 
 class ProgressDisplay:
@@ -30,9 +42,10 @@ class ProgressDisplay:
         self.stopped: list[Event] = []
         self.bars: dict[str, TaskID] = {}
         self.words: dict[str, str] = {}  # what the last epoch has shown, by run
+        self.used: dict[str, str] = {}  # of its patience
         self.printed: dict[str, float] = {}
         self.needs: Needs | None = None
-        self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(),
+        self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20), _Count(),
                                  TextColumn("{task.fields[status]}"), TimeRemainingColumn(), console=console,
                                  disable=not console.is_terminal, transient=True)
         self.all_runs = self.progress.add_task("runs", total=total, status="")
@@ -49,27 +62,36 @@ class ProgressDisplay:
     def __call__(self, event: Event) -> None:
         job: Job = event.job
         if event.kind == "started":
-            epochs = sum(min(stage.train.epochs, 10_000) for stage in job.recipe.stages_of(job.arm))
-            self.bars[job.name] = self.progress.add_task(job.name, total=epochs, status="")
+            total, unit = _length(job)
+            self.bars[job.name] = self.progress.add_task(job.name, total=total, status="", count="", unit=unit)
             self.printed[job.name] = time.monotonic()
         elif event.kind == "epoch":
-            self.words[job.name] = _epoch_words(event.detail, self._primary(job))
-            self.progress.update(self.bars[job.name], completed=_before(job, event.detail) + event.detail["epoch"],
-                                 status=self.words[job.name])
+            used = _patience_words(job, event.detail)
+            self.used[job.name] = f", {used}" if used else ""
+            self.words[job.name] = "  ".join(filter(None, [_epoch_words(event.detail, self._primary(job)), used]))
+            self._show(job, event.detail, event.detail["epoch"], event.detail["step"], self.words[job.name])
         elif event.kind == "progress":
             self._within(job, event.detail)
         else:
             self._end(job, event)
 
+    def _show(self, job: Job, detail: dict[str, Any], epochs: float, updates: int, words: str) -> None:
+        """``epochs`` of the stage are done, and ``updates`` of the run."""
+        earlier = job.recipe.stages_of(job.arm)[: detail["stage"] - 1]
+        _, unit = _length(job)
+        done = updates if unit else sum(stage.train.epochs for stage in earlier) + epochs
+        count = (f"stage {detail['stage']}, " if earlier else "") + f"epoch {detail['epoch']}"
+        self.progress.update(self.bars[job.name], completed=done, status=words, count=count)
+
     def _within(self, job: Job, detail: dict[str, Any]) -> None:
         words = progress_words(detail, EXAMPLES.get(job.recipe.task))
-        done = _before(job, detail) + detail["epoch"] - 1 + detail["batch"] / detail["batches"]
-        self.progress.update(self.bars[job.name], completed=done,
-                             status="  ".join(filter(None, [self.words.get(job.name), words])))
+        self._show(job, detail, detail["epoch"] - 1 + detail["batch"] / detail["batches"], detail["step"],
+                   "  ".join(filter(None, [self.words.get(job.name), words])))
         now = time.monotonic()
         if not self.console.is_terminal and now - self.printed[job.name] >= PRINT_EVERY:
             self.printed[job.name] = now
-            self.console.print(f"{job.name}: epoch {detail['epoch']}, {words}", markup=False, highlight=False)
+            self.console.print(f"{job.name}: epoch {detail['epoch']}, {words}{self.used.get(job.name, '')}",
+                               markup=False, highlight=False)
 
     def _end(self, job: Job, event: Event) -> None:
         self.ended += 1
@@ -94,20 +116,35 @@ class ProgressDisplay:
         return self.needs
 
 
-def _before(job: Job, detail: dict[str, Any]) -> int:
-    """Epochs of the stages that are over."""
-    return sum(stage.train.epochs for stage in job.recipe.stages_of(job.arm)[: detail["stage"] - 1])
+def _length(job: Job) -> tuple[int | None, str]:
+    """How long a run is, in epochs or in updates; None where patience ends it, or one of both limits."""
+    stages = [stage.train for stage in job.recipe.stages_of(job.arm)]
+    if any(train.patience is not None for train in stages):
+        return None, ""
+    if all(train.max_steps is None for train in stages):
+        return sum(train.epochs for train in stages), ""
+    limits = [train.max_steps for train in stages if train.max_steps is not None and train.epochs == UNLIMITED]
+    return (sum(limits), " updates") if len(limits) == len(stages) else (None, "")
+
+
+def _patience_words(job: Job, line: dict[str, Any]) -> str:
+    """How much of the patience is used up."""
+    patience = job.recipe.stages_of(job.arm)[line["stage"] - 1].train.patience
+    if patience is None or "best_epoch" not in line:
+        return ""
+    return f"{line['epoch'] - line['best_epoch']} of {plural(patience, 'epoch')} since the best"
 
 
 def progress_words(detail: dict[str, Any], examples: str | None) -> str:
-    """How far an epoch is, how fast, and how long the stage will take.
+    """How far an epoch is, how fast, and how long the stage will take where that is known.
 
     >>> progress_words({"batch": 120, "batches": 5005, "examples_per_second": 2310.4, "seconds_left": 40000}, "images")
     'batch 120/5005, 2310 images/s, 11 h 7 min left'
     """
     speed = f"{detail['examples_per_second']:.0f} {examples}/s" if examples else \
         f"{detail['batches_per_second']:.1f} batches/s"
-    return f"batch {detail['batch']}/{detail['batches']}, {speed}, {duration(detail['seconds_left'])} left"
+    left = f", {duration(detail['seconds_left'])} left" if detail["seconds_left"] is not None else ""
+    return f"batch {detail['batch']}/{detail['batches']}, {speed}{left}"
 
 
 def duration(seconds: float) -> str:

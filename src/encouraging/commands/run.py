@@ -15,6 +15,7 @@ from ..engine import RunDir, sweep
 from ..engine.distributed import World, join, leave
 from ..engine.environment import choose_device
 from ..engine.records import Record
+from ..engine.together import run_together
 from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
@@ -85,7 +86,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         leave()
     if world.leads:
         return _conclude(recipe, shown, display, console, folder)
-    for line in failures(display.failed):  # of a file that this rank alone has met: rank 0 only knows that it is gone
+    for line in failures(display.failed):  # all ranks have failed, each perhaps for a reason of its own
         Console(stderr=True).print(f"rank {world.rank}: {line}", markup=False, highlight=False, soft_wrap=True)
     return int(bool(display.failed))
 
@@ -112,6 +113,8 @@ def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str 
                           gpus=1 / jobs if device == "cuda" else 0, names=Job.names)
         elif jobs > 1 and world.size == 1:
             sweep.run_pool(unfinished, train_job, display, jobs, Job.names)
+        elif world.size > 1:
+            run_together(unfinished, train_job, display, world)
         else:
             sweep.run_here(unfinished, train_job, display)
     return display

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
@@ -21,6 +22,7 @@ from ..errors import RunError
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=10)  # how long a rank waits for the others, when one of them has died in silence
 BEAT = 2.0  # seconds between two signs of life of rank 0 while the others wait for it
+_TURNS = count()  # of rank 0 working alone: a store keeps what was said, so no number may come twice in a process
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class World:
     rank: int = 0
     size: int = 1
     local: int = 0
-    turns: count[int] = field(default_factory=count, compare=False)
+    turns: count[int] = field(default_factory=lambda: _TURNS, compare=False)
 
     @property
     def leads(self) -> bool:
@@ -52,6 +54,11 @@ class World:
         if self.size == 1:
             return flag
         return bool(self.sum(torch.tensor(float(flag), device=device)).item())
+
+    def first(self, number: int | None, device: torch.device) -> int | None:
+        """The smallest of the ranks' numbers, of which some may have none."""
+        numbers = self.gather(torch.tensor(-1 if number is None else number), device).tolist()
+        return min((number for number in numbers if number >= 0), default=None)
 
     def gather(self, tensor: Tensor, device: torch.device) -> Tensor:
         """Every rank's tensor, stacked."""
@@ -132,8 +139,12 @@ def join(device: str) -> World:
 
 
 def leave() -> None:
-    """Take part no longer; torch warns where a process ends without it."""
+    """Take part no longer; torch warns where a process ends without it.
+
+    A model that is garbage in a cycle would keep the threads of gloo alive until Python ends, which can abort it.
+    """
     if dist.is_available() and dist.is_initialized():
+        gc.collect()
         dist.destroy_process_group()
 
 

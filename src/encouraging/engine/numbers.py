@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import RunError
 
 ENGINE = ("stage", "epoch", "step", "lr", "loss", "grad_norm")  # what the engine itself writes of every epoch
+TRAINING_LOSS = "loss"  # the only one of them that says how good an epoch was
 
 
 def plain_numbers(numbers: Mapping[str, Any], origin: str) -> dict[str, Any]:

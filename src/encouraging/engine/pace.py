@@ -30,8 +30,8 @@ class Pace:
     def start_epoch(self) -> None:
         self.first = None
 
-    def __call__(self, stage: int, epoch: int, batch: int, batches: int, stage_step: int) -> None:
-        """``batch`` of ``batches`` are done."""
+    def __call__(self, stage: int, epoch: int, batch: int, batches: int, stage_step: int, step: int = 0) -> None:
+        """``batch`` of ``batches`` are done, and ``step`` updates of the run."""
         now = time.monotonic()
         if self.first is None:
             self.first = now, batch
@@ -41,10 +41,13 @@ class Pace:
         self.told = now
         start, done = self.first
         per_second = (batch - done) / max(now - start, 1e-9)
-        self.report({"stage": stage, "epoch": epoch, "batch": batch, "batches": batches,
+        left = None  # with patience nobody knows when it ends
+        if self.train.patience is None:
+            left = self._left(epoch, batch, batches, stage_step) / max(per_second, 1e-9) \
+                + self.evaluation * self._evaluations(epoch)
+        self.report({"stage": stage, "epoch": epoch, "batch": batch, "batches": batches, "step": step,
                      "batches_per_second": per_second, "examples_per_second": per_second * self.train.batch_size,
-                     "seconds_left": self._left(epoch, batch, batches, stage_step) / max(per_second, 1e-9)
-                     + self.evaluation * self._evaluations(epoch)})
+                     "seconds_left": left})
 
     def _left(self, epoch: int, batch: int, batches: int, stage_step: int) -> float:
         left = (self.train.epochs - epoch) * batches + batches - batch

@@ -40,8 +40,9 @@ class RunSpec:
     ``config`` is all that the result may depend on: a directory that holds the result of anything else is refused.
     ``about`` is kept beside it (metrics, the recipe's claims and words) and may change. ``start_from`` is the directory
     of a finished run whose weights this one starts with. ``at_once`` runs share the machine, which the timing records.
-    ``on_progress`` is told about once per second how far an epoch is. ``branch`` is a run whose first epochs are also
-    this one's, and ``leaves`` the epochs after which others part from this one.
+    ``on_epoch`` is told the line of every epoch, with the ``best_epoch`` so far, and ``on_progress`` about once per
+    second how far an epoch is. ``branch`` is a run whose first epochs are also this one's, and ``leaves`` the epochs
+    after which others part from this one.
     """
 
     make_task: Callable[[], Task[Any]]
@@ -108,11 +109,11 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
             for line in branched.state["log"]["lines"]:
                 track(line)
 
-        def note(line: dict[str, Any]) -> None:
+        def note(line: dict[str, Any], best: int | None) -> None:
             if world.leads:
                 run.append_metrics(line)
                 track(line)
-                spec.on_epoch(line)
+                spec.on_epoch(line if best is None else {**line, "best_epoch": best})
 
         hooks = Hooks(saver=saver, on_epoch=note, stop=lambda: stop.asked,
                       keep=lambda epoch, weights, number: keep_weights(run.path, epoch, weights, number),

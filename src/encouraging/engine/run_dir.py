@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from ..errors import RunError
-from .files import read_json, write_json, write_whole
+from .files import read_json, remove_parts, write_json, write_whole
 from .task import Conclusion
 
 SCHEMA = 1
@@ -102,6 +102,7 @@ class RunDir:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
             holder.write_text(str(os.getpid()))
+            remove_parts(self.path)
         except Timeout as error:
             other = holder.read_text(errors="replace").strip() if holder.is_file() else "unknown"
             raise RunError(f"{self.path} is in use by another process (number {other}). Wait for it, or choose "

@@ -17,7 +17,7 @@ from ..errors import RunError, did_you_mean
 from . import random_state
 from .checkpoint import Checkpoint
 from .distributed import World
-from .numbers import ENGINE
+from .numbers import ENGINE, TRAINING_LOSS
 from .settings import StagePlan
 from .task import Task
 from .train import Hooks, Log, Position, Trainer
@@ -34,6 +34,11 @@ def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, 
         if plan.train.sync_norm and not after.train.sync_norm:
             raise RunError(f"stage {number} has train.sync_norm = false after a stage with true: batch norms that "
                            "processes share stay shared. Set it in all stages from the first on that has it.")
+    for plan in stages:
+        if plan.train.monitor in ENGINE and plan.train.monitor != TRAINING_LOSS:
+            names = [*(metric.path for metric in task.metrics), TRAINING_LOSS]
+            raise RunError(f"train.monitor = {plan.train.monitor!r} does not say how good an epoch was. Expected one "
+                           f"of {', '.join(names)}.")
     at = Position(**found.state["position"]) if found else Position()
     log = Log(**found.state["log"]) if found else Log()
     model = task.build()

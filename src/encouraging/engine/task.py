@@ -57,12 +57,21 @@ class Needs:
 
     ``datasets`` are names with their parts, ``extras`` those of this package's optional dependencies. ``incidental``
     are options that say how a run is carried out and not what it computes: it may be resumed with other values.
+    ``monitors`` are the numbers of every epoch, one of which may choose the best; by default all metrics may.
     """
 
     datasets: Sequence[tuple[str, tuple[str, ...]]] = ()
     extras: Sequence[str] = ()
     metrics: Sequence[Metric] = ()
     incidental: Sequence[str] = ()
+    monitors: Sequence[str] | None = None
+
+    @property
+    def monitored(self) -> Sequence[str]:
+        """What ``train.monitor`` may name."""
+        if self.monitors is not None:
+            return self.monitors
+        return [metric.path for metric in self.metrics if not metric.path.startswith("best_")]
 
     @property
     def primary(self) -> Metric | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -15,72 +14,29 @@ from torch import Tensor, nn
 
 from ..data import Clock
 from ..errors import DivergenceError, RunError, did_you_mean
-from . import random_state
+from . import trainer_state
 from .checkpoint import Checkpoint
 from .distributed import World
 from .ema import Average
 from .graph import Replay
 from .meter import OWN, DeviceMeter, HostMeter, Meter
 from .numbers import plain_numbers
-from .optim import build_optimizer, pack, set_rate, unpack
+from .optim import build_optimizer, set_rate
 from .pace import Pace
 from .precision import float32_is
 from .probe import Probe
 from .schedule import learning_rate
 from .settings import StagePlan
 from .signals import Interrupted
+from .state import Hooks, Log, Position
 from .sync_norm import share_batch_norms
 from .task import Conclusion, Predictions, Task
 from .update import Update
 
+__all__ = ["Hooks", "Log", "Position", "Trainer"]
 MEASURE_EVERY = 32  # updates of an epoch between two looks at the gradient's norm; a CUDA graph looks every time
 AGREE_EVERY = 50  # updates between two questions to the other ranks
 LOOK_EVERY = 500  # updates between two questions to a GPU whether the loss is still sound; it must wait to be asked
-
-
-@dataclass
-class Position:
-    """Where a run stands: epochs count from 1, batches of the epoch and updates count those that are done."""
-
-    stage: int = 1
-    epoch: int = 1
-    batch: int = 0
-    step: int = 0
-    stage_step: int = 0
-
-    @property
-    def clock(self) -> Clock:
-        return Clock(self.stage, self.epoch, self.stage_step)
-
-
-@dataclass
-class Log:
-    """What the run has found out so far; a checkpoint holds all of it."""
-
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    best: dict[str, Any] | None = None
-    finished: list[dict[str, Any]] = field(default_factory=list)
-    seconds: float = 0.0
-    samples: float = 0.0
-    resumed: int = 0
-    probed: dict[str, float] = field(default_factory=dict)  # sums of gradient norms at equal weights, and their number
-    epoch_probed: dict[str, float] = field(default_factory=dict)
-    trace: list[dict[str, float]] = field(default_factory=list)
-    shared_epochs: int = 0  # that were trained in another run; see branches.py
-
-
-@dataclass
-class Hooks:
-    """What the loop calls: ``saver`` with tensors and state, ``on_epoch`` with a line, ``stop`` for a reason to end,
-    ``keep`` with the weights of an epoch that may go into an average, ``on_progress`` with how far an epoch is.
-    ``leaves`` has the epochs of the first stage at whose ends other runs may start; ``saver`` is told which it is."""
-
-    saver: Callable[[int, dict[str, Tensor], dict[str, Any], int | None], None]
-    on_epoch: Callable[[dict[str, Any]], None]
-    stop: Callable[[], str | None]
-    keep: Callable[[int, Mapping[str, Tensor], int], None] = lambda epoch, weights, number: None
-    on_progress: Callable[[dict[str, Any]], None] | None = None
-    leaves: frozenset[int] = frozenset()
 
 
 class Trainer:
@@ -141,7 +97,7 @@ class Trainer:
         length = self.source.length(at.clock)
         steps = math.ceil(length / train.accumulate)
         update, every = (self.replay, 1) if self.replay.reason is None else (self.update, MEASURE_EVERY)
-        look_every = 1 if self.device.type == "cpu" else LOOK_EVERY
+        look_every = AGREE_EVERY if self.world.size > 1 else 1 if self.device.type == "cpu" else LOOK_EVERY
         batches = iter(self.source.batches(at.clock, at.batch, self.world.rank, self.world.size))
         rate = math.nan
         while group := list(islice(batches, train.accumulate)):
@@ -161,8 +117,8 @@ class Trainer:
             at.step += 1
             at.stage_step += 1
             if self.pace is not None:
-                self.pace(at.stage, at.epoch, at.batch, length, at.stage_step)
-            if at.step % look_every == 0 and self.meter.bad() is not None:
+                self.pace(at.stage, at.epoch, at.batch, length, at.stage_step, at.step)
+            if at.step % look_every == 0:
                 self._check_loss(length)
             if self._enough():
                 break
@@ -175,7 +131,7 @@ class Trainer:
         line = {"stage": self.at.stage, "epoch": 0, "step": self.at.step, **self._evaluate()}
         self._note_best(line)
         self.log.lines.append(line)
-        self.hooks.on_epoch(line)
+        self.hooks.on_epoch(line, 0)
         self._pause(force=True)
 
     def _take_probe(self, group: Sequence[Any], objective: Hashable, clock: Clock) -> None:
@@ -211,7 +167,10 @@ class Trainer:
                 parts[name].eval()
 
     def _check_loss(self, length: int) -> None:
+        """All ranks end at the same step, although the loss of one of them alone may be bad."""
         bad = self.meter.bad()
+        if self.world.size > 1:
+            bad = self.world.first(bad, self.device)
         if bad is not None:
             at, first = self.at, bad * self.train.accumulate
             raise DivergenceError(
@@ -240,7 +199,7 @@ class Trainer:
         log.epoch_probed = {}
         at.epoch, at.batch = at.epoch + 1, 0
         log.lines.append(line)
-        self.hooks.on_epoch(line)
+        self.hooks.on_epoch(line, log.best["epoch"] if log.best is not None else None)
         if at.stage == 1 and line["epoch"] in self.hooks.leaves:
             self.save(branch=line["epoch"])
         self._pause(force=self.over())
@@ -315,40 +274,11 @@ class Trainer:
         now = time.monotonic()
         self.log.seconds += now - self.started
         self.started = self.saved = now
-        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        if self.average is not None:
-            tensors |= {f"ema.{name}": tensor for name, tensor in self.average.model.state_dict().items()}
-        tensors |= {f"best.{name}": tensor for name, tensor in self.best_weights.items()}
-        tensors["meter"] = self.world.sum(self.meter.sums().to(self.device))
-        for name, tensor in random_state.random_tensors(self.device).items():  # every rank has its own
-            tensors[name] = self.world.gather(tensor, self.device)
-        more, numbers = pack(self.optimizer)
-        tensors |= {f"optimizer.{name}": tensor for name, tensor in more.items()}
-        state = {"position": asdict(self.at), "log": asdict(self.log), "optimizer": numbers,
-                 "scaler": self.update.scaler.state_dict(), "random": random_state.random_json(),
-                 "stopped_early": self.stopped_early}
+        tensors, state = trainer_state.taken(self)
         if self.world.leads:
             self.hooks.saver(self.at.step, tensors, state, branch)
         self.world.wait()
 
     def restore(self, found: Checkpoint) -> None:
         """Become what the checkpoint describes; position and log were read by the caller."""
-        groups: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in found.tensors.items():
-            kind, _, rest = name.partition(".")
-            groups.setdefault(kind, {})[rest] = tensor
-        self.model.load_state_dict(groups["model"])
-        if self.average is not None:
-            self.average.model.load_state_dict(groups["ema"])
-        self.best_weights = {name: tensor.to(self.device) for name, tensor in groups.get("best", {}).items()}
-        unpack(self.optimizer, groups.get("optimizer", {}), found.state["optimizer"])
-        self.update.scaler.load_state_dict(found.state["scaler"])
-        whole = torch.zeros(len(OWN) + len(self.task.sums), dtype=torch.float64)
-        whole[: len(found.tensors["meter"])] = found.tensors["meter"]  # an older one has no sums of the task's own
-        sums = whole.clone() if self.world.leads else torch.zeros_like(whole)
-        sums[4] = whole[4] / self.world.size  # the sums of all ranks go to one, the count to each
-        self.meter.load(sums)
-        self.stopped_early = found.state["stopped_early"]
-        mine = {name: tensor[min(self.world.rank, len(tensor) - 1)] for name, tensor in
-                ((f"rng.{kind}", state) for kind, state in groups["rng"].items())}
-        random_state.restore(mine, found.state["random"], self.device)
+        trainer_state.restore(self, found)

@@ -18,6 +18,7 @@ from ..engine.settings import Train
 from ..errors import RecipeError, did_you_mean
 from ..tasks import ObjectiveConfig, Sampling, find_task
 from .claim import Claim
+from .monitor import check_monitors
 from .schema import Arm, Recipe, Stage
 
 
@@ -53,9 +54,9 @@ def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
         find_task(recipe.task, recipe._folder)
         for arm in recipe.arms:
             where = ("arms", arm, "train")
-            recipe.stages_of(arm)
+            stages = recipe.stages_of(arm)
             where = ()
-            recipe.needs(arm)
+            check_monitors(recipe.needs(arm), stages)
     except ValidationError as error:
         raise RecipeError(f"{source}: {_explain(error, where)}") from error
     except ValueError as error:

@@ -73,7 +73,7 @@ def rehearse(recipe: Recipe, arm: str, device: torch.device, data: str | None, s
     prepare(task, model, plan)
     start = time.monotonic()
     clock = _Clock(start, start + seconds * 2 / 3)
-    hooks = Hooks(saver=clock.save, on_epoch=lambda line: None, stop=clock.stop)
+    hooks = Hooks(saver=clock.save, on_epoch=lambda line, best: None, stop=clock.stop)
     trainer = Trainer(task, model, plan, clock.at, Log(), hooks, World(), device, spec.seed)
     _train(trainer, clock)
     speed = _speed(clock, trainer)

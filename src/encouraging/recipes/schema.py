@@ -80,7 +80,7 @@ class Recipe(Frozen):
     arms: dict[str, Arm] = Field(min_length=1)
     claims: tuple[Claim, ...] = ()
     looks: tuple[int, ...] = ()  # the numbers of seeds at which the claims are judged, planned before the first
-    overlap: float | None = Field(default=None, gt=0)
+    overlap: float | None = None  # test over training examples, where seeds are random splits of one dataset
     threads: int | None = Field(default=None, gt=0)
 
     _folder: str | None = PrivateAttr(default=None)  # of its file, where modules of one's own are looked for
@@ -96,6 +96,14 @@ class Recipe(Frozen):
         if seeds in ((), []):
             raise ValueError(f"{given}: expected how many seeds to train, 1 or more, or a list of them, as in [0, 2]")
         return seeds
+
+    @field_validator("overlap")
+    @classmethod
+    def _is_fraction(cls, given: float | None) -> float | None:
+        if given is not None and not 0 < given <= 1:
+            raise ValueError(f"{given:g}: expected the number of test examples over that of training examples, above 0 "
+                             "and at most 1, such as 0.125 for 10% and 80%")
+        return given
 
     @field_validator("arms")
     @classmethod

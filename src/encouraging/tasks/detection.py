@@ -19,7 +19,7 @@ from ..errors import DataError, RecipeError
 from ..models.detection import build_detector, check_detector
 from ..plugins import is_reference
 from .base import BaseTask
-from .box_metrics import Evaluator
+from .box_metrics import NAMES, Evaluator
 from .box_pictures import pictures
 from .objective import Objective
 from .spec import TaskSpec
@@ -96,6 +96,10 @@ class DetectionTask(BaseTask[BoxBatch]):
             check_shapes(boxes.images, self.options.max_size)
         self.metrics = metrics_of(self.data.names)
         self.parts_evaluated = {part: boxes for part, boxes in self.data.parts.items() if part != "train"}
+        for monitor in (stage.train.monitor or "" for stage in spec.stages):
+            if monitor.startswith("val_") and "validation" not in self.parts_evaluated:
+                raise RecipeError(f"monitor = {monitor!r}: {spec.data} has no validation part. Expected "
+                                  f"{monitor.removeprefix('val_')!r}, that of the test part, or such a part.", "train")
         self.evaluators = {part: Evaluator(self.data, boxes) for part, boxes in self.parts_evaluated.items()}
         self.workers = spec.stages[0].train.workers
         self._sources: dict[tuple[str, int, int], LoaderSource[BoxBatch, BoxBatch]] = {}
@@ -136,7 +140,9 @@ class DetectionTask(BaseTask[BoxBatch]):
                                   "data")
             datasets.append((spec.data, ("train", "test")))
             names = facts.names
-        return Needs(datasets, ("detection",), metrics_of(names))
+        monitors = [f"{part}{name}" for part in ("", "val_") for name in NAMES]
+        return Needs(datasets, ("detection",), metrics_of(names),
+                     monitors=[*monitors, "classification_loss", "box_loss"])
 
     def build(self) -> nn.Module:
         options = self.options

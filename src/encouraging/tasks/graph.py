@@ -91,6 +91,7 @@ METRICS = (
     Metric("batch_accuracy", "accuracy on training batches", **PERCENT, **HIDDEN),
     Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **HIDDEN),
 )
+MONITORS = ("accuracy", "val_accuracy", "test_loss", "val_loss", "batch_accuracy")
 
 
 def metrics_of(spec: TaskSpec) -> tuple[Metric, ...]:
@@ -143,7 +144,8 @@ class GraphTask(BaseTask[Tensor]):
         if any(stage.objective.margin is not None for stage in spec.stages):
             raise RecipeError("margin: L-Softmax belongs to the networks for images.", "arms")
         for stage in spec.stages:
-            better = {metric.path: metric.better for metric in METRICS}.get(stage.train.monitor or "")
+            better = {metric.path: metric.better for metric in METRICS if metric.path in MONITORS}.get(
+                stage.train.monitor or "")
             if better is not None and better != stage.train.better:
                 raise RecipeError(f"monitor = {stage.train.monitor!r} with better = {stage.train.better!r} would "
                                   f"choose the worst epoch. Add better = {better!r}.", "train")
@@ -153,7 +155,7 @@ class GraphTask(BaseTask[Tensor]):
             if dataset(spec.data).reader != "tu":
                 raise RecipeError(f"{spec.data} holds images: expected graphs, such as proteins or nci1.", "data")
             datasets.append((spec.data, ("train", "test")))
-        return Needs(datasets, graph_extras_of(spec.model), metrics_of(spec))
+        return Needs(datasets, graph_extras_of(spec.model), metrics_of(spec), monitors=MONITORS)
 
     def build(self) -> nn.Module:
         return build_graph_model(self.spec.model, self.classes, self.features, self.spec.model_options,

@@ -32,7 +32,7 @@ from .base import BaseTask
 from .class_shift import ClassShift
 from .image_augment import PIECE, Mixed, MixedSource, ResizedCrop
 from .image_check import check_tail, check_together, classes_by_name
-from .image_options import Options, chosen, metrics_of, option_words
+from .image_options import Options, chosen, metrics_of, monitors_of, option_words
 from .image_tail import Shots, Tail, class_energies
 from .joined import joined
 from .objective import Objective
@@ -117,7 +117,7 @@ class ImageTask(BaseTask[Batch]):
             facts = dataset(spec.data, options.imbalance)
             classes_by_name(options.profiles, facts.names, spec.data)
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
-        return Needs(datasets, extras_of(spec.model), metrics_of(options))
+        return Needs(datasets, extras_of(spec.model), metrics_of(options), monitors=monitors_of(options))
 
     def _other_images(self, name: str) -> Tensor:
         """Test images of another set, as this task's model takes them."""

@@ -28,6 +28,7 @@ from .file_source import FileSource
 from .image import Batch, ImageTask
 from .image_check import check_together
 from .image_files_options import FileOptions, file_metrics, file_option_words
+from .image_options import monitors_of
 from .joined import joined
 from .objective import Objective
 from .spec import TaskSpec
@@ -82,7 +83,8 @@ class ImageFilesTask(ImageTask):
                                   "folder:PATH, or task = \"image\".", "data")
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
         # Whoever trains to the end has met no broken file, or has left the same ones out.
-        return Needs(datasets, ("vision",), file_metrics(options), incidental=("broken",))
+        return Needs(datasets, ("vision",), file_metrics(options), incidental=("broken",),
+                     monitors=monitors_of(options))
 
     def groups(self, model: nn.Module) -> Sequence[ParameterGroup]:
         if self.options.decay == "all":

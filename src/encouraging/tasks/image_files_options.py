@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -10,8 +9,8 @@ from pydantic import Field, field_validator, model_validator
 from ..engine import Metric
 from .image_options import Options, metrics_of
 from .image_tail import Shots
+from .rand_augment import check_rand_augment
 
-_RAND_AUGMENT = re.compile(r"rand(-(m\d+|n\d+|p\d*\.?\d+|mstd\d*\.?\d+|mmax\d+|inc[01]|t[a-z0-9]+))*")
 _RESIDENT = ("mixup", "adversarial", "size", "imbalance", "validation")  # what needs all images on the device
 
 
@@ -46,9 +45,8 @@ class FileOptions(Options):
     @field_validator("rand_augment")
     @classmethod
     def _words(cls, given: str | None) -> str | None:
-        if given is not None and not _RAND_AUGMENT.fullmatch(given):
-            raise ValueError(f"{given!r}: expected timm's words, such as 'rand-m9-mstd0.5': magnitude 9 with a "
-                             "standard deviation of 0.5")
+        if given is not None:
+            check_rand_augment(given)
         return given
 
     @model_validator(mode="after")

@@ -89,6 +89,12 @@ def metrics_of(options: Options) -> list[Metric]:
     return metrics
 
 
+def monitors_of(options: Options) -> list[str]:
+    """The numbers of every epoch, one of which may choose the best."""
+    return ["accuracy", "test_loss", *(("val_accuracy", "val_loss") if options.validation else ()), "batch_accuracy",
+            *(metric.path for metric in tail_metrics(options) if metric.path.startswith("shots."))]
+
+
 def chosen(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Test accuracy and number of the epoch with the highest accuracy on validation data, of equals the first.
 

@@ -1,0 +1,15 @@
+"""The words and flags of the command line; what the commands do is in :mod:`encouraging.commands`.
+
+A command's module is imported when the command runs, so that ``--help`` and ``--version`` answer without importing
+torch. ``--help`` lists the commands in the order in which they are imported here.
+"""
+
+from ._app import app, main
+from ._losses import bench, curves
+from ._runs import attack, doctor, list_, ood, run, translate
+from ._verdicts import collect, compare, diagnose, report, results
+
+__all__ = [
+    "app", "attack", "bench", "collect", "compare", "curves", "diagnose", "doctor", "list_", "main", "ood", "report",
+    "results", "run", "translate",
+]

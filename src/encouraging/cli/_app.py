@@ -1,0 +1,49 @@
+"""The command itself, and how its errors are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+
+app = typer.Typer(
+    name="encouraging",
+    help="Losses that keep teaching a classifier after it gets an example right.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """The entry point of the ``encouraging`` command."""
+    app()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"encouraging {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """Bad input ends with one line on the error stream and exit code 2, as any wrong argument does."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        typer.echo(f"encouraging: {error}", err=True)
+        raise typer.Exit(2) from error

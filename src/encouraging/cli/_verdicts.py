@@ -1,0 +1,110 @@
+"""The commands that make tables, verdicts and pages of numbers that exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ._app import app, errors_in_one_line
+
+
+@app.command()
+def compare(
+    numbers: Annotated[Path, typer.Argument(help="Numbers per arm and seed: a .csv, .tsv, .jsonl or .json file.")],
+    metric: Annotated[list[str], typer.Option(help="The column with the numbers; may be repeated.")],
+    baseline: Annotated[str | None, typer.Option(help="The arm to compare with; by default the first one.")] = None,
+    lower: Annotated[bool, typer.Option("--lower", help="Smaller numbers are better.")] = False,
+    expected: Annotated[
+        float | None, typer.Option(help="The difference that would matter, for \"no difference\" and for power.")
+    ] = None,
+    overlap: Annotated[
+        float | None, typer.Option(help="Test over training examples, for random splits of one dataset.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="The title of the page.")] = "",
+    arm: Annotated[str, typer.Option(metavar="COLUMN", help="The column that names the arm.")] = "arm",
+    seed: Annotated[str, typer.Option(metavar="COLUMN", help="The column that names the seed.")] = "seed",
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("comparison.html"),
+) -> None:
+    """Compare arms of any script over seeds: paired differences, verdicts, power, and a page."""
+    from ..commands.compare import compare_file
+
+    with errors_in_one_line():
+        written = compare_file(numbers, metric, out, baseline=baseline, better="lower" if lower else "higher",
+                               expected=expected, overlap=overlap, title=title, arm=arm, seed=seed)
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def collect(
+    runs: Annotated[Path, typer.Argument(help="A directory of runs.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the records.")] = Path("results"),
+    by_arm: Annotated[bool, typer.Option("--by-arm", help="One file per arm with all its seeds, rounded.")] = False,
+) -> None:
+    """Write one small record per finished run: numbers, settings, cost and machine, without tensors."""
+    from ..commands.collect import collect_records
+
+    with errors_in_one_line():
+        written = collect_records(runs, out, by_arm)
+    typer.echo(f"wrote {len(written)} records below {out}")
+
+
+@app.command()
+def results(
+    records: Annotated[Path, typer.Argument(help="A directory of records or runs.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The Markdown page to write.")] = Path("docs/results.md"),
+    update: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Also write anew what this Markdown page has between <!-- scoreboard: short "
+                     "--> and <!-- end of scoreboard -->; may be repeated."),
+    ] = None,
+) -> None:
+    """Write the page of results: our measurements beside the paper's, made from the records alone."""
+    from ..commands.results import write_results
+
+    with errors_in_one_line():
+        written = write_results(records, out, update or ())
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def diagnose(
+    logits: Annotated[
+        Path,
+        typer.Argument(help="A .safetensors or .npz file, a folder of .npy files (logits, labels, and optionally "
+                            "ood_logits and class_counts), or a run directory."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("diagnosis.html"),
+    json: Annotated[Path | None, typer.Option(help="Also write every number here, as JSON.")] = None,
+    profile: Annotated[
+        int | None,
+        typer.Option(metavar="CLASS", help="The class whose energy profile is taken; with 32 classes or fewer, all."),
+    ] = None,
+    names: Annotated[Path | None, typer.Option(help="Class names: a text file, one per line.")] = None,
+) -> None:
+    """Diagnose any classifier from its logits: margins, energies, calibration, out-of-distribution, rare classes."""
+    from ..commands.diagnose import diagnose as write_diagnosis
+
+    with errors_in_one_line():
+        written = write_diagnosis(logits, out=out, json_out=json, profile=profile, names=names)
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Directories of runs or records.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write every figure as .svg and .png into this folder.")
+    ] = None,
+) -> None:
+    """Write one HTML page about these runs: verdicts, tables with intervals, figures, and how to reproduce them."""
+    from ..commands.report import report_on
+
+    with errors_in_one_line():
+        written = report_on(runs, out, figures)
+    typer.echo(f"wrote {out}" + (f" and {len(written) - 1} figures below {figures}" if figures else ""))

@@ -1,0 +1,26 @@
+"""``train.monitor``: what may choose the best epoch, checked before anything is read or trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..engine import Needs
+from ..engine.numbers import TRAINING_LOSS
+from ..errors import RecipeError, did_you_mean
+from ..tasks import StageSpec
+
+
+def check_monitors(needs: Needs, stages: Sequence[StageSpec]) -> None:
+    """Raise a RecipeError where a stage monitors something that is not measured after every epoch."""
+    names = (*needs.monitored, TRAINING_LOSS)
+    for train in (stage.train for stage in stages):
+        if train.monitor is None:
+            continue
+        if train.monitor not in names:
+            declared = any(metric.path == train.monitor for metric in needs.metrics)
+            why = "is measured only at the end" if declared else "is not measured after an epoch"
+            raise RecipeError(f"monitor = {train.monitor!r} {why}. What chooses the best epoch is one of "
+                              f"{', '.join(names)}.{did_you_mean(train.monitor, needs.monitored)}", "train")
+        if train.monitor == TRAINING_LOSS and train.better == "higher":
+            raise RecipeError(f"monitor = {train.monitor!r} with better = 'higher' would choose the worst epoch. Add "
+                              "better = 'lower'.", "train")
