@@ -16,14 +16,20 @@ arms=${7:-focal,halted_logit halted}
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 "${PYTHON:-python3}" -c "import torchvision.models.detection, pycocotools.cocoeval" || {
-    echo "needs torchvision and pycocotools: pip install pycocotools, or put a folder that has it on PYTHONPATH"
+    echo "needs pycocotools, and the torchvision that belongs to the installed torch: pip install them, or put folders" \
+        "that have them on PYTHONPATH" >&2
     exit 2
 }
-# Kernels of several processes run at the same time only under NVIDIA's multi-process service.
+# Kernels of several processes run at the same time only under NVIDIA's multi-process service. Where its daemon starts
+# and its server does not, no process can use the GPU.
 if [ "$device" != cpu ] && command -v nvidia-cuda-mps-control >/dev/null; then
     nvidia-cuda-mps-control -d 2>/dev/null || true
+    if ! timeout 60 "${PYTHON:-python3}" -c 'import torch; torch.zeros(1, device="cuda").item()'; then
+        echo "the multi-process service does not work here: the runs take turns" >&2
+        echo quit | timeout 20 nvidia-cuda-mps-control || true
+    fi
 fi
 plan=()
 for group in $arms; do plan+=("bccd-retinanet:$seeds:$group"); done
 "${PYTHON:-python3}" "$here/grid_gpu.py" "$out" "${plan[@]}" --data "$data" --device "$device" \
-    --jobs "$jobs" --seconds "$seconds" --checkpoint 300 --lean "${@:8}"
+    --jobs "$jobs" --seconds $((seconds > SECONDS ? seconds - SECONDS : 1)) --checkpoint 300 --lean "${@:8}"

@@ -3,6 +3,7 @@
     python benchmarks/show.py results/bench/h200.json results/bench/loss-cpu.json results/bench/loss-cpu-smoothed.json
     python benchmarks/show.py --matrix results/bench/h200-matrix.json
     python benchmarks/show.py --images results/bench/cifar-h200.json --attacks results/bench/attacks-h200.json
+    python benchmarks/show.py --translation results/bench/translation.json
 
 Run it in the root of the repository. It writes docs/performance.md and docs/images/bench.svg.
 """
@@ -133,6 +134,19 @@ def attack_times(source: Path) -> str:
     return "\n".join(lines)
 
 
+def translation_rates(source: Path) -> str:
+    """Tokens per second of ``translation_speed.py``, and how long its beam search takes."""
+    record = json.loads(source.read_text())
+    machine, search, rates = record["environment"], record["search"], record["tokens_per_second"]
+    what = f"`{record['recipe']}` in {record['precision']}"
+    lines = [f"{machine['device']}, torch {machine['torch']}, {what}: `{source}`.", "",
+             "| target tokens per second | | beside the bare loop |", "| --- | --- | --- |"]
+    lines += [f"| {name} | {rate:.0f} | {rate / rates['bare loop']:.2f} |" for name, rate in rates.items()]
+    words = (f"{search['sentences']} sentences with beam {search['beam']} take {search['seconds']:.1f} s; "
+             f"`{source.with_suffix('.txt')}` shows where the time goes.")
+    return "\n".join([*lines, "", words])
+
+
 def put(name: str, text: str) -> None:
     """Replace what stands between a pair of markers."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
@@ -145,6 +159,8 @@ def main() -> None:
     parser.add_argument("--matrix", type=Path, help="a record of `encouraging bench --matrix --out FILE`")
     parser.add_argument("--images", type=Path, help="a record of `python benchmarks/cifar_throughput.py --out FILE`")
     parser.add_argument("--attacks", type=Path, help="a record of `python benchmarks/attack_speed.py --out FILE`")
+    parser.add_argument("--translation", type=Path,
+                        help="a record of `python benchmarks/translation_speed.py --out FILE`")
     parser.add_argument("gpu", type=Path, nargs="?", help="a record of `encouraging bench --out FILE` on a GPU")
     parser.add_argument("cpu", type=Path, nargs="?", help="a record of `python benchmarks/loss_cpu.py --out FILE`")
     parser.add_argument("smoothed", type=Path, nargs="?", help="the same with --smoothing 0.1")
@@ -158,6 +174,8 @@ def main() -> None:
         put("images", image_rates(asked.images))
     if asked.attacks:
         put("attacks", attack_times(asked.attacks))
+    if asked.translation:
+        put("translation", translation_rates(asked.translation))
     if asked.gpu is None:
         return
     if asked.smoothed is None:

@@ -9,7 +9,7 @@
 # same command continues. JOBS runs are trained at once, 9 by default on a GPU and one per core on DEVICE cpu. OPTIONs go
 # to grid_gpu.py, such as --set train.epochs=2 to try it out. First OUT-records/bench/translation.json and .txt are
 # measured alone, about a minute: tokens per second beside a bare loop, 1000 sentences with beam search, and the
-# profiler's table of it.
+# profiler's table of it; benchmarks/show.py --translation puts them into docs/performance.md.
 #
 # What it costs: a training has 60 epochs of 127 updates (Fr-En: 133) of 4096 tokens each, 7620 updates or 26 million
 # target tokens, and after each epoch the scores and greedy translations of 1000 validation sentences. The network has

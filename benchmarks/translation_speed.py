@@ -23,7 +23,7 @@ import torch
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from encouraging.data import Clock
+from encouraging.data import Clock, Pieces
 from encouraging.data.pieces import PAD
 from encouraging.engine.distributed import World
 from encouraging.engine.environment import choose_device, environment
@@ -92,9 +92,10 @@ def bare_step(task: TranslationTask) -> Callable[[Any], None]:
     return step
 
 
-def search_times(task: TranslationTask, model: Any, sentences: int) -> tuple[dict[str, float], list[list[int]]]:
+def search_times(task: TranslationTask, model: Any, pieces_of: Pieces,
+                 sentences: int) -> tuple[dict[str, float], list[list[int]]]:
     """Seconds for all sentences, in batches of similar lengths; and one of those batches."""
-    encoded = sorted(task.pieces.encode(task.corpus.test.source[:sentences], "source"), key=len)
+    encoded = sorted(pieces_of.encode(task.corpus.test.source[:sentences], "source"), key=len)
     size, options = task.options.sentences, task.options
     parts = [encoded[first : first + size] for first in range(0, len(encoded), size)]
     middle = parts[len(parts) // 2]
@@ -145,8 +146,9 @@ def main() -> None:
                 found["cuda_graph"] = replay.reason or f"{len(replay.graphs)} shapes recorded"
         found["tokens_per_second"]["bare loop"] = rate(bare_step(task), task, args.warm, args.steps)
     with float32_is("ieee"):
-        model = load_translator(args.run, device).model if args.run else task.build().eval()
-        found["search"], middle = search_times(task, model, args.sentences)
+        trained = load_translator(args.run, device) if args.run else None  # with a vocabulary of its own
+        model, pieces = (trained.model, trained.pieces) if trained else (task.build().eval(), task.pieces)
+        found["search"], middle = search_times(task, model, pieces, args.sentences)
         kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
         with profile(activities=kinds) as seen:
             translate_pieces(model, middle, device, task.options.beam, task.options.length_penalty)

@@ -1,4 +1,4 @@
-"""``benchmarks/show.py``: what the records of training and attack speeds become in docs/performance.md."""
+"""``benchmarks/show.py``: what records of speeds become in docs/performance.md."""
 
 from __future__ import annotations
 
@@ -36,3 +36,20 @@ def test_speeds_stand_on_the_page_between_its_markers(tmp_path: Path) -> None:
     begin, end = "<!-- images: begin -->", "<!-- attacks: end -->"
     assert after[: after.index(begin)] == before[: before.index(begin)]
     assert after[after.index(end):] == before[before.index(end):]
+
+
+def test_the_speed_of_translation_stands_beside_a_bare_loop_s(tmp_path: Path) -> None:
+    page = tmp_path / "docs/performance.md"
+    page.parent.mkdir()
+    page.write_text((ROOT / "docs/performance.md").read_text())
+    record = {"recipe": "multi30k-de-en", "precision": "tf32", "environment": {"device": "a card", "torch": "2.13"},
+              "tokens_per_second": {"engine": 300_000.0, "engine, eager": 90_000.0, "bare loop": 100_000.0},
+              "search": {"sentences": 1000, "beam": 5, "seconds": 2.25}}
+    (tmp_path / "translation.json").write_text(json.dumps(record))
+    subprocess.run([sys.executable, ROOT / "benchmarks/show.py", "--translation", "translation.json"], check=True,
+                   cwd=tmp_path, timeout=120)
+    after = page.read_text()
+    for line in ("a card, torch 2.13, `multi30k-de-en` in tf32: `translation.json`.", "| engine | 300000 | 3.00 |",
+                 "| engine, eager | 90000 | 0.90 |", "| bare loop | 100000 | 1.00 |",
+                 "1000 sentences with beam 5 take 2.2 s; `translation.txt` shows where the time goes."):
+        assert f"\n{line}\n" in after, line

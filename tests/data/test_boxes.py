@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,6 +90,22 @@ def test_flips_and_sizes_keep_boxes_and_pixels_together(seed, data, tmp_path_fac
     assert box[3] <= high
     # Resizing blurs the edge by up to a pixel of the larger grid.
     assert (square_of(pixels, 1) - box).abs().max() <= 0.6 + max(high / height, 1)
+
+
+@given(seed=SEEDS, thin=st.floats(1e-6, 1e-2), at=st.floats(0, 1), flip=st.sampled_from([0.0, 1.0]))
+def test_no_box_without_area_is_taught_however_thin_it_was(seed, thin, at, flip):
+    """torchvision's detectors refuse a batch with one, so a long training would end there."""
+    width, height = 640, 480
+    left, top = at * (width - thin), at * (height - thin)
+    boxes = [(left, 10, left + thin, 60), (100, 100, 200, 200), (10, top, 60, top + thin), (width - thin, 1, width, 9)]
+    image, _ = make_image(Path("none"), 1, width, height, boxes, [0, 1, 0, 0])
+    examples = BoxExamples([image], [37, 352], max_size=600, flip=flip)
+    examples._pixels[0] = torch.zeros(3, height, width, dtype=torch.uint8)
+    with seeded(generator(seed)):
+        (target,) = examples.example(0, generator(seed)).targets
+    assert (target["boxes"][:, 2:] > target["boxes"][:, :2]).all()
+    assert len(target["boxes"]) == len(target["labels"])
+    assert 1 in target["labels"]
 
 
 def test_a_certain_flip_mirrors_pixels_and_boxes_exactly(voc):

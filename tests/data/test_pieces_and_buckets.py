@@ -36,6 +36,18 @@ def test_sentences_come_back_from_their_pieces(joint, size):
         assert pieces.decode([[START, *numbers[0], END, PAD]], side) == [lines[0]]
 
 
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("word", SPECIAL)
+def test_the_name_of_a_special_piece_in_a_sentence_is_text(joint, word):
+    """Else a sentence with "</s>" would end there, and one with "<pad>" would have a hole."""
+    lines = [f"{word} one <b>two</b>", f"three{word} / four"]
+    pieces = learn_pieces(lines, lines, 90, joint)
+    for known in (pieces, pieces_from_json(pieces.to_json())):
+        encoded = known.encode(lines, "target")
+        assert not {PAD, START, END, UNKNOWN} & {number for numbers in encoded for number in numbers}
+        assert known.decode(encoded, "target") == lines
+
+
 def test_a_side_of_its_own_has_only_its_own_pieces():
     pieces = learn_pieces(GERMAN, ENGLISH, 400, joint=False)
     used = {number for numbers in pieces.encode(ENGLISH, "target") for number in numbers}

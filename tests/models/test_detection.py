@@ -116,6 +116,15 @@ def test_other_files_are_refused_in_words(tmp_path, make, words):
         build_detector(SMALL, 2, {"backbone_weights": str(tmp_path / "file.pth")})
 
 
+def test_a_damaged_file_is_refused_in_words_whatever_its_ending(tmp_path):
+    for ending in ("pth", "safetensors"):
+        path = tmp_path / f"file.{ending}"
+        path.write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{not json")
+        for key in ("backbone_weights", "weights"):
+            with pytest.raises(RecipeError, match=rf"file\.{ending}: cannot be read as a file of weights"):
+                build_detector(SMALL, 2, {key: str(path)})
+
+
 @pytest.mark.parametrize(("name", "options", "words"), [
     ("retinanet_resnet50", {}, "Did you mean 'retinanet_resnet50_fpn'"),
     (SMALL, {"nms_tresh": 1}, "Did you mean 'nms_thresh'"),

@@ -226,9 +226,19 @@ def test_the_command_repeats_exactly_these_runs():
                for arm in ("ce", "el_1") for seed in (1, 4)]
     command = ("encouraging run digits --set train.epochs=3 --set train.lr=0.05 --arm ce --arm el_1 --seeds 1,4")
     assert command in " ".join(Reading(build_report(records)).words)
+    other = read_recipe("bccd-retinanet", ["model_options.score_thresh=0.1"])
+    records = [synthetic.record("bccd-retinanet", "focal", seed, config=other.config("focal", seed)) for seed in (0, 1)]
+    command = "encouraging run bccd-retinanet --set model_options.score_thresh=0.1 --arm focal --seeds 2"
+    assert command in " ".join(Reading(build_report(records)).words)
     odd = changed.config("ce", 0) | {"objectives": [{"loss": "curve", "curve": "focal", "gamma": 2.0}]}
     words = " ".join(Reading(build_report([synthetic.record("digits", "ce", 0, config=odd)])).words)
     assert "depart from the recipe" in words
+
+
+def test_the_length_of_a_training_is_said_in_updates_where_they_end_it():
+    for name, arm, words in (("coco-retinanet", "focal", "updates 90000"), ("bccd-retinanet", "focal", "epochs 120")):
+        records = [synthetic.record(name, arm, 0, config=read_recipe(name).config(arm, 0))]
+        assert words in " ".join(Reading(build_report(records)).words)
 
 
 def test_the_paper_s_tables_stand_beside_ours():

@@ -39,6 +39,12 @@ def test_runs_with_other_settings_than_the_recipes_are_named(runs):
     config["asked"]["train"][0]["precision"] = "fp32"
     path.write_text(json.dumps(config))
     assert "there train.precision = 'bf16', here 'fp32'" in results_page(runs)
+    others = {"epochs": 3, "lr": 0.5, "batch_size": 7, "momentum": 0.0}
+    config["asked"]["train"][0] |= others
+    path.write_text(json.dumps(config))
+    page = results_page(runs)
+    for key, value in others.items():  # all of them: nothing is known about a run whose settings are cut off
+        assert re.search(rf"there train\.{key} = \S+, here {value}[;.]", page), key
 
 
 def test_what_a_run_costs_alone_stands_beside_what_it_costs_among_others(runs, tmp_path):

@@ -6,14 +6,16 @@ import base64
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from box_toys import RECIPE, train_on, write_recipe, write_voc
+from box_toys import RECIPE, train_on, voc_xml, write_recipe, write_voc
 from encouraging.engine import RunDir
 from encouraging.engine.distributed import World
 from encouraging.engine.records import read_records
-from encouraging.errors import DivergenceError, RecipeError
+from encouraging.errors import DataError, DivergenceError, RecipeError
 from encouraging.recipes import read_recipe
 from encouraging.tasks import build_task
 from task_laws import assert_close_weights, assert_same_bits, call, page_words, train, train_with_kills
@@ -184,3 +186,15 @@ def test_stages_can_freeze_the_backbone(recipe):
     assert set(task.parts(model)) == {"body", "head"}
     params = [param for part in task.parts(model).values() for param in part.parameters()]
     assert len(params) == len(list(model.parameters()))
+
+
+def test_an_image_of_which_nothing_would_be_left_is_refused_before_training(tmp_path):
+    """A test image too: else a training would end at its first evaluation."""
+    recipe = write_recipe(tmp_path)
+    Image.fromarray(np.zeros((3, 1000, 3), np.uint8)).save(tmp_path / "squares" / "JPEGImages" / "line.jpg")
+    (tmp_path / "squares" / "Annotations" / "line.xml").write_text(voc_xml(1000, 3, [("red", (0, 0, 1000, 3))]))
+    names = tmp_path / "squares" / "ImageSets" / "Main" / "test.txt"
+    names.write_text(names.read_text() + "line\n")
+    spec = read_recipe(recipe).task_spec("focal")
+    with pytest.raises(DataError, match=r"line\.jpg: 1000 x 3 pixels are too long and narrow.*max_size = 96"):
+        build_task("detection", spec)

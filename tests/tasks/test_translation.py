@@ -293,4 +293,5 @@ def test_every_translation_recipe_has_all_arms_and_the_claims_about_gradients(na
                     "el_1_ls": (1.0, 0.1, False), "el_1_ls_matched": (1.0, 0.1, True)}
     constants = {(claim.arm, claim.over, claim.under) for claim in whole.claims if claim.constant is not None}
     assert constants == {("el_1_ls", 5.0, None), ("el_075_ls", None, 1.7)}
+    assert sum(claim.source.startswith("Section 4.2") for claim in whole.claims) == 3
     assert whole.stands_in == name.startswith("multi30k")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..errors import DataError
 from .boxes import BoxImage
 
 CACHED = 2**29  # bytes of decoded images that are kept in memory
@@ -27,6 +28,15 @@ class BoxBatch:
         return BoxBatch([image.to(device, non_blocking=True).float() / 255 for image in self.images],
                         [{key: value.to(device, non_blocking=True) for key, value in target.items()}
                          for target in self.targets], self.numbers)
+
+
+def check_shapes(images: Iterable[BoxImage], max_size: int) -> None:
+    """Refuse an image of which nothing would be left at a longer side of ``max_size``."""
+    for image in images:
+        if max_size * min(image.width, image.height) <= max(image.width, image.height):
+            raise DataError(f"{image.path}: {image.width} x {image.height} pixels are too long and narrow: resized to "
+                            f"a longer side of max_size = {max_size}, a pixel or less is left of the other. Leave the "
+                            "image out, or raise max_size.")
 
 
 class BoxExamples:
@@ -55,7 +65,8 @@ class BoxExamples:
             return BoxBatch([pixels], [{"boxes": image.boxes, "labels": image.labels}], [index])
         boxes, labels = image.boxes[taught], image.labels[taught]
         pixels, boxes = self._augmented(pixels, boxes)
-        return BoxBatch([pixels], [{"boxes": boxes, "labels": labels}], [index])
+        kept = (boxes[:, 2:] > boxes[:, :2]).all(1)  # in a smaller image a thin box may round to none, which is refused
+        return BoxBatch([pixels], [{"boxes": boxes[kept], "labels": labels[kept]}], [index])
 
     def collate(self, examples: list[BoxBatch], draw: torch.Generator) -> BoxBatch:
         return BoxBatch([image for one in examples for image in one.images],

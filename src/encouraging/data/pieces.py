@@ -43,6 +43,7 @@ class Pieces:
 
     def __init__(self, tokenizer: Any, kept: dict[str, list[int]] | None = None) -> None:
         self.tokenizer, self.kept = tokenizer, kept
+        tokenizer.encode_special_tokens = True  # a sentence that contains "</s>" has these characters and no end
         self._place = {side: {piece: number for number, piece in enumerate(pieces)}
                        for side, pieces in (kept or {}).items()}
 
@@ -89,7 +90,8 @@ def pieces_from_json(content: bytes) -> Pieces:
 
 
 def learn_pieces(source: Sequence[str], target: Sequence[str], size: int, joint: bool = True) -> Pieces:
-    """Learn at most ``size`` pieces on these sentences; the same ones from the same sentences.
+    """Learn at most ``size`` pieces on these sentences, but one per character at least; the same ones from the same
+    sentences.
 
     Args:
         source: Training sentences.

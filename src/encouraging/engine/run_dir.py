@@ -176,13 +176,15 @@ def fingerprint(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def difference(found: Mapping[str, Any], config: Mapping[str, Any], path: str = "") -> str:
-    """The first few keys in which two configs differ, in words.
+def difference(found: Mapping[str, Any], config: Mapping[str, Any], most: int | None = 3) -> str:
+    """The keys in which two configs differ, in words: the first few and how many more there are, or all of them.
 
     >>> difference({"train": {"epochs": 3}, "seed": 0}, {"train": {"epochs": 2}, "seed": 0})
     'there train.epochs = 3, here 2'
     """
-    return "; ".join(list(_differences(found, config, path))[:3]) or "its configuration differs"
+    every = list(_differences(found, config, ""))
+    more = [] if most is None or len(every) <= most else [f"and {len(every) - most} more"]
+    return "; ".join([*every[:most], *more]) or "its configuration differs"
 
 
 def _differences(found: Mapping[str, Any], config: Mapping[str, Any], path: str) -> Iterator[str]:

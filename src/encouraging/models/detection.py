@@ -175,13 +175,12 @@ def _weights_file(key: str, given: object, folder: str | None) -> Path:
 
 
 def _state(path: Path) -> dict[str, Tensor]:
-    if path.suffix == ".safetensors":
-        import safetensors.torch
+    import safetensors.torch
 
-        return safetensors.torch.load_file(path)
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # pickle, zip and torch have errors of their own
+        found = (safetensors.torch.load_file(path) if path.suffix == ".safetensors"
+                 else torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # pickle, zip, torch and safetensors have errors of their own
         raise RecipeError(f"{path}: cannot be read as a file of weights ({type(error).__name__}: {error}).",
                           "model_options") from error
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):

@@ -86,16 +86,17 @@ def in_words(name: str) -> Iterator[None]:
                        "Remove the damaged run; reports of single runs show which it is.") from error
 
 
-def model_sections(subjects: Sequence[Arm], gained: Sequence[Gain] = ()) -> list[Section]:
+def model_sections(subjects: Sequence[Arm], gained: Sequence[Gain] = (),
+                   claimed: Sequence[tuple[str, str]] = ()) -> list[Section]:
     """The sections that come from diagnoses, for the arms of a recipe or for one model; ``gained`` is what the claims
-    of the recipe say of attacks."""
+    of the recipe say of attacks, ``claimed`` has the pairs of arms that they compare."""
     attacked = attacks.section(subjects)
     if attacked is not None and gained:
         attacked = replace(attacked, lead=[*attacked.lead, gains.gain_words(gained)],
                            tables=[*gains.gain_table(gained), *attacked.tables])
     sections = [margins.section(subjects), energies.section(subjects), calibration.section(subjects),
                 *out_of_distribution.sections(subjects), attacked, class_frequency.section(subjects),
-                gradient_mass.section(subjects), translations.section(subjects), boxes.section(subjects)]
+                gradient_mass.section(subjects), translations.section(subjects, claimed), boxes.section(subjects)]
     return [section for section in sections if section]
 
 
@@ -118,9 +119,10 @@ def _chapter(number: int, group: Group) -> Chapter:
         facts.append(("diverged", diverged_words([(record.arm, record.seed) for record in group.diverged])))
     lines, notes = commands(group)
     gained = gains_under_attack([score.row for score in scores], {arm.name: arm.finals for arm in group.arms})
+    claimed = [(claim.arm, claim.beats) for claim in recipe.claims if claim.beats] if recipe else []
     losses = {arm.name: loss_words(arm.records[0].config) for arm in group.arms}
     sections = [*sweep.sections(group), arms.section(group.shown, losses, group.metrics),
-                training.section(group.shown, group.metrics), *model_sections(group.shown, gained)]
+                training.section(group.shown, group.metrics), *model_sections(group.shown, gained, claimed)]
     return Chapter(key, group, about, facts, claims, scores, [section for section in sections if section], lines, notes)
 
 

@@ -18,7 +18,8 @@ def setup_rows(group: Group) -> list[tuple[str, str]]:
     train = (config.get("train") or [{}])[0]
     rows = [("task", config.get("task")), ("data", config.get("data")), ("model", config.get("model"))]
     if "epochs" in train:
-        rows += [("epochs", train["epochs"]), ("optimizer", train.get("optimizer")),
+        length = ("updates", train["max_steps"]) if train.get("max_steps") else ("epochs", train["epochs"])
+        rows += [length, ("optimizer", train.get("optimizer")),
                  ("learning rate", f"{train.get('lr', '?')}{_schedule(train)}"),
                  ("batch size", train.get("batch_size"))]
         if train.get("precision", "fp32") != "fp32":

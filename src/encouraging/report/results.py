@@ -200,7 +200,7 @@ def _from_to(numbers: Sequence[int]) -> str:
 
 def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
     """Where runs were made with other settings than the recipe's, the page says so."""
-    departures = {difference(settings, record.config) for record in records if record.arm in recipe.arms
+    departures = {difference(settings, record.config, most=None) for record in records if record.arm in recipe.arms
                   if (settings := recipe.config(record.arm, record.seed)) != record.config}
     return [f"Departures from the recipe (there) in these runs (here): {plain_text(words)}."
             for words in sorted(departures)]

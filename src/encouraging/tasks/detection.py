@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .. import curves
 from ..data import DATASETS, Boxes, Clock, LoaderSource, Shuffled, dataset, read_boxes
-from ..data.box_examples import BoxBatch, BoxExamples, Share
+from ..data.box_examples import BoxBatch, BoxExamples, Share, check_shapes
 from ..data.boxes import BOX_READERS
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
 from ..engine.explain import explain
@@ -92,6 +92,8 @@ class DetectionTask(BaseTask[BoxBatch]):
         super().__init__(spec)
         self.options = Options(**spec.options)
         self.data: Boxes = read_boxes(spec.data, spec.root, spec.folder)
+        for boxes in self.data.parts.values():
+            check_shapes(boxes.images, self.options.max_size)
         self.metrics = metrics_of(self.data.names)
         self.parts_evaluated = {part: boxes for part, boxes in self.data.parts.items() if part != "train"}
         for monitor in (stage.train.monitor or "" for stage in spec.stages):

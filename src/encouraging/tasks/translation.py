@@ -66,7 +66,7 @@ METRICS = (
                  "concludes on."),
     Metric("tokenised_bleu", "BLEU on words and marks", low=0, high=100),
     Metric("chrf", "chrF", low=0, high=100),
-    Metric("length_ratio", "length beside the reference", digits=3),
+    Metric("length_ratio", "length beside the reference", digits=3, low=0),
     Metric("test_loss", "test cross-entropy per piece", "nats", 3, better="lower", low=0),
     Metric("test_accuracy", "next piece accuracy", **PERCENT),
     Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", low=0,

@@ -58,7 +58,7 @@ def _exact(words: list[str], read: Callable[[Sequence[str]], Recipe],
         exact = False
     if exact:
         return [*words, *(word for override in overrides for word in ("--set", override))], []
-    departures = {difference(shipped.config(record.arm, record.seed), record.config) for record in records
+    departures = {difference(shipped.config(record.arm, record.seed), record.config, most=None) for record in records
                   if record.arm in shipped.arms}
     return words, [f"These runs depart from the recipe of that name (there) in their settings (here): {text}."
                    for text in sorted(departures)[:4]] or [
@@ -106,7 +106,7 @@ def _same(recipe: Recipe, records: Sequence[Record]) -> bool:
 
 
 def _overrides(recipe: Recipe, records: Sequence[Record]) -> list[str]:
-    """The settings of training, task and data that all these runs share and that differ from the recipe's."""
+    """The settings of training, task, model and data that all these runs share and that differ from the recipe's."""
     changes: dict[str, set[str]] = {}
     for record in records:
         if record.arm not in recipe.arms:
@@ -119,8 +119,9 @@ def _overrides(recipe: Recipe, records: Sequence[Record]) -> list[str]:
             prefix = "train" if number == 0 else f"stages.{number}.train"
             for key, value in _changed(*stages):
                 changes.setdefault(f"{prefix}.{key}", set()).add(json.dumps(value))
-        for key, value in _changed(theirs["options"], ours.get("options", {})):
-            changes.setdefault(f"options.{key}", set()).add(json.dumps(value))
+        for table in ("options", "model_options"):
+            for key, value in _changed(theirs.get(table, {}), ours.get(table, {})):
+                changes.setdefault(f"{table}.{key}", set()).add(json.dumps(value))
     return [f"{key}={next(iter(values))}" for key, values in changes.items() if len(values) == 1]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...metrics import paired_bootstrap
+from ...metrics import Bootstrap, paired_bootstrap
 from ..arms import Arm
 from ..numbers import between, plural, show, signed
 from .parts import Cell, Section, Table
@@ -13,12 +13,13 @@ from .parts import Cell, Section, Table
 SENTENCES = 3  # per arm, at either end
 
 
-def section(arms: Sequence[Arm]) -> Section | None:
-    """None where the arms did not translate anything."""
+def section(arms: Sequence[Arm], claimed: Sequence[tuple[str, str]] = ()) -> Section | None:
+    """None where the arms did not translate anything. ``claimed`` has the names of arms that claims compare: the one
+    that is said to be better first."""
     translated = [arm for arm in arms if arm.diagnosed("translation")]
     if not translated:
         return None
-    tables = [table for table in (_bootstrap(translated), *_sentences(translated)) if table]
+    tables = [table for table in (*_bootstraps(translated, claimed), *_sentences(translated)) if table]
     notes = [f"sacrebleu’s signature: {words}." for words in sorted({str(one.get("signature", "")) for arm in translated
                                                                     for one in arm.diagnosed("translation")}) if words]
     if not any(arm.diagnosed("translation", "sentences") for arm in translated):
@@ -30,9 +31,18 @@ def section(arms: Sequence[Arm]) -> Section | None:
         "like these, and nothing about the loss."], tables=tables, notes=notes)
 
 
-def _bootstrap(arms: Sequence[Arm]) -> Table | None:
-    """Every arm against the first one, seed by seed."""
-    baseline, others = arms[0], arms[1:]
+def _bootstraps(arms: Sequence[Arm], claimed: Sequence[tuple[str, str]]) -> list[Table | None]:
+    """A table per arm that others are compared with, as the claims do; an arm without a claim, with the first arm."""
+    by_name = {arm.name: arm for arm in arms}
+    pairs = [(better, other) for better, other in dict.fromkeys(claimed) if {better, other} <= by_name.keys()]
+    compared = {name for pair in pairs for name in pair}
+    pairs += [(arm.name, arms[0].name) for arm in arms[1:] if arm.name not in compared]
+    return [_bootstrap(baseline, [by_name[better] for better, other in pairs if other == baseline.name])
+            for baseline in arms]
+
+
+def _bootstrap(baseline: Arm, others: Sequence[Arm]) -> Table | None:
+    """Every arm against the baseline, seed by seed."""
     theirs = dict(_counts(baseline))
     rows: list[list[Cell]] = []
     for arm in others:
@@ -40,13 +50,18 @@ def _bootstrap(arms: Sequence[Arm]) -> Table | None:
             if seed in theirs:
                 found = paired_bootstrap(counts, theirs[seed])
                 rows.append([Cell(arm.name), Cell(str(seed)), Cell(signed(found.difference, 2)),
-                             Cell(between(found.low, found.high, 2)), Cell(show(found.p, 3))])
+                             Cell(between(found.low, found.high, 2)), Cell(_probability(found))])
     if not rows:
         return None
     sentences = plural(len(next(iter(theirs.values()))), "test sentence")
     return Table(f"BLEU of a run minus that of {baseline.name} with the same seed: sacrebleu’s paired bootstrap over "
                  f"{sentences}, 1000 draws, and the interval of 95% of the draws.",
                  ["arm", "seed", f"BLEU beside {baseline.name}", "interval", "p"], rows)
+
+
+def _probability(found: Bootstrap) -> str:
+    """Nothing where all draws have the same difference: sacrebleu's p is smallest for two equal translations."""
+    return show(found.p, 3) if found.low < found.high else "–"
 
 
 def _counts(arm: Arm) -> Iterator[tuple[int, Any]]:

@@ -1,0 +1,87 @@
+"""``benchmarks/*_gpu.sh`` without a GPU: what they would train, and what they do where NVIDIA's service fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from encouraging.recipes import read_recipe
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+
+# It says what grid_gpu.py is called with. The GPU works unless the service was started and not stopped again.
+PYTHON = """#!/usr/bin/env bash
+for word in "$@"; do
+    case $word in
+    */grid_gpu.py) echo "grid: ${*:2}" ;;
+    *'torch.zeros(1, device="cuda")'*) [ ! -f "$SERVICE" ] || exit 1 ;;
+    esac
+done
+"""
+SERVICE = """#!/usr/bin/env bash
+if [ "${1:-}" = -d ]; then touch "$SERVICE"; else read -r word && [ "$word" = quit ] && rm "$SERVICE"; fi
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> dict[str, str]:
+    """The variables under which a script finds the programs above."""
+    for name, text in (("python", PYTHON), ("nvidia-cuda-mps-control", SERVICE)):
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    programs = tmp_path / "bin"
+    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHON": str(programs / "python"),
+            "SERVICE": str(tmp_path / "service")}
+
+
+def run(script: str, machine: dict[str, str], *words: str) -> tuple[list[str], str]:
+    """What the grid was called with, and what was said about it."""
+    done = subprocess.run(["bash", BENCHMARKS / script, *words], env=machine, capture_output=True, text=True,
+                          timeout=60, check=True)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("grid: ")]
+    return line.split()[1:], done.stderr
+
+
+def planned(words: list[str]) -> dict[str, dict[str, int]]:
+    """How many seeds of which arms of which recipes."""
+    plan: dict[str, dict[str, int]] = {}
+    for word in words:
+        if word.count(":") == 2:
+            recipe, seeds, arms = word.split(":")
+            for arm in arms.split(","):
+                assert arm in read_recipe(recipe).arms
+                plan.setdefault(recipe, {})[arm] = int(seeds)
+    return plan
+
+
+def test_translation_trains_what_its_claims_need(machine, tmp_path):
+    words, said = run("translation_gpu.sh", machine, str(tmp_path), str(tmp_path / "out"), "540", "9", "cuda",
+                      "--set", "x")
+    assert planned(words) == {
+        "multi30k-de-en": {"ce_ls": 4, "el_05_ls": 4, "el_1_ls": 4, "el_1_ls_matched": 4, "ce": 2, "el_05": 2,
+                           "el_075_ls": 3},
+        "multi30k-fr-en": {"ce_ls": 2, "el_05_ls": 2}}
+    assert words[-2:] == ["--set", "x"]
+    assert 500 < int(words[words.index("--seconds") + 1]) <= 540
+    assert "the runs take turns" in said
+
+
+def test_detection_trains_focal_and_both_halted_forms_with_three_seeds(machine, tmp_path):
+    words, _ = run("detection_gpu.sh", machine, str(tmp_path), str(tmp_path / "out"), "540")
+    assert planned(words) == {"bccd-retinanet": {"focal": 3, "halted_logit": 3, "halted": 3}}
+    assert 500 < int(words[words.index("--seconds") + 1]) <= 540
+
+
+@pytest.mark.parametrize("script", ["translation_gpu.sh", "detection_gpu.sh"])
+def test_a_service_that_does_not_serve_is_stopped_again(machine, tmp_path, script):
+    """Else no run could use the GPU."""
+    _, said = run(script, machine, str(tmp_path), str(tmp_path / "out"))
+    assert "the runs take turns" in said
+    assert not Path(machine["SERVICE"]).exists()
