@@ -18,6 +18,7 @@
 # All of it takes about 700 seconds on an H200 with 16 cores. What cannot end before SECONDS is not begun.
 # Whoever cuts it off keeps what was written until then. The same command continues: a result that is complete is not
 # measured again. DRY_RUN=1 prints the commands instead. Compiled kernels are shared through TRITON_CACHE_DIR.
+# ONLY=checks ends after the checks and compiles what is timed later: both may share the GPU with other work.
 set -uo pipefail
 out=${1:?OUT} seconds=${2:-540} jobs=${3:-15}
 parts=${PARTS:-3} draws=${DRAWS:-40} seed=${SEED:-$(($(date +%s) % 100000))}
@@ -130,6 +131,18 @@ trap finish EXIT
 trap 'kill $child 2>/dev/null; exit 143' TERM INT
 
 checks
+if [ "${ONLY:-}" = checks ]; then
+    mkdir -p "$out/warm"
+    for ((i = 1; i <= parts; i++)); do
+        within "${NEEDS:-20}" 200 "warm/matrix-$i" "$python" -m encouraging bench --matrix --part "$i/$parts" \
+            --jobs "$compilers" --seconds 0.001 --out "$out/warm/matrix-$i.json"
+    done
+    for ((i = seed; i < seed + 3; i++)); do
+        within "${NEEDS:-20}" 120 "warm/random-$i" "$python" -m encouraging bench --random "$draws" --seed "$i" \
+            --jobs "$compilers" --seconds 0.001 --out "$out/warm/random-$i.json"
+    done
+    exit 0
+fi
 [ -f "$out/host.json" ] || within "${NEEDS:-30}" 60 host "${host[@]}" --out "$out/host.json"
 [ -f "$out/ends.json" ] || within "${NEEDS:-10}" 30 ends "${ends[@]}" --out "$out/ends.json"
 if [ ! -s "$out/compare.txt" ]; then
