@@ -27,7 +27,7 @@ from encouraging.engine.attack_results import Measured
 from encouraging.engine.records import read_records
 from encouraging.judge.claims import claim_rows, finals_of
 from encouraging.judge.metric_book import book_of
-from encouraging.recipes import kept_recipes, read_recipe
+from encouraging.recipes import grid, kept_recipes, read_recipe
 from encouraging.recipes.trained import load_trained
 
 CPU = torch.device("cpu")
@@ -307,3 +307,46 @@ def test_what_lay_beside_the_recipe_is_named_where_it_is_not_found(runs: Path, k
     assert "Train it again" not in said
     assert "0 of 1 run measured" in said
     assert "attacks.json" not in said
+
+
+def test_missing_data_is_said_alone_in_the_words_of_this_command(runs: Path, tmp_path: Path) -> None:
+    for run in (runs / "ce/seed0", runs / "el/seed0"):
+        config = json.loads((run / "config.json").read_text())
+        config["recipe"]["data"] = "mnist"
+        (run / "config.json").write_text(json.dumps(config))
+    said = call(runs, *FEW, "--data", tmp_path / "nothing", code=2)
+    assert said.startswith("encouraging: the train and the test part of mnist is not in")
+    assert said.count("These files are missing") == 1
+    assert "or point --data or ENCOURAGING_DATA at a directory" in said
+    assert "Fetch them with `encouraging run RECIPE --download`" in said
+    for word in ("measured", "claim", "┃"):
+        assert word not in said, word
+
+
+@pytest.mark.parametrize(("omp", "world", "expected"), [(None, None, 6), ("2", None, 2), ("64", None, 6),
+                                                        ("3,2", None, 3), ("many", None, 6), ("0", None, 6),
+                                                        ("1", "2", 6)])
+def test_threads_per_run_are_at_most_those_of_openmp(monkeypatch: pytest.MonkeyPatch, omp: str | None,
+                                                     world: str | None, expected: int) -> None:
+    """torchrun sets OMP_NUM_THREADS=1 by itself, so there it says nothing."""
+    for name, value in (("OMP_NUM_THREADS", omp), ("WORLD_SIZE", world)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    monkeypatch.setattr(grid, "cores", lambda: 12)
+    assert grid.default_threads(2) == expected
+
+
+def test_run_and_attack_take_as_many_threads_as_openmp_says(runs: Path, trained: Path,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "cores", lambda: 4)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    seen: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", seen.append)
+    words = ["attack", str(runs / "ce/seed0"), *FEW, "--attack", "fgsm"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert set(seen) == {3}
+    said = CliRunner().invoke(app, ["run", str(trained.parent.parent / "hit.toml"), "--dry-run", "--device", "cpu",
+                                    "--out", str(runs / "more")]).output
+    assert "3 threads" in said

@@ -22,8 +22,8 @@ from ..judge.claims import claim_rows, finals_of
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
 from ..recipes import kept_recipes
-from ..recipes.grid import cores
-from ..recipes.trained import TrainedImages, load_trained, run_folders
+from ..recipes.grid import default_threads
+from ..recipes.trained import TrainedImages, check_run_data, load_trained, run_folders
 from ..report.numbers import plural
 from .attack_plan import Plan, read_epsilons
 from .attack_progress import AttackDisplay
@@ -68,8 +68,9 @@ def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattac
     chosen, folders = choose_device(device), run_folders(paths)
     for recipe in kept_recipes(read_records(*folders)).values():
         plan.of(recipe)  # refuse what cannot be done before the first run
+    check_run_data(folders, chosen, data)
     # A GPU needs one thread of its host: more would only wait for each other.
-    threads = threads or (max(1, cores() // jobs) if chosen.type == "cpu" else 1)
+    threads = threads or (default_threads(jobs) if chosen.type == "cpu" else 1)
     grid = [AttackJob(str(folder.resolve()), plan, examples, seed, batch_size, str(chosen),
                       str(Path(data).resolve()) if data else None, threads) for folder in folders]
     started = time.monotonic()

@@ -21,7 +21,7 @@ from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
 from ..judge.metric_book import MetricBook
 from ..recipes import Recipe, read_recipe, read_runs
-from ..recipes.grid import Job, cores, jobs_of, train_job
+from ..recipes.grid import Job, cores, default_threads, jobs_of, train_job
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..report.numbers import plural
 from .claim_notes import unknown_metrics
@@ -174,9 +174,9 @@ def _default_jobs(recipe: Recipe, device: str, threads: int | None) -> int:
 
 
 def _default_threads(jobs: int, ray: str | None) -> int:
-    """The cores divided among the runs, or the ranks of a run, that are trained at once; one on Ray, which counts them.
-    """
-    return 1 if ray else max(1, cores() // max(jobs, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    """The cores divided among the runs, or the ranks of a run, that are trained at once, and at most OMP_NUM_THREADS;
+    one on Ray, which counts them."""
+    return 1 if ray else default_threads(max(jobs, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def _absolute(data: str | None) -> str | None:
