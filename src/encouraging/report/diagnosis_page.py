@@ -43,9 +43,9 @@ def _detection(diagnosis: Mapping[str, Any]) -> Iterator[str]:
     """How well each set of new images is told apart from the test images, in a sentence."""
     for name, detection in diagnosis["ood"].items():
         best, rates = max(detection["scores"].items(), key=lambda item: item[1]["auroc"])
-        yield (f"AUROC {show(rates['auroc'])}%: how well the {SCORES.get(best, best)}, the best of the scores, separates "
-               f"{plural(detection['examples'], 'image')} of {name} from {plural(diagnosis['examples'], 'test image')}. "
-               "50% is chance, 100% is perfect.")
+        yield (f"AUROC {show(rates['auroc'])}%: how well the {SCORES.get(best, best)}, the best of the scores, "
+               f"separates {plural(detection['examples'], 'image')} of {name} from "
+               f"{plural(diagnosis['examples'], 'test image')}. 50% is chance, 100% is perfect.")
 
 
 def _answers(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
