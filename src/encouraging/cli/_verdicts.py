@@ -87,8 +87,9 @@ def diagnose(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("diagnosis.html"),
     json: Annotated[Path | None, typer.Option(help="Also write every number here, as JSON.")] = None,
     profile: Annotated[
-        int | None,
-        typer.Option(metavar="CLASS", help="The class whose energy profile is taken; with 32 classes or fewer, all."),
+        str | None,
+        typer.Option(metavar="CLASS", help="The class whose energy profile is taken, by its number or, with --names, "
+                     "by its name; with 32 classes or fewer, all."),
     ] = None,
     names: Annotated[Path | None, typer.Option(help="Class names: a text file, one per line.")] = None,
 ) -> None:
