@@ -1,4 +1,4 @@
-"""Long-tailed data: class profiles, weights, balanced sampling, re-weighting, and shifts of the logits by class frequency."""
+"""Long-tailed data: class profiles, weights, balanced sampling, re-weighting, shifts of the logits by frequency."""
 
 from ._profile import exponential_counts, long_tail_indices
 from ._reweighted import reweighted_loss
