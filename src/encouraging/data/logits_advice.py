@@ -24,8 +24,9 @@ def other_ending(path: Path) -> str:
         return "one array alone. Give the folder that holds logits.npy and labels.npy."
     if suffix in SEPARATORS:
         return (f"{EXPECTED}, got a table of text. Convert it once (here the label is the last column, below one "
-                f"line of names): import numpy as np; a = np.loadtxt({shown(path.name)!r}, delimiter={SEPARATORS[suffix]}, "
-                "skiprows=1); np.savez('mine.npz', logits=a[:, :-1], labels=a[:, -1].astype(int))")
+                f"line of names): import numpy as np; a = np.loadtxt({shown(path.name)!r}, "
+                f"delimiter={SEPARATORS[suffix]}, skiprows=1); np.savez('mine.npz', logits=a[:, :-1], "
+                "labels=a[:, -1].astype(int))")
     return f"{EXPECTED}, got {suffix or 'no suffix'!r}."
 
 
