@@ -151,6 +151,8 @@ def test_the_page_is_at_home_in_a_browser(open_page, ten, tmp_path, width):
     shown = open_page(path, viewport=(width, 900))
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     assert shown.inner_text(".verdict") == "holds"
+    apart_page = encouraging.compare(apart(), "accuracy").write(tmp_path / "apart.html")
+    assert open_page(apart_page, viewport=(width, 900)).evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("scale", [1e200, 1e-320])
