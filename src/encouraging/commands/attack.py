@@ -109,6 +109,7 @@ def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[s
         results = load_results(folder, job.seed)
         trained = load_trained(folder, choose_device(job.device), job.data)
         images, labels = (part[: job.examples] for part in trained.task.test)
+        results.test_images = len(trained.task.test[1])
         wanted = job.plan.of(trained.recipe)
         missing = {name: results.missing(name, one, epsilons, len(labels)) for name, (one, epsilons) in wanted.items()}
         progress = _Counter(tell, sum(map(len, missing.values())))

@@ -69,7 +69,7 @@ def claims_of(group: Group) -> Claims | None:
         return None
     records = [*group.records, *group.diverged]
     plan = plan_of(group.recipe, records)
-    rows = claim_rows(group.recipe, finals_of(group.name, records), group.metrics, plan)
+    rows = claim_rows(group.recipe, finals_of(group.name, records), group.metrics, plan, group.departures)
     return beside_splits(view_claims(rows, group.metrics, plan.looks), group.recipe.overlap)
 
 
