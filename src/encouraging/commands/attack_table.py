@@ -30,7 +30,9 @@ def print_attacks(console: Console, recipe: Recipe, records: Sequence[Record]) -
                                                  for record in records if record.arm == arm)))
     for grid, images in dict.fromkeys((tuple(row.points), row.images) for row in rows):
         own = [row for row in rows if (tuple(row.points), row.images) == (grid, images)]
-        console.print(_table(recipe.name, grid, own))
+        console.print(f"{recipe.name}: accuracy in percent by epsilon {measured_words(own)}", markup=False,
+                      highlight=False)
+        console.print(_table(grid, own))
 
 
 def print_warnings(console: Console, records: Sequence[Record]) -> None:
@@ -46,10 +48,9 @@ def _accuracies(record: Record) -> dict[str, Any]:
     return {name: entry["accuracy"] for name, entry in (record.attacks or {}).get("attacks", {}).items()}
 
 
-def _table(recipe: str, grid: Sequence[float], rows: Sequence[AttackRow]) -> Table:
+def _table(grid: Sequence[float], rows: Sequence[AttackRow]) -> Table:
     # Narrow, so that eighty columns have room for the paper's seven epsilons: a number cut off is no number.
-    table = Table(title=f"{recipe}: accuracy in percent by epsilon {measured_words(rows)}", title_justify="left",
-                  box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     differ = len({count for row in rows for count in row.counts}) > 1
     for head in ("attack", "arm", *(["n"] * differ), *map(size_words, grid)):
         table.add_column(head, justify="left" if head in ("attack", "arm") else "right", no_wrap=True)

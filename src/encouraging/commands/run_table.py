@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of
+from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of, own_words
 from ..judge.looks import Plan
 from ..judge.metric_book import MetricBook
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
@@ -73,7 +73,7 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: Plan | None =
     """Claims of the paper first, then others, in tables of their own."""
     judged = "95% interval of the paired differences, Holm-adjusted; + supports the claim"
     both = len({row.papers for row in rows}) == 2
-    for papers, words in ((True, "claims of the paper"), (False, "questions of our own")):
+    for papers, words in ((True, "claims of the paper"), (False, own_words(rows))):
         if chosen := [row for row in rows if row.papers == papers]:
             console.print(_claims(chosen, f"{words if both else 'claims'}: {judged}"))
             judged = "judged likewise, all together"

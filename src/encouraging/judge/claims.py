@@ -89,6 +89,12 @@ class ClaimRow:
         return PAPERS_WORDS.get(verdict, verdict) if self.papers else verdict
 
 
+def own_words(rows: Iterable[ClaimRow]) -> str:
+    """What claims are called that stand beside the paper's and are not judged as such."""
+    departed = any(row.claim.is_papers and not row.papers for row in rows)
+    return "other settings, and questions of our own" if departed else "questions of our own"
+
+
 def finals_of(recipe: str, records: Iterable[Record]) -> dict[str, dict[int, dict[str, Any]]]:
     """Final numbers of a recipe's runs by arm and seed, with those that were measured under attack."""
     finals: dict[str, dict[int, dict[str, Any]]] = {}

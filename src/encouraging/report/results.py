@@ -10,7 +10,7 @@ from typing import Any
 from ..engine.files import read_json
 from ..engine.records import Record
 from ..errors import RunError
-from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at
+from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at, own_words
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
 from ..judge.scale_free import Gain, gains_under_attack
@@ -106,7 +106,7 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
                            *(_mean(number_at(r.final, path) for r in runs) for path in extra.values()),
                            _median((r.timing.get("seconds") for r in runs), 0)]))
     rows = claim_rows(recipe, finals, book, plan_of(recipe, everything), departures)
-    for papers, title in ((True, "What the paper claims:"), (False, "Questions of our own:")):
+    for papers, title in ((True, "What the paper claims:"), (False, f"{own_words(rows).capitalize()}:")):
         if chosen := [row for row in rows if row.papers == papers]:
             lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen)]
     if images := image_counts(attacked_entries(mine)):

@@ -214,8 +214,9 @@ def _tables(arms: Sequence[Arm]) -> list[Table]:
         differ = len({count for row in own for count in row.counts}) > 1
         body = [[Cell(called(row.attack)), Cell(row.arm, words=True), *([Cell(range_words(row.counts))] * differ),
                  *(Cell(_mean(row.points[size])) for size in grid)] for row in own]
-        tables.append(Table(f"Accuracy in percent by the size of the perturbation: {measured_words(own)} ± standard "
-                            "deviation.", ["attack", "arm", *(["seeds"] * differ), *map(size_words, grid)], body))
+        spread = " ± standard deviation" if any(count > 1 for row in own for count in row.counts) else ""
+        tables.append(Table(f"Accuracy in percent by the size of the perturbation, {measured_words(own)}{spread}.",
+                            ["attack", "arm", *(["seeds"] * differ), *map(size_words, grid)], body))
     return tables
 
 
