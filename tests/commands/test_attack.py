@@ -350,3 +350,49 @@ def test_run_and_attack_take_as_many_threads_as_openmp_says(runs: Path, trained:
     said = CliRunner().invoke(app, ["run", str(trained.parent.parent / "hit.toml"), "--dry-run", "--device", "cpu",
                                     "--out", str(runs / "more")]).output
     assert "3 threads" in said
+
+
+def test_numbers_of_different_images_stand_in_lines_of_their_own(runs: Path, tmp_path: Path) -> None:
+    run = runs / "ce/seed0"
+    path = Path(shutil.copytree(run, runs / "ce/seed1")) / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "asked": {**config["asked"], "seed": 1}}))
+    call(run, "--attack", "pgd", "--eps", "0,0.1", "--examples", "40", "--device", "cpu")
+    said = call(run, "--attack", "pgd", "--eps", "0,9/255", "--examples", "20", "--device", "cpu")
+    for images in (40, 20):
+        assert f"on the first {images} test images, mean over 1 seed" in " ".join(said.split())
+    page = tmp_path / "page.html"
+    assert CliRunner().invoke(app, ["report", str(runs), "-o", str(page)]).exit_code == 0
+    text = page.read_text()
+    assert "On the first 40 test images, mean over 1 seed." in text
+    assert "Not drawn, because measured on fewer images: PGD by cross-entropy at 9/255 (20 images)." in text
+    assert "20 to 40" not in text
+    section = text[text.index('id="r1-attacks"'):].partition("</figure>")[0]
+    assert re.findall(r"</svg>(\w+)</span>", section) == ["ce"]  # the legend: el was not attacked
+    commands = re.findall(r"encouraging attack .*", text[text.index('id="reproduce"'):])
+    assert commands == ["encouraging attack runs/hit/ce/seed0 --attack pgd --eps 0,0.1 --examples 40",
+                        "encouraging attack runs/hit/ce/seed0 --attack pgd --eps 9/255 --examples 20"]
+
+
+def test_warnings_come_before_numbers_and_claims_of_other_runs_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = {"attack": "pgd", "eps": 0.1, "accuracy": 90.0, "robust": 50.0, "compared_with": ["pgd_margin"],
+               "flattered": True, "examples": 40}
+    record = replace(synthetic.record("mine", "ce", 0), attacks={"verdicts": [verdict], "attacks": {
+        "pgd": {"examples": 40, "accuracy": {"0.1": 90.0}}}})
+    print_attacks(Console(width=80), read_recipe("mnist-attack"), [record])
+    said = capsys.readouterr().out
+    assert said.index("Warning: PGD by cross-entropy") < said.index("accuracy in percent")
+
+
+def test_only_claims_under_attack_are_shown_and_those_without_numbers_are_counted(runs: Path) -> None:
+    for path in runs.rglob("config.json"):
+        config = json.loads(path.read_text())
+        first = config["recipe"]["claims"][0]
+        config["recipe"]["claims"] = [first, {**first, "metric": "accuracy"}, {**first, "metric": "attacks.pgd.0.7"},
+                                      {**first, "metric": "attacks.pgd.0.8"}]
+        path.write_text(json.dumps(config))
+    said = " ".join(call(runs, "--attack", "fgsm", "--eps", "0.1", "--examples", "20", "--device", "cpu").split())
+    assert "el beats ce: attacks.fgsm.0.1" in said
+    assert "el beats ce: accuracy" not in said
+    assert "attacks.pgd.0.7" not in said
+    assert "2 claims under attack are not measured" in said

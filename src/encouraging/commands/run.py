@@ -20,7 +20,7 @@ from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
 from ..judge.metric_book import MetricBook
-from ..recipes import Recipe, read_recipe, read_runs
+from ..recipes import Recipe, departures_of, read_recipe, read_runs
 from ..recipes.grid import Job, cores, default_threads, jobs_of, train_job
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..report.numbers import plural
@@ -127,7 +127,8 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
     ended = read_runs(folder, failed=True) if folder.is_dir() else []
     records = [record for record in ended if record.failed is None]
     if records:
-        print_table(console, shown, finals_of(recipe.name, ended), plan_of(recipe, ended))
+        print_table(console, shown, finals_of(recipe.name, ended), plan_of(recipe, ended),
+                    departures_of(recipe.name, ended))
     if display.stopped:
         words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
         console.print(f"stopped with {len(display.stopped)} of {display.total} runs unfinished. {words}".strip(),

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of
+from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of, own_words
 from ..judge.looks import Plan
 from ..judge.metric_book import MetricBook
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
@@ -18,18 +18,21 @@ from ..report.sections.splits import split_lines
 from .claim_notes import claim_words, missing_numbers, notes
 
 if TYPE_CHECKING:
-    from ..recipes import Recipe
+    from ..recipes import Departures, Recipe
 
 COLOURS = {"reproduced": "green", "contradicted": "red", "holds": "green", "fails": "red", "no difference": "cyan",
            "undecided": "yellow", "not measured": "dim"}
 
 
-def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | None = None) -> None:
-    """Mean and deviation of every arm, then every claim's paired difference, interval and verdict."""
+def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | None = None,
+                departures: Departures | None = None) -> None:
+    """What the runs have otherwise than the recipe, mean and deviation of every arm, then every claim's paired
+    difference, interval and verdict."""
+    print_departures(console, departures)
     book = MetricBook(recipe.needs().metrics)
     console.print(_arms(recipe, finals, book))
     if recipe.claims:
-        rows = claim_rows(recipe, finals, book, plan)
+        rows = claim_rows(recipe, finals, book, plan, departures)
         print_claims(console, rows, plan)
         for line in split_lines(rows, recipe.overlap):
             console.print(line, markup=False, highlight=False)
@@ -40,6 +43,12 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | N
         console.print("no claims, so no verdicts. To have one, add to the recipe:\n"
                       f'[[claims]]\nmetric = "{book.primary.path}"\narm = "{second}"\nbeats = "{first}"'
                       + ('\nbetter = "lower"' if book.primary.better == "lower" else ""), markup=False, highlight=False)
+
+
+def print_departures(console: Console, departures: Departures | None) -> None:
+    """Say first why runs do not test the claims."""
+    for words in departures.sentences if departures is not None else ():
+        console.print(words, markup=False, highlight=False, style="yellow")
 
 
 def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
@@ -64,7 +73,7 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: Plan | None =
     """Claims of the paper first, then others, in tables of their own."""
     judged = "95% interval of the paired differences, Holm-adjusted; + supports the claim"
     both = len({row.papers for row in rows}) == 2
-    for papers, words in ((True, "claims of the paper"), (False, "questions of our own")):
+    for papers, words in ((True, "claims of the paper"), (False, own_words(rows))):
         if chosen := [row for row in rows if row.papers == papers]:
             console.print(_claims(chosen, f"{words if both else 'claims'}: {judged}"))
             judged = "judged in the same way, together with those above"

@@ -14,7 +14,7 @@ from ..judge.claims import number_at
 from ..judge.metric_book import MetricBook, book_of
 from ..judge.stats import Mean, mean_of
 from ..metrics import summary
-from ..recipes import Recipe
+from ..recipes import Departures, Recipe, departures_of
 from ..recipes.schema import Swept
 from .drawing.panels import Key
 from .drawing.style import COLOURS, Dash, look
@@ -75,6 +75,11 @@ class Group:
     def metrics(self) -> MetricBook:
         """What these runs measured, as their task declares it."""
         return book_of(self.records)
+
+    @cached_property
+    def departures(self) -> Departures:
+        """What these runs have otherwise than the recipe that comes with the package."""
+        return departures_of(self.name, [*self.records, *self.diverged])
 
     @property
     def shown(self) -> list[Arm]:

@@ -110,6 +110,8 @@ def _chapter(number: int, group: Group) -> Chapter:
         about.append("No claims are known for these runs, because their recipe was not found. Their arms are shown.")
     elif not recipe.claims:
         about.append("The recipe makes no claims; its arms are compared.")
+    if recipe is not None:
+        about += group.departures.sentences
     facts = setup_rows(group)
     if recipe and recipe.paper:
         facts.insert(0, ("in the paper", recipe.paper))

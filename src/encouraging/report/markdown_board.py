@@ -36,7 +36,8 @@ def whole_board(board: Scoreboard, notes: Sequence[str] = ()) -> list[str]:
     """Every claim in one table, kind by kind, below the verdicts in one sentence and the notes."""
     lines = [line for text in (board.answer, *notes) for line in (text, "")]
     for title, rows in board.kinds:
-        lines += [f"### {title}", ""]
+        heading, _, words = title.partition(": ")
+        lines += [f"### {heading}", "", *([plain_text(words), ""] if words else [])]
         if any(row.measured for row in rows):
             lines += table(["claim", "recipe", "in the paper", "paper", "ours", "n", "difference", "interval",
                             "verdict"])

@@ -12,7 +12,7 @@ from ..engine.records import Record
 from ..judge.claims import claim_rows, finals_of
 from ..judge.looks import plan_of
 from ..judge.metric_book import MetricBook, book_of
-from ..recipes import Claim, Recipe
+from ..recipes import Claim, Recipe, departures_of
 from ..tasks import ObjectiveConfig
 from .board import ScoreRow
 from .sections.claim_words import namer
@@ -23,9 +23,11 @@ def score_rows(recipe: Recipe, records: Sequence[Record] = (), href: str = "") -
     ended = [record for record in records if record.failed is None]
     book = book_of(ended) if ended else MetricBook(recipe.needs().metrics)
     task = " · ".join(filter(None, [recipe.task, recipe.data]))
+    departures = departures_of(recipe.name, records)
     return [ScoreRow(row, row.claim.sentence(namer(book)), recipe.name, row.claim.source or recipe.paper, task, href,
-                     book.is_named_alone(row.metric), compares_bonus(recipe, row.claim))
-            for row in claim_rows(recipe, finals_of(recipe.name, records), book, plan_of(recipe, records))]
+                     book.is_named_alone(row.metric), compares_bonus(recipe, row.claim),
+                     departs=departures.sentence(row.claim))
+            for row in claim_rows(recipe, finals_of(recipe.name, records), book, plan_of(recipe, records), departures)]
 
 
 def unmeasured_rows(recipes: Mapping[str, Recipe], measured: Iterable[str]) -> list[ScoreRow]:

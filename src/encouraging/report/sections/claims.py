@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...judge.claims import ClaimRow, claim_rows, finals_of
+from ...judge.claims import ClaimRow, claim_rows, finals_of, own_words
 from ...judge.looks import plan_of
 from ...judge.metric_book import MetricBook
 from ...judge.stats import Comparison, mean_of
@@ -58,7 +58,7 @@ class Claims:
     def kinds(self) -> list[tuple[str, list[ClaimView]]]:
         """The paper's claims and other questions, each under its heading where there are both."""
         kinds = [("Claims of the paper", [view for view in self.views if view.papers]),
-                 ("Questions of our own", [view for view in self.views if not view.papers])]
+                 (own_words(self.rows).capitalize(), [view for view in self.views if not view.papers])]
         present = [(title, views) for title, views in kinds if views]
         return present if len(present) > 1 else [("", views) for _, views in present]
 
@@ -69,7 +69,7 @@ def claims_of(group: Group) -> Claims | None:
         return None
     records = [*group.records, *group.diverged]
     plan = plan_of(group.recipe, records)
-    rows = claim_rows(group.recipe, finals_of(group.name, records), group.metrics, plan)
+    rows = claim_rows(group.recipe, finals_of(group.name, records), group.metrics, plan, group.departures)
     return beside_splits(view_claims(rows, group.metrics, plan.looks), group.recipe.overlap)
 
 
