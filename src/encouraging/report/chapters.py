@@ -10,7 +10,7 @@ from ..engine.records import Record
 from ..errors import RunError
 from ..judge.scale_free import Gain, gains_under_attack
 from ..recipes import Recipe, kept_recipes, names, read_recipe
-from .arms import Arm, Group, groups_of
+from .arms import Arm, Group, for_picking, groups_of
 from .board import ScoreRow
 from .config_words import loss_words, setup_rows
 from .drawing.panels import Picture
@@ -70,7 +70,7 @@ def chapters_of(records: Iterable[Record], recipes: Mapping[str, Recipe] | None 
     chapters = []
     for number, group in enumerate(groups_of(records, {**kept_recipes(records), **shipped, **(recipes or {})}), 1):
         with in_words(group.name):
-            chapters.append(_chapter(number, group))
+            chapters.append(_chapter(number, for_picking(group)))
     return chapters
 
 

@@ -45,7 +45,7 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
     for arm, title in zip(arms, titles(arms), strict=True):
         panels.append(Panel(_histogram(bins[arm.name], arm.colour, quantiles[arm.name][_MEDIAN], (whole[0], whole[-1]),
                                        None if arm is arms[0] else bins[arms[0].name]), title,
-                            "margin, in logits", height=176, left=2))
+                            "margin, in logits", height=176, left=2, tag=arm.tag))
     if len(arms) > 1:
         panels.append(Panel(_quantile_lines([(arm, quantiles[arm.name]) for arm in arms]), "All arms",
                             "share of the examples with a smaller margin", height=176, left=34))
@@ -80,7 +80,7 @@ def _quantile_lines(lines: Sequence[tuple[Arm, np.ndarray]]) -> Any:
         axes.axhline(0, color=BLACK, lw=0.9)
         inner = [i for i, level in enumerate(LEVELS) if ENDS <= level <= 1 - ENDS][::2]
         for arm, row in lines:
-            axes.plot([LEVELS[i] for i in inner], row[inner], color=arm.colour, ls=arm.dashes, lw=1.7)
+            axes.plot([LEVELS[i] for i in inner], row[inner], color=arm.colour, ls=arm.dashes, lw=1.7, gid=arm.tag)
         axes.set(xlim=(0, 1), xticks=QUARTERS, xticklabels=PERCENT)
         axes.locator_params(axis="y", nbins=5)
     return draw
