@@ -42,6 +42,11 @@ class Arm:
     def key(self) -> Key:
         return Key(self.name, self.colour, self.dashes, tag=self.tag)
 
+    @property
+    def starts_from(self) -> str | None:
+        """The arm whose finished weights its runs start from."""
+        return next((str(record.config["after"]) for record in self.records if record.config.get("after")), None)
+
     def values(self, path: str) -> list[float]:
         """The finite numbers at a path of ``final.json``, one per seed that has it."""
         numbers = (number_at(final, path) for final in self.finals.values())

@@ -12,7 +12,7 @@ from ..judge.scale_free import Gain, gains_under_attack
 from ..recipes import Recipe, kept_recipes, names, read_recipe
 from .arms import Arm, Group, for_picking, groups_of
 from .board import ScoreRow
-from .config_words import loss_words, setup_rows
+from .config_words import arm_words, setup_rows
 from .drawing.panels import Picture
 from .scoreboard import score_rows
 from .sections import (
@@ -120,7 +120,7 @@ def _chapter(number: int, group: Group) -> Chapter:
     lines, notes = commands(group)
     gained = gains_under_attack([score.row for score in scores], {arm.name: arm.finals for arm in group.arms})
     claimed = [(claim.arm, claim.beats) for claim in recipe.claims if claim.beats] if recipe else []
-    losses = {arm.name: loss_words(arm.records[0].config) for arm in group.arms}
+    losses = arm_words({arm.name: arm.records[0].config for arm in group.shown})
     sections = [*sweep.sections(group), arms.section(group.shown, losses, group.metrics),
                 training.section(group.shown, group.metrics), *model_sections(group.shown, gained, claimed)]
     return Chapter(key, group, about, facts, claims, scores, [section for section in sections if section], lines, notes)
