@@ -31,7 +31,7 @@ from .sections import (
     translations,
 )
 from .sections.claim_words import diverged_words
-from .sections.claims import Claims, claims_of
+from .sections.claims import Claims, claim_key, claims_of
 from .sections.parts import Section
 from .sections.reproduction import commands
 from .verdicts import Verdict, counted
@@ -102,7 +102,7 @@ def model_sections(subjects: Sequence[Arm], gained: Sequence[Gain] = (),
 
 def _chapter(number: int, group: Group) -> Chapter:
     key = f"r{number}"
-    recipe, scores, claims = group.recipe, _scores(group, f"#r{number}-claims"), claims_of(group)
+    recipe, scores, claims = group.recipe, _scores(group, f"#r{number}-"), claims_of(group)
     if not scores:  # a sweep without the arms that the claims are about
         claims = None
     about = [recipe.about] if recipe and recipe.about else []
@@ -126,10 +126,12 @@ def _chapter(number: int, group: Group) -> Chapter:
     return Chapter(key, group, about, facts, claims, scores, [section for section in sections if section], lines, notes)
 
 
-def _scores(group: Group, href: str) -> list[ScoreRow]:
-    """The rows of the scoreboard. Those of a sweep's runs are left out where no claim was measured."""
+def _scores(group: Group, prefix: str) -> list[ScoreRow]:
+    """The rows of the scoreboard, each with a link to its claim. Those of a sweep's runs are left out where no claim
+    was measured."""
     if group.recipe is None:
         return []
-    rows = score_rows(group.recipe, [*group.records, *group.diverged], href)
+    rows = [replace(row, href=prefix + claim_key(number)) for number, row in
+            enumerate(score_rows(group.recipe, [*group.records, *group.diverged]), 1)]
     swept = any(arm.swept for arm in group.arms)
     return [] if swept and not any(row.measured for row in rows) else rows

@@ -45,10 +45,10 @@ def picture(arms: Sequence[Arm], book: MetricBook) -> Picture | None:
             words.append(f"{arm.name} {show(float(rows[:, -1].mean()), primary.digits, primary.unit)} after epoch "
                          f"{int(x[-1]) + before.get(arm.name, 0)}")
     alt = f"Training curves. {_capital(primary.words)}: {listed(words)}." if words else "Training curves by epoch."
-    caption = ("Mean over the seeds, on logarithmic axes the mean of the logarithms; the band is one standard deviation "
-               "to either side. First epochs far from the others are cut off. Losses of different arms are different "
-               "functions: only their shapes can be compared, while what is measured on test data can be compared "
-               "directly.")
+    caption = ("Mean over the seeds, on logarithmic axes the mean of the logarithms; the band is one standard "
+               "deviation to either side. First epochs far from the others are cut off. Losses of different arms are "
+               "different functions: only their shapes can be compared, while what is measured on test data can be "
+               "compared directly.")
     return Picture("training", alt, " ".join([caption, *_start_words(arms, before)]), panels, [arm.key for arm in arms],
                    columns=2)
 
