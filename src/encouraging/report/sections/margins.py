@@ -25,9 +25,11 @@ _Bins = tuple[np.ndarray, np.ndarray]
 
 
 def section(arms: Sequence[Arm]) -> Section | None:
-    return pictured(picture(arms), "margins", "Margins",
-                    "The margin says by how much the label wins. Cross-entropy loses interest in an example once it is "
-                    "classified correctly; a bonus continues to widen its margin.")
+    lead = "The margin says by how much the label wins; it is positive where an example is classified correctly."
+    if len(arms) > 1:
+        lead += (" Cross-entropy loses interest in a training example once it is classified correctly, and a bonus "
+                 "continues to pull. Whether that widens the margins of the examples here, the figure shows.")
+    return pictured(picture(arms), "margins", "Margins", lead)
 
 
 def picture(arms: Sequence[Arm]) -> Picture | None:
