@@ -38,7 +38,7 @@ def run(
     until_decided: Annotated[
         bool,
         typer.Option("--until-decided", help="Train 4, 8, 16, at most 32 seeds, until every claim is decided or shows "
-                                             "no difference. The claims pay for the looks."),
+                                             "no difference. Every further look makes the intervals wider."),
     ] = False,
 ) -> None:
     """Train every arm and seed of a recipe, resume what is unfinished, and print the comparison with its verdicts."""

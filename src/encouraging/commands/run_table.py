@@ -68,7 +68,7 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: Plan | None =
     for papers, words in ((True, "claims of the paper"), (False, "questions of our own")):
         if chosen := [row for row in rows if row.papers == papers]:
             console.print(_claims(chosen, f"{words if both else 'claims'}: {judged}"))
-            judged = "judged likewise, all together"
+            judged = "judged in the same way, together with those above"
     if plan is not None and plan.looks:
         console.print(f"planned looks at {', '.join(map(str, plan.looks))} seeds: p is multiplied by "
                       f"{len(plan.looks)}, and the intervals are wider to match", highlight=False)

@@ -134,5 +134,5 @@ def read_picture(file: Path) -> Tensor:
             grey = picture.mode in ("1", "L", "LA", "La")
             pixels = torch.from_numpy(np.array(picture.convert("L" if grey else "RGB")))
     except (OSError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise DataError(f"{shown(file)}: not an image that can be read ({error}). Mend or remove it.") from error
+        raise DataError(f"{shown(file)}: not an image that can be read ({error}). Repair or remove it.") from error
     return pixels[None, None] if grey else pixels.permute(2, 0, 1)[None]

@@ -59,7 +59,7 @@ def short_board(board: Scoreboard) -> list[str]:
             lines.append(cells([f"**{words}**", _by_recipe(members, numbers=tone in ("good", "bad"))]))
     if waiting := [row for row in rows if not row.measured]:
         recipes = dict.fromkeys(row.recipe for row in waiting)
-        lines.append(cells(["not measured yet", f"{plural(len(waiting), 'claim')} of "
+        lines.append(cells(["not measured yet", f"{plural(len(waiting), 'claim')} about a bonus, in "
                             + ", ".join(f"`{name}`" for name in recipes)]))
     return lines
 

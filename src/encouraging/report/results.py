@@ -41,6 +41,7 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 ALONE = "bench/alone.json"  # what one training costs that has a machine for itself: benchmarks/alone.py
 EXTRA = {"train accuracy": "train_accuracy", "excess risk": "excess_risk", "bonus began, %": "bonus.began",
          "bonus at the chosen epoch, %": "bonus.used"}
+BY_FREQUENCY = {"many": "shots.many", "medium": "shots.medium", "few": "shots.few", "calibration error": "ece"}
 
 
 def results_page(folder: str | Path) -> str:
@@ -88,8 +89,10 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
     mine = [record for record in everything if record.failed is None]
     book = book_of(mine)
     paths = metrics_of(recipe, book)
-    extra = {words: path for words, path in EXTRA.items()
-             if any(number_at(record.final, path) is not None for record in mine)}
+    counted = any(number_at(record.final, path) is not None for record in mine for path in BY_FREQUENCY.values()
+                  if path.startswith("shots"))
+    extra = {words: path for words, path in (EXTRA | (BY_FREQUENCY if counted else {})).items()
+             if path not in paths and any(number_at(record.final, path) is not None for record in mine)}
     lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
     if recipe.departs:
         lines += [f"Departs from the paper: {recipe.departs}", ""]
