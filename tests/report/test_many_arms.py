@@ -127,6 +127,10 @@ def test_without_scripts_and_on_paper_everything_is_shown(open_page, page_file, 
     assert len(with_panels(shown)) == len(in_legends(shown)) == len(ARMS)
 
 
+def test_the_bar_begins_with_the_first_figure_that_follows_it(shown):
+    assert shown.eval_on_selector(".picker", "bar => bar.nextElementSibling.id") == "r1-training"
+
+
 def test_the_bar_stays_in_sight_and_covers_no_heading(shown):
     shown.evaluate("location.hash = document.querySelector('[id$=class-frequency]').id")
     bar, heading = (shown.locator(place).first.bounding_box() for place in (".picker", "[id$=class-frequency] h4"))

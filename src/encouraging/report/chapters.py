@@ -57,6 +57,12 @@ class Chapter:
         return counted([score.verdict.word for score in self.scores])
 
     @property
+    def picked_from(self) -> Section | None:
+        """The first section with lines or panels that the reader picks; the bar that picks them stands above it."""
+        return next((section for section in self.sections for picture in section.pictures
+                     if any(one.tag for one in (*picture.keys, *picture.panels))), None)
+
+    @property
     def pictures(self) -> list[Picture]:
         together = [self.claims.together] if self.claims and self.claims.together else []
         return together + [picture for section in self.sections for picture in section.pictures]
