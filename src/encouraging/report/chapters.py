@@ -60,7 +60,7 @@ class Chapter:
     def picked_from(self) -> Section | None:
         """The first section with lines or panels that the reader picks; the bar that picks them stands above it."""
         return next((section for section in self.sections for picture in section.pictures
-                     if any(one.tag for one in (*picture.keys, *picture.panels))), None)
+                     if any(key.tag for key in picture.keys) or any(panel.tag for panel in picture.panels)), None)
 
     @property
     def pictures(self) -> list[Picture]:
