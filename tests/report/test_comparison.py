@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import resource
 import subprocess
 import sys
@@ -71,6 +72,9 @@ def test_the_page_has_the_readers_own_words(tmp_path):
     for words in ("<h1>Is it faster?</h1>", "new &lt;b&gt; beats our old model on seconds per step (lower is better)",
                   '<p class="verdict no-difference">no difference</p>', "<dt>our old model → new &lt;b&gt;</dt>"):
         assert words in page, words
+    links = re.findall(r'<th scope="row" role="rowheader"><a href="#([^"]+)"', page)
+    assert links == ["claim-1", "claim-2"]
+    assert all(f'<article class="claim" id="{link}">' in page for link in links)
     for words in ("paper", "Cross-entropy", "recipe"):
         assert words not in page.split("</style>")[1].split("<script>")[0]
     assert "<h1>Is it faster?</h1>" in found.write(tmp_path / "page.html").read_text()

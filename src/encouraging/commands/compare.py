@@ -18,6 +18,7 @@ from ..report.comparison import Comparisons, compare
 from ..report.comparison_settings import DIRECTIONS, Direction
 from ..report.numbers import PLAIN, plus_minus
 from .claim_notes import claim_words
+from .long_names import LongNames
 from .run_table import print_claims
 
 
@@ -99,15 +100,15 @@ def _number(text: str, where: str) -> float:
 def _arms(found: Comparisons) -> Table:
     """Mean and standard deviation of every arm over its seeds."""
     table = Table(title=escape(found.title), title_justify="left")
-    table.add_column("arm")
+    table.add_column("arm", overflow="fold")
     table.add_column("n", justify="right")
     metrics = list(found.book.metrics.values())
     for metric in metrics:
-        table.add_column(escape(metric.path), justify="right")
+        table.add_column(LongNames(metric.path), justify="right", overflow="fold")
     for arm, seeds in found.numbers.items():
         values = [[number for final in seeds.values() if (number := number_at(final, metric.path)) is not None]
                   for metric in metrics]
         cells = [plus_minus(*describe(reached), metric.digits, PLAIN) if reached else "-"
                  for reached, metric in zip(values, metrics, strict=True)]
-        table.add_row(escape(arm), str(max(map(len, values))), *cells)
+        table.add_row(LongNames(arm), str(max(map(len, values))), *cells)
     return table

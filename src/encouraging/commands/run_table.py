@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of, own_words
@@ -16,6 +15,7 @@ from ..report.numbers import PLAIN, interval, plus_minus, show, signed
 from ..report.sections.claim_words import needed_words
 from ..report.sections.splits import split_lines
 from .claim_notes import claim_words, missing_numbers, notes
+from .long_names import LongNames
 
 if TYPE_CHECKING:
     from ..recipes import Departures, Recipe
@@ -53,19 +53,20 @@ def print_departures(console: Console, departures: Departures | None) -> None:
 
 def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
     table = Table(title=recipe.name + (f" ({recipe.paper})" if recipe.paper else ""), title_justify="left")
-    table.add_column("arm")
+    table.add_column("arm", overflow="fold")
     table.add_column("n", justify="right")
     rows = arm_rows(recipe, finals, book)
     # What no run has been measured on yet (attacks come after training) has no column, but its claims have their rows.
     paths = [path for path in metrics_of(recipe, book) if any(row.numbers[path].n for row in rows)]
     for path in paths:
-        table.add_column(path, justify="right")
+        table.add_column(LongNames(path), justify="right", overflow="fold")
     for row in rows:
         cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
                  + (f"\n[dim]paper {reached.paper:g}[/]" if reached.paper is not None else "")
                  for path in paths for reached in [row.numbers[path]]]
         n = str(max(reached.n for reached in row.numbers.values()))
-        table.add_row(escape(row.arm), n + (f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""), *cells)
+        table.add_row(LongNames(row.arm), n + (f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""),
+                      *cells)
     return table
 
 
@@ -91,7 +92,7 @@ def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
     for row in rows:
         comparison, digits = row.comparison, row.metric.digits
         n = f"{comparison.n}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")
-        table.add_row(escape(claim_words(row)), signed(comparison.mean, digits, PLAIN),
+        table.add_row(LongNames(claim_words(row)), signed(comparison.mean, digits, PLAIN),
                       interval(comparison.low, comparison.high, digits),
                       show(comparison.p_permutation, 3, style=PLAIN), n, _verdict(row))
     return table

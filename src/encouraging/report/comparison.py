@@ -24,7 +24,7 @@ from .comparison_settings import Direction, directions_of, expected_of, positive
 from .drawing.style import VARIABLES
 from .numbers import MOST_DIGITS, between, listed, plural, show, signed
 from .sections.claim_words import namer, needed_words
-from .sections.claims import Claims, view_claims
+from .sections.claims import Claims, claim_key, view_claims
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Comparisons:
         """The scoreboard, the claims with their pictures, and the table of arms, as one HTML page that needs no other
         files."""
         name = namer(self.book)
-        board = scoreboard_of(ScoreRow(row, row.claim.sentence(name), href="#claims", missing=self.missing(row))
-                               for row in self.rows)
+        board = scoreboard_of(ScoreRow(row, row.claim.sentence(name), href=f"#{claim_key(number)}",
+                                       missing=self.missing(row)) for number, row in enumerate(self.rows, 1))
         metrics = list(self.book.metrics.values())
         arms = [(arm, [_cell(self.mean(arm, metric.path), metric) for metric in metrics]) for arm in self.numbers]
         pages = Environment(loader=PackageLoader("encouraging.report", "."), autoescape=True, undefined=StrictUndefined,

@@ -31,7 +31,7 @@ _TOP, _RIGHT, _BOTTOM = 20, 10, 34
 class Panel:
     """One set of axes. ``x`` and ``y`` say in words what they show; ``left`` is the room for the labels there, and
     ``below`` further room for long ones of the x axis. ``svg`` is what the page shows instead of the axes, where that
-    is ready-made."""
+    is ready-made; ``tag`` is that of its one arm, where the reader picks arms."""
 
     draw: Callable[[Axes], None]
     title: str = ""
@@ -41,6 +41,7 @@ class Panel:
     left: int = 42
     svg: Markup | None = None
     below: int = 0
+    tag: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ class Picture:
     keys: Sequence[Key] = ()
     columns: int = 3
 
-    def parts(self) -> Iterator[tuple[str, Markup]]:
-        """Title and SVG of every panel, for the page."""
+    def parts(self) -> Iterator[tuple[Panel, Markup]]:
+        """Every panel with its SVG, for the page."""
         for panel in self.panels:
-            yield panel.title, inline(panel) if panel.svg is None else panel.svg
+            yield panel, inline(panel) if panel.svg is None else panel.svg
 
     def svg(self) -> bytes:
         """The picture alone, on white: the same bytes for the same numbers."""

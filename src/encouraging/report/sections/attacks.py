@@ -235,7 +235,7 @@ def margin_picture(arms: Sequence[Arm]) -> Picture | None:
             continue
         edges = bin_edges(rows, include=0.0)
         panels.append(Panel(_two_histograms(edges, *(heights(row, edges) for row in rows)), title, "margin, in logits",
-                            height=176, left=2))
+                            height=176, left=2, tag=arm.tag))
         drawn.append(arm)
         words.append(f"{arm.name} {show(rows[0][_MEDIAN])} on clean images and {show(rows[1][_MEDIAN])} under attack")
     if not panels:

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from ...engine import Metric
     from ..arms import Group
 
-__all__ = ["ClaimView", "Claims", "claims_of", "overall", "view_claims"]
+__all__ = ["ClaimView", "Claims", "claim_key", "claims_of", "overall", "view_claims"]
 
 
 @dataclass(frozen=True)
 class ClaimView:
-    """A claim as the page shows it."""
+    """A claim as the page shows it. ``key`` is its anchor, which the scoreboard leads to."""
 
+    key: str
     sentence: str
     verdict: str
     facts: Sequence[tuple[str, str]]
@@ -84,18 +85,24 @@ def view_claims(rows: Sequence[ClaimRow], book: MetricBook, looks: Sequence[int]
     return Claims(views, together, rows, looks)
 
 
+def claim_key(number: int) -> str:
+    """The anchor of a claim within its recipe; the first one is number 1."""
+    return f"claim-{number}"
+
+
 def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBook) -> ClaimView:
     claim, comparison, m = row.claim, row.comparison, row.metric
     sentence = claim.sentence(namer(book)) + (" (lower is better)" if claim.better == "lower" else "")
     diverged = [("diverged", diverged_words(row.diverged))] if row.diverged else []
     if not comparison.n:
         missing = f"no seed has been run with {'both arms' if claim.beats is not None else 'this arm'}"
-        return ClaimView(sentence, row.verdict, [("seeds", f"0: {missing}"), *diverged], None, row.papers)
+        return ClaimView(claim_key(number), sentence, row.verdict, [("seeds", f"0: {missing}"), *diverged], None,
+                         row.papers)
     alt = (f"{sentence}: {row.verdict}. Mean paired difference {signed(comparison.mean, m.digits)}, interval "
            f"{between(comparison.low, comparison.high, m.digits)}, {plural(comparison.n, 'seed')}.")
     panel = claim_panel(comparison, axis, sentence, claim.paper_difference)
-    picture = Picture(f"claim-{number}", alt, "", [panel])
-    return ClaimView(sentence, row.verdict, [*_facts(row, book), *diverged], picture, row.papers)
+    picture = Picture(claim_key(number), alt, "", [panel])
+    return ClaimView(claim_key(number), sentence, row.verdict, [*_facts(row, book), *diverged], picture, row.papers)
 
 
 def _facts(row: ClaimRow, book: MetricBook) -> list[tuple[str, str]]:
