@@ -27,7 +27,7 @@ from encouraging.engine.attack_results import Measured
 from encouraging.engine.records import read_records
 from encouraging.judge.claims import claim_rows, finals_of
 from encouraging.judge.metric_book import book_of
-from encouraging.recipes import kept_recipes, read_recipe
+from encouraging.recipes import grid, kept_recipes, read_recipe
 from encouraging.recipes.trained import load_trained
 
 CPU = torch.device("cpu")
@@ -307,3 +307,92 @@ def test_what_lay_beside_the_recipe_is_named_where_it_is_not_found(runs: Path, k
     assert "Train it again" not in said
     assert "0 of 1 run measured" in said
     assert "attacks.json" not in said
+
+
+def test_missing_data_is_said_alone_in_the_words_of_this_command(runs: Path, tmp_path: Path) -> None:
+    for run in (runs / "ce/seed0", runs / "el/seed0"):
+        config = json.loads((run / "config.json").read_text())
+        config["recipe"]["data"] = "mnist"
+        (run / "config.json").write_text(json.dumps(config))
+    said = call(runs, *FEW, "--data", tmp_path / "nothing", code=2)
+    assert said.startswith("encouraging: the train and the test part of mnist is not in")
+    assert said.count("These files are missing") == 1
+    assert "or point --data or ENCOURAGING_DATA at a directory" in said
+    assert "Fetch them with `encouraging run RECIPE --download`" in said
+    for word in ("measured", "claim", "┃"):
+        assert word not in said, word
+
+
+@pytest.mark.parametrize(("omp", "world", "expected"), [(None, None, 6), ("2", None, 2), ("64", None, 6),
+                                                        ("3,2", None, 3), ("many", None, 6), ("0", None, 6),
+                                                        ("1", "2", 6)])
+def test_threads_per_run_are_at_most_those_of_openmp(monkeypatch: pytest.MonkeyPatch, omp: str | None,
+                                                     world: str | None, expected: int) -> None:
+    """torchrun sets OMP_NUM_THREADS=1 by itself, so there it says nothing."""
+    for name, value in (("OMP_NUM_THREADS", omp), ("WORLD_SIZE", world)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    monkeypatch.setattr(grid, "cores", lambda: 12)
+    assert grid.default_threads(2) == expected
+
+
+def test_run_and_attack_take_as_many_threads_as_openmp_says(runs: Path, trained: Path,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "cores", lambda: 4)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    seen: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", seen.append)
+    words = ["attack", str(runs / "ce/seed0"), *FEW, "--attack", "fgsm"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert set(seen) == {3}
+    said = CliRunner().invoke(app, ["run", str(trained.parent.parent / "hit.toml"), "--dry-run", "--device", "cpu",
+                                    "--out", str(runs / "more")]).output
+    assert "3 threads" in said
+
+
+def test_numbers_of_different_images_stand_in_lines_of_their_own(runs: Path, tmp_path: Path) -> None:
+    run = runs / "ce/seed0"
+    path = Path(shutil.copytree(run, runs / "ce/seed1")) / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "asked": {**config["asked"], "seed": 1}}))
+    call(run, "--attack", "pgd", "--eps", "0,0.1", "--examples", "40", "--device", "cpu")
+    said = call(run, "--attack", "pgd", "--eps", "0,9/255", "--examples", "20", "--device", "cpu")
+    for images in (40, 20):
+        assert f"on the first {images} test images, mean over 1 seed" in " ".join(said.split())
+    page = tmp_path / "page.html"
+    assert CliRunner().invoke(app, ["report", str(runs), "-o", str(page)]).exit_code == 0
+    text = page.read_text()
+    assert "On the first 40 test images, mean over 1 seed." in text
+    assert "Not drawn, because measured on fewer images: PGD by cross-entropy at 9/255 (20 images)." in text
+    assert "20 to 40" not in text
+    section = text[text.index('id="r1-attacks"'):].partition("</figure>")[0]
+    assert re.findall(r"</svg>(\w+)</span>", section) == ["ce"]  # the legend: el was not attacked
+    commands = re.findall(r"encouraging attack .*", text[text.index('id="reproduce"'):])
+    assert commands == ["encouraging attack runs/hit/ce/seed0 --attack pgd --eps 0,0.1 --examples 40",
+                        "encouraging attack runs/hit/ce/seed0 --attack pgd --eps 9/255 --examples 20"]
+
+
+def test_warnings_come_before_numbers_and_claims_of_other_runs_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = {"attack": "pgd", "eps": 0.1, "accuracy": 90.0, "robust": 50.0, "compared_with": ["pgd_margin"],
+               "flattered": True, "examples": 40}
+    record = replace(synthetic.record("mine", "ce", 0), attacks={"verdicts": [verdict], "attacks": {
+        "pgd": {"examples": 40, "accuracy": {"0.1": 90.0}}}})
+    print_attacks(Console(width=80), read_recipe("mnist-attack"), [record])
+    said = capsys.readouterr().out
+    assert said.index("Warning: PGD by cross-entropy") < said.index("accuracy in percent")
+
+
+def test_only_claims_under_attack_are_shown_and_those_without_numbers_are_counted(runs: Path) -> None:
+    for path in runs.rglob("config.json"):
+        config = json.loads(path.read_text())
+        first = config["recipe"]["claims"][0]
+        config["recipe"]["claims"] = [first, {**first, "metric": "accuracy"}, {**first, "metric": "attacks.pgd.0.7"},
+                                      {**first, "metric": "attacks.pgd.0.8"}]
+        path.write_text(json.dumps(config))
+    said = " ".join(call(runs, "--attack", "fgsm", "--eps", "0.1", "--examples", "20", "--device", "cpu").split())
+    assert "el beats ce: attacks.fgsm.0.1" in said
+    assert "el beats ce: accuracy" not in said
+    assert "attacks.pgd.0.7" not in said
+    assert "2 claims under attack are not measured" in said

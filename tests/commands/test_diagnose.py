@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -283,3 +284,79 @@ def test_a_single_column_is_the_logit_of_class_1(tmp_path: Path, page: list[Any]
     assert found["nll"] == pytest.approx(np.log1p(np.exp(-np.where(labels == 1, z, -z))).mean())
     assert "the logit of class 1" in result.output
     assert any("the logit of class 1" in note for note in page[0][2])
+
+
+NAMES = ["cat", "dog", "aeroplane", "ship", "frog"]
+
+
+def test_names_are_on_the_axis_and_name_the_profile(mine: Path) -> None:
+    Path("names.txt").write_text("\n".join(NAMES))
+    result = run(mine, "--names", "names.txt", "--profile", "ship")
+    assert result.exit_code == 0, result.output
+    figures = re.findall(r"<svg.*?</svg>", Path("diagnosis.html").read_text(), re.DOTALL)
+    profile = next(figure for figure in figures if ">aeroplane<" in figure)
+    assert all(f">{name}<" in profile for name in NAMES)
+    assert not any(f">{label}<" in profile for label in range(1, 5))
+
+
+def test_a_profile_is_chosen_by_name_or_number(mine: Path, page: list[Any]) -> None:
+    save_file({"logits": torch.randn(80, 40), "labels": torch.arange(80) % 40}, "many.safetensors")
+    Path("names.txt").write_text("\n".join(f"class-{label}" for label in range(40)))
+    for word in ("class-7", "7"):
+        assert run("many.safetensors", "--names", "names.txt", "--profile", word).exit_code == 0
+        assert list(page.pop()[0]["energy"]["profiles"]) == ["7"]
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["--profile", "dog"], "--profile dog: expected a class of these logits, 0 to 4, or one of the names that --names"),
+    (["--profile", "9"], "--profile 9: expected a class of these logits, 0 to 4"),
+    (["--profile", "-1"], "--profile -1: expected a class"),
+    (["--profile", "dgo", "--names", "names.txt"], "or one of its 5 names. Did you mean 'dog'?"),
+])
+def test_a_profile_of_no_class_is_refused(mine: Path, words: list[str], message: str) -> None:
+    Path("names.txt").write_text("\n".join(NAMES))
+    result = run(mine, *words)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def advised(said: str) -> None:
+    """Run the line of Python that a message ends with."""
+    line = said.strip()[said.index(re.search(r"import numpy|from safetensors", said)[0]) :]  # type: ignore[index]
+    exec(line, {})
+
+
+def test_a_table_of_text_is_answered_with_the_line_that_converts_it(mine: Path) -> None:
+    for name, mark in (("mine.csv", ","), ("mine.tsv", "\t"), ("mine.txt", " ")):
+        rows = [mark.join("abc"), *(mark.join(map(str, row)) for row in ((0.5, -1, 0), (2, 3.5, 1)))]
+        Path(name).write_text("\n".join(rows))
+        result = run(name)
+        assert result.exit_code == 2
+        assert result.output.count("\n") == 1
+        advised(result.output)
+        found = np.load("mine.npz")
+        assert found["logits"].tolist() == [[0.5, -1], [2, 3.5]]
+        assert found["labels"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("names", [("outputs", "targets"), ("logits", "y"), ("whatever", "labels"), ("scores", "mine")])
+def test_arrays_of_other_names_are_answered_with_the_line_that_renames_them(mine: Path, names: tuple[str, str]) -> None:
+    held = dict(zip(names, (torch.randn(6, 3), torch.arange(6) % 3), strict=True))
+    np.savez("other.npz", **{name: tensor.numpy() for name, tensor in held.items()})
+    save_file(held, "other.safetensors")
+    for name, renamed in (("other.npz", "renamed.npz"), ("other.safetensors", "renamed.safetensors")):
+        result = run(name)
+        assert result.exit_code == 2
+        assert "it holds " in result.output
+        assert result.output.count("\n") == 1
+        advised(result.output)
+        assert run(renamed).exit_code == 0
+    Path("folder").mkdir()
+    for name, tensor in held.items():
+        np.save(f"folder/{name}.npy", tensor.numpy())
+    assert f"Rename {names[0]}.npy to logits.npy" in run("folder").output or names[0] == "logits"
+
+
+def test_arrays_that_could_be_anything_get_no_advice(mine: Path) -> None:
+    np.savez("other.npz", a=np.zeros(3), b=np.zeros(3), c=np.zeros(3))
+    assert "Rename" not in run("other.npz").output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -89,3 +90,47 @@ def test_the_page_and_the_numbers_are_two_files(trained: Path, tmp_path: Path) -
                 tmp_path / "." / "o", code=2)
     assert "the page and the numbers cannot be one file" in said
     assert not (tmp_path / "o").exists()
+
+
+def test_missing_data_is_said_in_the_words_of_this_command(trained: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(trained / "ce/seed0", tmp_path / "seed0"))
+    config = read_json(run / "config.json")
+    config["recipe"]["data"] = "mnist"
+    (run / "config.json").write_text(json.dumps(config))
+    np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8), dtype=np.uint8))
+    said = call(run, "--data", tmp_path / "a.npz", "--datasets", tmp_path / "nothing", code=2)
+    assert "or point --datasets or ENCOURAGING_DATA at a directory" in said
+    assert "Fetch them with `encouraging run RECIPE --download`" in said
+    assert "--data " not in said
+
+
+def test_the_page_begins_with_the_answer_and_the_columns_have_names_of_their_own(trained: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "noise.npz", x=RANDOM.integers(0, 256, (40, 8, 8), dtype=np.uint8), y=np.zeros(40))
+    said = call(trained / "ce/seed0", "--data", tmp_path / "noise.npz", "-o", tmp_path / "page.html", "--json",
+                tmp_path / "o.json")
+    assert "597 test images against 40 images of noise" in said
+    for words in ("OpenOOD's FPR@95 is the share of test images", "the paper's FPR95 is the share of new images"):
+        assert words in said
+    found = json.loads((tmp_path / "o.json").read_text())
+    assert found["test_images"] == 597
+    best = max(score["auroc"] for score in found["scores"].values())
+    page = (tmp_path / "page.html").read_text()
+    lead = page.index('class="lead"')
+    assert f"AUROC {best:.2f}%: how well the " in page[lead : lead + 300]
+    assert "the best of the scores, separates 40 images of noise from 597 test images." in page[lead : lead + 300]
+    assert page.index("AUROC, noise") < page.index("negative log-likelihood")
+
+
+def test_the_columns_mean_what_the_lines_below_them_say(trained: Path, tmp_path: Path) -> None:
+    array = RANDOM.integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "noise.npz", images=array)
+    call(trained / "ce/seed0", "--data", tmp_path / "noise.npz", "--json", tmp_path / "o.json")
+    run = load_trained(trained / "ce/seed0", torch.device("cpu"))
+    with torch.no_grad():
+        inside = run.unit_model(run.task.unit(run.task.test[0])).amax(1).sort().values
+        outside = run.unit_model(torch.from_numpy(array)[:, None].float() / 255).amax(1).sort().values
+    found = json.loads((tmp_path / "o.json").read_text())["scores"]["min_energy"]
+    rejected = (inside <= outside[37]).double().mean().item()  # 38 of 40 new images are detected
+    accepted = (outside >= inside[29]).double().mean().item()  # 568 of 597 test images are accepted
+    assert found["openood"]["FPR@95"] == pytest.approx(100 * rejected, abs=0.2)
+    assert found["fpr95"] == pytest.approx(100 * accepted, abs=0.2)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -13,7 +17,7 @@ from torch.nn import functional as F
 from encouraging import curve_loss
 from encouraging.curves import Curve
 from encouraging.data import ClassBalanced
-from encouraging.errors import ArgumentError, ShapeError
+from encouraging.errors import ArgumentError, DtypeError, ShapeError
 from encouraging.imbalance import (
     adjusted_logits,
     balanced_indices,
@@ -118,7 +122,7 @@ def test_effective_weights_are_the_formula_and_sum_to_the_classes() -> None:
     torch.testing.assert_close(effective_weights(counts).double(), raw / raw.sum() * 100, rtol=1e-6, atol=0)
     assert effective_weights(counts, beta=0.0).tolist() == [1.0] * 100
     assert float(effective_weights(counts).sum()) == pytest.approx(100)
-    with pytest.raises(ArgumentError, match="at least one example per class"):
+    with pytest.raises(ArgumentError, match="at least one training example per class"):
         effective_weights(torch.tensor([3, 0]))
 
 
@@ -153,7 +157,60 @@ def test_adjustment_of_a_perfect_model_gives_the_decision_of_balanced_classes() 
 
 
 def test_counts_that_give_no_prior_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"at least one training example per class.* from 0\."):
+    with pytest.raises(ArgumentError, match=r"class 1 has the count 0; expected at least one training example per"):
         log_prior(torch.tensor([3, 0]))
     with pytest.raises(ShapeError, match=r"the shape \(4,\) for logits of the shape \(2, 4\), got \(3,\)"):
         adjusted_logits(torch.zeros(2, 4), torch.ones(3))
+
+
+@pytest.mark.parametrize("counts", [[500, 60, 5], (500, 60, 5), np.array([500, 60, 5]), Counter({2: 5, 0: 500, 1: 60}),
+                                    [500.0, 60.0, 5.0], np.array([500, 60, 5], dtype=np.uint16)])
+def test_counts_of_any_ordinary_kind_are_those_of_the_tensor(counts: Any) -> None:
+    tensor, logits = torch.tensor([500, 60, 5]), torch.randn(4, 3)
+    assert torch.equal(effective_weights(counts), effective_weights(tensor))
+    assert torch.equal(log_prior(counts), log_prior(tensor))
+    for shift in (balanced_logits, adjusted_logits):
+        assert torch.equal(shift(logits, counts), shift(logits, tensor))
+
+
+@pytest.mark.parametrize("use", [effective_weights, log_prior,
+                                 lambda counts: balanced_logits(torch.zeros(2, 3), counts),
+                                 lambda counts: adjusted_logits(torch.zeros(2, 3), counts)])
+@pytest.mark.parametrize(("counts", "error", "words"), [
+    ([5, 0, 3], ArgumentError, "class 1 has the count 0.*leave it out of the classes"),
+    ({0: 5, 2: 3}, ArgumentError, "keys 0, 2; expected the class indices 0 to 1.*leave it out"),
+    ({"cat": 5, "dog": 3}, ArgumentError, "keys 'cat', 'dog'; expected the class indices"),
+    ([5, -1, 3], ArgumentError, "a count of -1; expected at least one"),
+    ([5.0, math.nan, 3.0], ArgumentError, "a count of nan"),
+    ([], ArgumentError, r"counts of the shape \(0,\)"),
+    ([[1, 2, 3]], ArgumentError, r"counts of the shape \(1, 3\)"),
+    ("500", DtypeError, "counts are a str; expected numbers in a tensor"),
+    (500, DtypeError, "counts are a int"), (None, DtypeError, "counts are a NoneType"),
+    (["many", "few", "none"], DtypeError, "counts are a list; expected numbers"),
+    ([[1, 2], [3]], DtypeError, "counts are a list"),
+])
+def test_counts_of_another_kind_are_refused_in_words(use: Callable[[Any], Any], counts: Any, error: type[Exception],
+                                                     words: str) -> None:
+    with pytest.raises(error, match=words):
+        use(counts)
+
+
+@pytest.mark.parametrize("logits", [[[0.0, 1.0]], np.zeros((1, 2)), torch.zeros(1, 2, dtype=torch.int64)])
+def test_logits_that_are_no_tensor_of_numbers_are_refused_in_words(logits: Any) -> None:
+    for shift in (balanced_logits, adjusted_logits):
+        with pytest.raises(DtypeError, match="expected a tensor of floating point numbers"):
+            shift(logits, [1, 3])
+
+
+def test_labels_may_be_lists_and_arrays() -> None:
+    labels = torch.arange(100) % 5
+    for same in (labels.tolist(), labels.numpy()):
+        assert torch.equal(long_tail_indices(same, 4), long_tail_indices(labels, 4))
+        assert torch.equal(balanced_indices(same, 9, generator(0)), balanced_indices(labels, 9, generator(0)))
+    for use in (lambda labels: long_tail_indices(labels, 4), lambda labels: balanced_indices(labels, 9, generator(0))):
+        with pytest.raises(DtypeError, match="labels are"):
+            use("cats")
+        with pytest.raises(DtypeError, match=r"labels are torch.float32; expected integers"):
+            use([0.0, 1.0])
+        with pytest.raises(ArgumentError):
+            use([[0, 1], [1, 0]])

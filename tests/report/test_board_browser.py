@@ -131,13 +131,14 @@ def test_every_word_can_be_read(open_page, page_file, scheme):
     assert page.evaluate(CONTRAST) == []
 
 
-def test_a_claim_leads_to_its_recipe(shown):
+def test_a_claim_of_the_scoreboard_leads_to_its_details(shown):
     link = shown.locator(".board tbody th a").nth(7)
     target = link.get_attribute("href")
     assert shown.locator(target).is_hidden()
     link.click()
     assert shown.locator(target).is_visible()
     assert shown.evaluate("hash => document.querySelector(hash).closest('details').open", target)
+    assert shown.locator(f"{target} .sentence").inner_text().startswith(link.inner_text())
     box = shown.locator(target).bounding_box()
     assert -5 <= box["y"] <= 900
     shown.evaluate("document.querySelectorAll('details').forEach(e => { e.open = false; })")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import resource
 import subprocess
 import sys
@@ -71,6 +72,9 @@ def test_the_page_has_the_readers_own_words(tmp_path):
     for words in ("<h1>Is it faster?</h1>", "new &lt;b&gt; beats our old model on seconds per step (lower is better)",
                   '<p class="verdict no-difference">no difference</p>', "<dt>our old model → new &lt;b&gt;</dt>"):
         assert words in page, words
+    links = re.findall(r'<th scope="row" role="rowheader"><a href="#([^"]+)"', page)
+    assert links == ["claim-1", "claim-2"]
+    assert all(f'<article class="claim" id="{link}">' in page for link in links)
     for words in ("paper", "Cross-entropy", "recipe"):
         assert words not in page.split("</style>")[1].split("<script>")[0]
     assert "<h1>Is it faster?</h1>" in found.write(tmp_path / "page.html").read_text()
@@ -151,6 +155,8 @@ def test_the_page_is_at_home_in_a_browser(open_page, ten, tmp_path, width):
     shown = open_page(path, viewport=(width, 900))
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     assert shown.inner_text(".verdict") == "holds"
+    apart_page = encouraging.compare(apart(), "accuracy").write(tmp_path / "apart.html")
+    assert open_page(apart_page, viewport=(width, 900)).evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("scale", [1e200, 1e-320])
@@ -170,3 +176,92 @@ def test_numbers_at_the_ends_of_their_range_are_compared(scale):
 def test_arguments_of_another_type_are_refused_in_words(metric, how, words):
     with pytest.raises(ArgumentError, match=words):
         encouraging.compare({"ce": [1.0, 2.0], "el": [2.0, 3.0]}, metric, **how)
+
+
+BOTH = [{"arm": arm, "seed": seed, "accuracy": 90 + gain * seed / 9 + gain, "loss": 0.5 - gain / 9 - seed * gain / 99}
+        for arm, gain in (("ce", 0), ("el", 1)) for seed in range(4)]
+
+
+def test_every_metric_has_a_direction_and_an_expected_difference_of_its_own():
+    found = encouraging.compare(BOTH, ["accuracy", "loss"], better={"loss": "lower"}, expected={"loss": 0.02})
+    assert [row.verdict for row in found] == ["holds", "holds"]
+    assert [(row.claim.better, row.claim.expected) for row in found] == [("higher", None), ("lower", 0.02)]
+    assert not found.notes
+
+
+@pytest.mark.parametrize(("how", "words"), [
+    ({"better": "lower"}, "better = 'lower' for 2 metrics .accuracy, loss.: .* as better={'loss': 'lower'}"),
+    ({"expected": 0.3}, "expected = 0.3 for 2 metrics .* as expected={'accuracy': 0.3}"),
+    ({"better": {"los": "lower"}}, "better: 'los' is not one of the metrics accuracy, loss. Did you mean 'loss'"),
+    ({"better": {"loss": "low"}}, "better.'loss'. = 'low': expected 'higher' or 'lower'"),
+    ({"expected": {"loss": 0}}, "expected.'loss'. = 0: expected a number above 0"),
+])
+def test_one_setting_for_several_metrics_is_refused(how, words):
+    with pytest.raises(ArgumentError, match=words):
+        encouraging.compare(BOTH, ["accuracy", "loss"], **how)
+
+
+def test_a_loss_without_a_direction_is_not_judged_without_a_word():
+    found = encouraging.compare(BOTH, ["accuracy", "loss"])
+    assert found.notes == ["loss is judged as higher is better. Where lower is better, say so: --metric loss:lower, in "
+                           "Python better={'loss': 'lower'}"]
+    assert found.notes[0] in str(found)
+    assert "loss is judged as higher is better" in found.page()
+    assert not encouraging.compare(BOTH, "loss", better="higher").notes
+
+
+@pytest.mark.parametrize(("words", "verdicts", "refusal"), [
+    (["--metric", "accuracy", "--metric", "loss:lower:0.02"], 2, ""),
+    (["--metric", "accuracy", "--metric", "loss:lower", "--expected", "loss=0.02", "--expected", "accuracy=1"], 2, ""),
+    (["--metric", "loss", "--lower", "--expected", "0.02"], 1, ""),
+    (["--metric", "loss:lower", "--lower"], 1, ""),
+    (["--metric", "accuracy", "--metric", "loss", "--expected", "0.3"], 0, "say for which, as --expected accuracy=0.3"),
+    (["--metric", "accuracy", "--metric", "loss", "--lower"], 0, "say for which, as --metric loss:lower"),
+    (["--metric", "loss:higher", "--lower"], 0, "say different things"),
+    (["--metric", "loss:lower:much"], 0, "'much' is no number"),
+    (["--metric", "loss:lower:0.1", "--expected", "0.2"], 0, "of loss is given twice"),
+    (["--metric", "loss", "--expected", "accuracy=0.2"], 0, "'accuracy' is not one of the metrics loss"),
+])
+def test_the_command_takes_settings_per_metric(tmp_path, monkeypatch, words, verdicts, refusal):
+    monkeypatch.chdir(tmp_path)
+    Path("n.csv").write_text("\n".join([",".join(BOTH[0]), *(",".join(map(str, row.values())) for row in BOTH)]))
+    done = CliRunner().invoke(app, ["compare", "n.csv", *words], env={"COLUMNS": "200"})
+    assert done.exit_code == (2 if refusal else 0), done.output
+    assert done.stdout.count("holds") == verdicts
+    assert refusal in done.stderr
+
+
+def apart() -> list[dict[str, object]]:
+    """Three arms, one of which shares no seed with the others; one number is empty."""
+    rows: list[dict[str, object]] = [{"arm": arm, "seed": seed, "accuracy": 90 + place + seed % 10 * place / 10}
+                                     for place, (arm, first) in enumerate((("ce", 0), ("ours", 0), ("el", 10)))
+                                     for seed in range(first, first + 5)]
+    return [*rows, {"arm": "ours", "seed": 7, "accuracy": ""}]
+
+
+def test_arms_without_a_common_seed_are_told_which_seeds_they_have(tmp_path, monkeypatch):
+    words = "no seed has been run with both arms (ce has 0 to 4, el 10 to 14)"
+    found = encouraging.compare(apart(), "accuracy")
+    assert f"el beats ce on accuracy: not measured: {words}" in str(found)
+    page = found.page()
+    assert page.count(words) == 2  # on the board and in the claim
+    for other in ("encouraging run", "Nobody has run", "questions of our own", "Other settings"):
+        assert other not in page
+    assert "Run both with the same seeds." in page
+    monkeypatch.chdir(tmp_path)
+    write_csv(Path("n.csv"), {}).write_text("\n".join(
+        ["arm,seed,accuracy", *(",".join(map(str, row.values())) for row in apart())]))
+    done = CliRunner().invoke(app, ["compare", "n.csv", "--metric", "accuracy"], env={"COLUMNS": "200"})
+    assert f"el beats ce: accuracy: {words}" in done.output
+    assert "n.csv, line 17: accuracy is empty, so this seed is left out of it" in done.output
+
+
+def test_seeds_keep_their_names_where_arms_share_none():
+    with pytest.raises(DataError, match=r"both arms \(ce has a and b, el c\)"):
+        encouraging.compare({"ce": {"a": 1.0, "b": 2.0}, "el": {"c": 1.0}})
+
+
+def test_many_empty_numbers_are_counted():
+    rows = [*BOTH, *({"arm": "ce", "seed": seed, "accuracy": None, "loss": 1} for seed in range(10, 18))]
+    assert [note.split(":")[0] for note in encouraging.compare(rows, "accuracy").notes] == [
+        "row 9", "row 10", "row 11", "row 12", "row 13", "and 3 more empty numbers"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import synthetic_runs as synthetic
+from encouraging.report.arms import for_picking, groups_of
 from encouraging.report.page import build_report
 
 ARMS = [f"way{number}" for number in range(9)]
@@ -39,37 +40,119 @@ def bright(page):
     return {arm for arm, dim in found[0].items() if not dim}
 
 
-def test_the_first_arm_and_the_five_best_stand_out(shown):
-    assert bright(shown) == {"arm-0", *(f"arm-{place}" for place in range(4, 9))}
+def with_panels(page):
+    """The arms whose panels are shown, the same in every figure that has one panel per arm."""
+    figures = page.evaluate("""() => [...document.querySelectorAll(".panels")]
+        .map(figure => [...figure.querySelectorAll(".panel[data-arm]")]).filter(panels => panels.length)
+        .map(panels => panels.filter(panel => panel.checkVisibility()).map(panel => panel.dataset.arm))""")
+    assert len(figures) > 3
+    assert all(figure == figures[0] for figure in figures)
+    return set(figures[0])
+
+
+def pressed(page):
+    return set(page.eval_on_selector_all(".picker [aria-pressed=true]", "all => all.map(e => e.dataset.arm)"))
+
+
+def in_legends(page):
+    return set(page.eval_on_selector_all(".legend [data-arm]",
+                                         "all => all.filter(e => e.checkVisibility()).map(e => e.dataset.arm)"))
+
+
+def name(page, arm):
+    return page.locator(".picker [data-arm]", has_text=arm)
+
+
+def test_the_first_arm_and_the_five_best_are_shown_at_first(shown):
+    picked = {"arm-0", *(f"arm-{place}" for place in range(4, 9))}
+    assert bright(shown) == with_panels(shown) == pressed(shown) == in_legends(shown) == picked
+    assert shown.locator(".picker output").text_content() == "6 of 9 arms"
+
+
+def test_there_is_one_button_per_arm(shown):
+    assert shown.locator(".picker [data-arm]").count() == len(ARMS)
+    assert shown.locator(".legend button").count() == 0
 
 
 def test_a_click_picks_an_arm_in_every_figure_of_the_recipe(shown):
-    button = shown.locator(".legend button", has_text="way2").first
-    assert button.get_attribute("aria-pressed") == "false"
-    button.click()
+    for expected in (True, False):
+        name(shown, "way2").click()
+        shown.mouse.move(0, 0)
+        assert bright(shown) == with_panels(shown) == pressed(shown) == in_legends(shown)
+        assert ("arm-2" in pressed(shown)) is expected
+
+
+def test_all_none_and_back(shown):
+    for button, count in (("all", len(ARMS)), ("none", 0), ("way0 and the 5 best", 6)):
+        shown.locator(".picker").get_by_text(button, exact=True).click()
+        shown.mouse.move(0, 0)
+        assert bright(shown) == with_panels(shown) == pressed(shown) == in_legends(shown)
+        assert len(pressed(shown)) == count
+
+
+def test_the_last_arm_can_be_put_away(shown):
+    shown.locator(".picker [data-pick=none]").click()
+    name(shown, "way1").click()
+    name(shown, "way1").click()
     shown.mouse.move(0, 0)
-    assert "arm-2" in bright(shown)
-    assert {b.get_attribute("aria-pressed") for b in shown.locator(".legend button", has_text="way2").all()} == {"true"}
-    button.click()
-    shown.mouse.move(0, 0)
-    assert "arm-2" not in bright(shown)
+    assert bright(shown) == with_panels(shown) == pressed(shown) == set()
 
 
-def test_all_lines_and_back(shown):
-    every = shown.locator(".legend .every").first
-    every.click()
-    assert len(bright(shown)) == len(ARMS)
-    every.click()
-    assert len(bright(shown)) == 6
-
-
-def test_a_pointer_over_a_name_shows_that_arm_alone(shown):
-    before = bright(shown)
-    shown.locator(".legend button", has_text="way3").first.hover()
+def test_a_pointer_over_a_name_shows_that_arm_alone_and_moves_nothing(shown):
+    before, tall = bright(shown), shown.evaluate("document.body.offsetHeight")
+    name(shown, "way3").hover()
     assert bright(shown) == {"arm-3"}
+    assert shown.evaluate("document.body.offsetHeight") == tall
     shown.mouse.move(0, 0)
     assert bright(shown) == before
 
 
+def test_the_focus_of_the_keyboard_shows_an_arm_alone(shown):
+    before = bright(shown)
+    shown.locator(".picker [data-pick=none]").focus()
+    shown.keyboard.press("Tab")
+    assert bright(shown) == {"arm-0"}
+    shown.keyboard.press("Shift+Tab")
+    assert bright(shown) == before
+
+
+def test_without_scripts_and_on_paper_everything_is_shown(open_page, page_file, shown):
+    plain = open_page(page_file, java_script_enabled=False)
+    assert plain.locator(".picker").is_hidden()
+    panels = plain.locator(".panel[data-arm]")
+    assert panels.count() > 3 * len(ARMS)
+    assert all(panel.is_visible() for panel in panels.all())
+    shown.emulate_media(media="print")
+    assert shown.locator(".picker").is_hidden()
+    assert len(with_panels(shown)) == len(in_legends(shown)) == len(ARMS)
+
+
+def test_the_bar_begins_with_the_first_figure_that_follows_it(shown):
+    assert shown.eval_on_selector(".picker", "bar => bar.nextElementSibling.id") == "r1-training"
+
+
+def test_the_bar_stays_in_sight_and_covers_no_heading(shown):
+    shown.evaluate("location.hash = document.querySelector('[id$=class-frequency]').id")
+    bar, heading = (shown.locator(place).first.bounding_box() for place in (".picker", "[id$=class-frequency] h4"))
+    assert bar["y"] == pytest.approx(0, abs=1)
+    assert heading["y"] >= bar["y"] + bar["height"]
+
+
+def test_the_bar_is_one_row_on_a_phone(open_page, page_file):
+    phone = open_page(page_file, viewport=(390, 844))
+    assert phone.locator(".picker").bounding_box()["height"] < 60
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_arms_that_are_shown_at_first_have_colours_of_their_own():
+    group = for_picking(groups_of(runs(ARMS), {})[0])
+    assert len(group.picked) == 6
+    assert len({arm.colour for arm in group.picked}) == 6
+    assert {arm.dashes for arm in group.picked} == {"-"}
+    assert len({(arm.colour, arm.dashes) for arm in group.arms}) == len(ARMS)
+
+
 def test_as_many_arms_as_colours_are_not_picked():
-    assert "data-arm=" not in build_report(runs(ARMS[:7]))
+    page = build_report(runs(ARMS[:7]))
+    assert "data-arm=" not in page
+    assert '<div class="picker"' not in page

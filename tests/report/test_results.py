@@ -33,18 +33,21 @@ def test_the_page_puts_ours_beside_the_papers(runs):
 
 
 def test_runs_with_other_settings_than_the_recipes_are_named(runs):
-    assert "Departures" not in results_page(runs)
+    assert "differ from the recipe" not in results_page(runs)
     path = runs / "mnist/el/seed0/config.json"
     config = json.loads(path.read_text())
     config["asked"]["train"][0]["precision"] = "fp32"
     path.write_text(json.dumps(config))
-    assert "there train.precision = 'bf16', here 'fp32'" in results_page(runs)
+    page = results_page(runs)
+    assert "These runs differ from the recipe in train.precision = fp32 (recipe: bf16): they do not test" in page
+    assert "claims of the paper" not in page
+    assert "**reproduced**" not in page
     others = {"epochs": 3, "lr": 0.5, "batch_size": 7, "momentum": 0.0}
     config["asked"]["train"][0] |= others
     path.write_text(json.dumps(config))
     page = results_page(runs)
     for key, value in others.items():  # all of them: nothing is known about a run whose settings are cut off
-        assert re.search(rf"there train\.{key} = \S+, here {value}[;.]", page), key
+        assert re.search(rf"train\.{key} = {value} \(recipe: \S+\)", page), key
 
 
 def test_what_a_run_costs_alone_stands_beside_what_it_costs_among_others(runs, tmp_path):

@@ -17,7 +17,7 @@ def fgsm(model: Model, x: Tensor, y: Tensor, eps: float, *, loss: str = "ce", cl
 
     Args:
         model: any function from inputs to logits (N, C); a module is put into evaluation mode meanwhile.
-        x: inputs in [0, 1], float32 or float64, the shape (N, ...). Normalisation belongs into the model.
+        x: inputs in [0, 1], float32 or float64, the shape (N, ...). Normalisation belongs in the model.
         y: labels, the shape (N,).
         eps: the largest change of any coordinate.
         loss: what the step increases: ``"ce"`` (the paper's), ``"margin"``, ``"dlr"`` or ``"label_logit"``.

@@ -18,7 +18,7 @@ def pgd(model: Model, x: Tensor, y: Tensor, eps: float, *, steps: int = 40, step
 
     Args:
         model: any function from inputs to logits (N, C); a module is put into evaluation mode meanwhile.
-        x: inputs in [0, 1], float32 or float64, the shape (N, ...). Normalisation belongs into the model.
+        x: inputs in [0, 1], float32 or float64, the shape (N, ...). Normalisation belongs in the model.
         y: labels, the shape (N,).
         eps: the largest change of any coordinate.
         steps: how many steps; each is projected onto the ball, then clipped to [0, 1].

@@ -27,7 +27,8 @@ def run(
                      "numbers over the value: log_end=0,0.5,1. Twice for a map of two keys. --arm says which arm."),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="How many runs to train at once on this machine.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per run.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per run. Default: all cores, at most "
+                                                            "OMP_NUM_THREADS.")] = None,
     ray: Annotated[str | None, typer.Option(help="Train on a Ray cluster: its address, or local.")] = None,
     track: Annotated[str | None, typer.Option(help="Also log the numbers to: tensorboard.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data from its publisher.")] = False,
@@ -38,7 +39,7 @@ def run(
     until_decided: Annotated[
         bool,
         typer.Option("--until-decided", help="Train 4, 8, 16, at most 32 seeds, until every claim is decided or shows "
-                                             "no difference. The claims pay for the looks."),
+                                             "no difference. Every further look makes the intervals wider."),
     ] = False,
 ) -> None:
     """Train every arm and seed of a recipe, resume what is unfinished, and print the comparison with its verdicts."""
@@ -77,7 +78,8 @@ def attack(
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
     data: Annotated[str | None, typer.Option(help="The data directory; default: ENCOURAGING_DATA.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many runs to attack at once.")] = 1,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per run.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per run. Default: all cores, at most "
+                                                            "OMP_NUM_THREADS.")] = None,
 ) -> None:
     """Attack trained models: accuracy by attack and epsilon, into attacks.json of every run, and a warning where an
     attack flatters a model. Continues where it was stopped."""
@@ -95,7 +97,7 @@ def ood(
     run: Annotated[Path, typer.Argument(help="A finished run directory.")],
     data: Annotated[
         Path, typer.Option(metavar="FOLDER|FILE.npz", help="Images that the model was not trained on, of any size: a "
-                                                          "folder of them, or an .npz file with the array images.")
+                                                          "folder of them, or an .npz file with the array images or x.")
     ],
     name: Annotated[str | None, typer.Option(help="What to call them; default: the folder's or file's name.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write a page with figures here.")] = None,

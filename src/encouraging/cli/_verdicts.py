@@ -13,11 +13,17 @@ from ._app import app, errors_in_one_line
 @app.command()
 def compare(
     numbers: Annotated[Path, typer.Argument(help="Numbers per arm and seed: a .csv, .tsv, .jsonl or .json file.")],
-    metric: Annotated[list[str], typer.Option(help="The column with the numbers; may be repeated.")],
+    metric: Annotated[
+        list[str],
+        typer.Option(metavar="COLUMN[:lower[:NUMBER]]", help="The column with the numbers, where it matters with the "
+                     "better direction and the expected difference (loss:lower:0.02); may be repeated."),
+    ],
     baseline: Annotated[str | None, typer.Option(help="The arm to compare with; by default the first one.")] = None,
-    lower: Annotated[bool, typer.Option("--lower", help="Smaller numbers are better.")] = False,
+    lower: Annotated[bool, typer.Option("--lower", help="Smaller numbers are better; for one metric.")] = False,
     expected: Annotated[
-        float | None, typer.Option(help="The difference that would matter, for \"no difference\" and for power.")
+        list[str] | None,
+        typer.Option(metavar="[COLUMN=]NUMBER", help="The difference that would matter, for \"no difference\" and for "
+                     "power; with several metrics by name."),
     ] = None,
     overlap: Annotated[
         float | None, typer.Option(help="Test over training examples, for random splits of one dataset.")
@@ -28,11 +34,12 @@ def compare(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("comparison.html"),
 ) -> None:
     """Compare arms of any script over seeds: paired differences, verdicts, power, and a page."""
-    from ..commands.compare import compare_file
+    from ..commands.compare import compare_file, metric_words
 
     with errors_in_one_line():
-        written = compare_file(numbers, metric, out, baseline=baseline, better="lower" if lower else "higher",
-                               expected=expected, overlap=overlap, title=title, arm=arm, seed=seed)
+        words = metric_words(metric, lower, expected or ())
+        written = compare_file(numbers, words.metrics, out, baseline=baseline, better=words.better,
+                               expected=words.expected, overlap=overlap, title=title, arm=arm, seed=seed)
     for path in written:
         typer.echo(f"wrote {path}")
 
@@ -80,8 +87,9 @@ def diagnose(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("diagnosis.html"),
     json: Annotated[Path | None, typer.Option(help="Also write every number here, as JSON.")] = None,
     profile: Annotated[
-        int | None,
-        typer.Option(metavar="CLASS", help="The class whose energy profile is taken; with 32 classes or fewer, all."),
+        str | None,
+        typer.Option(metavar="CLASS", help="The class whose energy profile is taken, by its number or, with --names, "
+                     "by its name; with 32 classes or fewer, all."),
     ] = None,
     names: Annotated[Path | None, typer.Option(help="Class names: a text file, one per line.")] = None,
 ) -> None:

@@ -18,18 +18,19 @@ from ..engine.environment import choose_device
 from ..engine.precision import float32_is
 from ..engine.records import read_records
 from ..errors import ArgumentError
-from ..judge.claims import claim_rows, finals_of
+from ..judge.claims import NOT_MEASURED, ClaimRow, claim_rows, finals_of
+from ..judge.looks import Plan as LookPlan
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
-from ..recipes import kept_recipes
-from ..recipes.grid import cores
-from ..recipes.trained import TrainedImages, load_trained, run_folders
+from ..recipes import departures_of, kept_recipes
+from ..recipes.grid import default_threads
+from ..recipes.trained import TrainedImages, check_run_data, load_trained, run_folders
 from ..report.numbers import plural
 from .attack_plan import Plan, read_epsilons
 from .attack_progress import AttackDisplay
 from .attack_table import print_attacks
 from .progress import failures
-from .run_table import print_claims
+from .run_table import print_claims, print_departures
 
 BATCH = 1000  # at most, and fewer large images; AutoAttack draws per batch: another size gives other numbers
 
@@ -68,8 +69,9 @@ def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattac
     chosen, folders = choose_device(device), run_folders(paths)
     for recipe in kept_recipes(read_records(*folders)).values():
         plan.of(recipe)  # refuse what cannot be done before the first run
+    check_run_data(folders, chosen, data)
     # A GPU needs one thread of its host: more would only wait for each other.
-    threads = threads or (max(1, cores() // jobs) if chosen.type == "cpu" else 1)
+    threads = threads or (default_threads(jobs) if chosen.type == "cpu" else 1)
     grid = [AttackJob(str(folder.resolve()), plan, examples, seed, batch_size, str(chosen),
                       str(Path(data).resolve()) if data else None, threads) for folder in folders]
     started = time.monotonic()
@@ -94,10 +96,24 @@ def _show(folders: Sequence[Path], console: Console) -> None:
     records = read_records(*folders)
     for recipe in kept_recipes(records).values():
         own = [record for record in records if record.recipe == recipe.name]
+        departures = departures_of(recipe.name, own)
+        print_departures(console, departures)
         print_attacks(console, recipe, own)
         if recipe.claims and any(record.attacks for record in own):
             plan, book = plan_of(recipe, records), book_of(own)
-            print_claims(console, claim_rows(recipe, finals_of(recipe.name, records), book, plan), plan)
+            rows = claim_rows(recipe, finals_of(recipe.name, records), book, plan, departures)
+            _show_claims([row for row in rows if row.claim.metric.startswith("attacks.")], plan, console)
+
+
+def _show_claims(rows: Sequence[ClaimRow], plan: LookPlan, console: Console) -> None:
+    """The claims under attack that were measured, and how many were not."""
+    measured = [row for row in rows if row.verdict != NOT_MEASURED]
+    if measured:
+        print_claims(console, measured, plan)
+    if waiting := len(rows) - len(measured):
+        console.print(f"{plural(waiting, 'claim')} under attack {'is' if waiting == 1 else 'are'} not measured: no "
+                      "seed of these runs has the attack and epsilon on both sides", style="dim", markup=False,
+                      highlight=False)
 
 
 def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -109,6 +125,7 @@ def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[s
         results = load_results(folder, job.seed)
         trained = load_trained(folder, choose_device(job.device), job.data)
         images, labels = (part[: job.examples] for part in trained.task.test)
+        results.test_images = len(trained.task.test[1])
         wanted = job.plan.of(trained.recipe)
         missing = {name: results.missing(name, one, epsilons, len(labels)) for name, (one, epsilons) in wanted.items()}
         progress = _Counter(tell, sum(map(len, missing.values())))

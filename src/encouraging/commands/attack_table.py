@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,33 +14,29 @@ from ..engine.records import Record
 from ..judge.metric_words import size_words
 from ..recipes import Recipe
 from ..report.numbers import PLAIN, show
-from ..report.sections.attacks import flattering, image_counts, ordered
+from ..report.sections.attack_rows import AttackRow, attack_rows, in_order, measured_words, range_words
+from ..report.sections.attacks import flattering
 
 WARNINGS = 3  # that are printed in full, worst first
 
 
 def print_attacks(console: Console, recipe: Recipe, records: Sequence[Record]) -> None:
-    """The mean accuracy over the seeds of every arm by attack and epsilon, one table per grid of epsilons."""
-    tables = [(record.arm, name, entry) for record in records
-              for name, entry in (record.attacks or {}).get("attacks", {}).items()]
-    grids = dict.fromkeys(tuple(entry["accuracy"]) for _, _, entry in tables)
-    for grid in grids:
-        here = [(arm, name, entry) for arm, name, entry in tables if tuple(entry["accuracy"]) == grid]
-        images = image_counts(entry for _, _, entry in here)
-        rows = [(name, arm, [entry for one, other, entry in here if one == arm and other == name])
-                for name in ordered(dict.fromkeys(name for _, name, _ in here))
-                for arm in dict.fromkeys(arm for arm, other, _ in here if other == name)]
-        seeds = _range([len(own) for _, _, own in rows])
-        # Narrow, so that eighty columns have room for the paper's seven epsilons: a number cut off is no number.
-        table = Table(title=f"{recipe.name}: accuracy in percent by epsilon on {images} test images, mean over {seeds} "
-                            f"{'seed' if seeds == '1' else 'seeds'}", title_justify="left", box=SIMPLE_HEAD,
-                      collapse_padding=True, pad_edge=False)
-        for head in ("attack", "arm", *map(size_words, grid)):
-            table.add_column(head, justify="left" if head in ("attack", "arm") else "right", no_wrap=True)
-        for name, arm, own in rows:
-            means = [statistics.fmean(entry["accuracy"][eps] for entry in own) for eps in grid]
-            table.add_row(name, arm, *(show(mean, 1, style=PLAIN) for mean in means))
-        console.print(table)
+    """Warnings first; then the mean accuracy over the seeds of every arm by attack and epsilon, one table per grid of
+    epsilons and number of test images."""
+    print_warnings(console, records)
+    arms = dict.fromkeys(record.arm for record in records)
+    rows = in_order(row for arm in arms
+                    for row in attack_rows(arm, (({"attacks": _accuracies(record)}, record.attacks)
+                                                 for record in records if record.arm == arm)))
+    for grid, images in dict.fromkeys((tuple(row.points), row.images) for row in rows):
+        own = [row for row in rows if (tuple(row.points), row.images) == (grid, images)]
+        console.print(f"{recipe.name}: accuracy in percent by epsilon {measured_words(own)}", markup=False,
+                      highlight=False)
+        console.print(_table(grid, own))
+
+
+def print_warnings(console: Console, records: Sequence[Record]) -> None:
+    """Which attacks make a model look more robust than it is, worst first."""
     found = flattering(records)
     for one in found[:WARNINGS]:
         console.print(one.words, style="yellow", markup=False, highlight=False)
@@ -47,5 +44,18 @@ def print_attacks(console: Console, recipe: Recipe, records: Sequence[Record]) -
         console.print(f"and {len(found) - WARNINGS} more, which the report lists", style="yellow", highlight=False)
 
 
-def _range(counts: Sequence[int]) -> str:
-    return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
+def _accuracies(record: Record) -> dict[str, Any]:
+    return {name: entry["accuracy"] for name, entry in (record.attacks or {}).get("attacks", {}).items()}
+
+
+def _table(grid: Sequence[float], rows: Sequence[AttackRow]) -> Table:
+    # Narrow, so that eighty columns have room for the paper's seven epsilons: a number cut off is no number.
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    differ = len({count for row in rows for count in row.counts}) > 1
+    for head in ("attack", "arm", *(["n"] * differ), *map(size_words, grid)):
+        table.add_column(head, justify="left" if head in ("attack", "arm") else "right", no_wrap=True)
+    for row in rows:
+        means = [statistics.fmean(row.points[eps]) for eps in grid]
+        table.add_row(row.attack, row.arm, *([range_words(row.counts)] * differ),
+                      *(show(mean, 1, style=PLAIN) for mean in means))
+    return table

@@ -17,12 +17,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from ..data.arrays import shown
 from ..data.logits import Logits, open_logits
 from ..engine.outputs import check_output, write_output
-from ..errors import ArgumentError, DataError, TargetError
+from ..errors import ArgumentError, DataError, TargetError, did_you_mean
 from ..metrics import Reader
 from .diagnosis_table import overview
 
 
-def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = None, profile: int | None = None,
+def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = None, profile: int | str | None = None,
              names: Path | None = None, console: Console | None = None) -> list[Path]:
     """Read the file once, print a summary, and write the page and the numbers; the paths of what was written."""
     console = console or Console()
@@ -32,10 +32,11 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
         raise ArgumentError(f"{out}: the page and the numbers cannot be one file.")
     source = open_logits(path)
     class_names = None if names is None else read_names(names, source.classes)
+    label = profile if profile is None or isinstance(profile, int) else class_of(profile, class_names, source.classes)
     warnings = list(misgivings(source))
     for warning in warnings:  # before the numbers that it makes doubtful
         console.print(escape(warning), style="yellow", highlight=False)
-    diagnosis = read_through(source, profile, console)
+    diagnosis = read_through(source, label, console)
     if class_names:
         diagnosis["class_names"] = class_names
     # A run directory is named after its seed: recipe and arm are the folders above it.
@@ -99,6 +100,21 @@ def read_names(path: Path, classes: int) -> list[str]:
     if len(names) != classes:
         raise DataError(f"{path}: expected {classes} lines, one per class, got {len(names)}.")
     return names
+
+
+def class_of(word: str, names: Sequence[str] | None, classes: int) -> int:
+    """The class of a number or a name.
+
+    >>> class_of("1", None, 3), class_of("dog", ["cat", "dog"], 2)
+    (1, 1)
+    """
+    if word.isdecimal() and int(word) < classes:
+        return int(word)
+    if names is not None and word in names:
+        return names.index(word)
+    named = "or one of the names that --names gives" if names is None else f"or one of its {classes} names"
+    raise ArgumentError(f"--profile {word}: expected a class of these logits, 0 to {classes - 1}, {named}."
+                        f"{did_you_mean(word, names or ())}")
 
 
 def misgivings(source: Logits) -> Iterator[str]:

@@ -20,11 +20,16 @@ from ..engine.precision import float32_is
 from ..errors import ArgumentError
 from ..metrics import Reader
 from ..recipes.trained import TrainedImages, load_trained
-from ..report.numbers import PLAIN, show
+from ..report.numbers import PLAIN, plural, show
 
 SCORES = {"msp": "MSP: highest probability in float32", "min_energy": "MaxLogit: minus the lowest energy (the paper's)",
           "free_energy": "Energy: minus the free energy", "max_probability": "log-odds of the top class"}
-COLUMNS = ("FPR@95", "AUROC", "AUPR_IN", "AUPR_OUT")  # OpenOOD's
+COLUMNS = ("AUROC", "AUPR_IN", "AUPR_OUT", "FPR@95")  # OpenOOD's
+FPRS = {"FPR@95": "OpenOOD's FPR@95", "FPR95": "the paper's FPR95"}  # the same name, the other way round
+MEANINGS = ("All in percent. Higher is better for AUROC, AUPR_IN (test images are the positive class) and AUPR_OUT "
+            "(the new ones are), lower for both FPRs:",
+            "OpenOOD's FPR@95 is the share of test images that are rejected where 95% of the new ones are detected;",
+            "the paper's FPR95 is the share of new images that are accepted where 95% of the test images are.")
 
 
 def score_images(run: Path, data: Path, *, name: str | None = None, out: Path | None = None,
@@ -37,7 +42,7 @@ def score_images(run: Path, data: Path, *, name: str | None = None, out: Path | 
     if out is not None and json_out is not None and out.resolve() == json_out.resolve():
         raise ArgumentError(f"{out}: the page and the numbers cannot be one file.")
     images = open_images(data)
-    trained = load_trained(run, choose_device(device), datasets)
+    trained = load_trained(run, choose_device(device), datasets, option="--datasets")
     name = name or data.resolve().stem
     channels, side = trained.task.data.channels, trained.task.side
     console.print(f"{name}: {images.words()}; the model takes {side[1]} x {side[0]} pixels, "
@@ -45,20 +50,22 @@ def score_images(run: Path, data: Path, *, name: str | None = None, out: Path | 
                   "middle", markup=False, highlight=False)
     diagnosis = _diagnose(trained, images, name, console)
     detections = diagnosis["ood"][name]["scores"]
-    console.print(_table(detections, f"{trained.name} against {name}"))
-    console.print("FPR@95 and AUPR_OUT take the new images as the positive class, as OpenOOD does; FPR95 takes the "
-                  "test images, as the paper does. All in percent.", highlight=False)
+    console.print(_table(detections, f"{trained.name}: {plural(diagnosis['examples'], 'test image')} against "
+                                     f"{plural(len(images), 'image')} of {name}"))
+    for line in MEANINGS:
+        console.print(line, highlight=False)
     written = []
     if json_out is not None:
         numbers = {score: {key: one[key] for key in ("auroc", "aupr", "fpr95", "openood")}
                    for score, one in detections.items()}
-        content = {"run": trained.name, "name": name, "images": len(images), "scores": numbers}
+        content = {"run": trained.name, "name": name, "images": len(images),
+                   "test_images": diagnosis["examples"], "scores": numbers}
         write_output(json_out, (json.dumps(content, indent=1) + "\n").encode())
         written.append(json_out)
     if out is not None:
         from ..report.diagnosis_page import diagnosis_page
 
-        write_output(out, diagnosis_page(diagnosis, f"{trained.name} against {name}", []).encode())
+        write_output(out, diagnosis_page(diagnosis, f"{trained.name} against {name}", first="ood").encode())
         written.append(out)
     return written
 
@@ -81,7 +88,7 @@ def _diagnose(trained: TrainedImages, images: AnyImages, name: str, console: Con
 def _table(detections: Mapping[str, Any], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     for head in ("score", *COLUMNS, "FPR95"):
-        table.add_column(head, justify="left" if head == "score" else "right")
+        table.add_column(FPRS.get(head, head), justify="left" if head == "score" else "right")
     for score, words in SCORES.items():
         numbers = detections[score]
         cells = [numbers["openood"][column] for column in COLUMNS] + [numbers["fpr95"]]

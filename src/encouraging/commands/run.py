@@ -20,8 +20,8 @@ from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
 from ..judge.metric_book import MetricBook
-from ..recipes import Recipe, read_recipe, read_runs
-from ..recipes.grid import Job, cores, jobs_of, train_job
+from ..recipes import Recipe, departures_of, read_recipe, read_runs
+from ..recipes.grid import Job, cores, default_threads, jobs_of, train_job
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..report.numbers import plural
 from .claim_notes import unknown_metrics
@@ -127,7 +127,8 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
     ended = read_runs(folder, failed=True) if folder.is_dir() else []
     records = [record for record in ended if record.failed is None]
     if records:
-        print_table(console, shown, finals_of(recipe.name, ended), plan_of(recipe, ended))
+        print_table(console, shown, finals_of(recipe.name, ended), plan_of(recipe, ended),
+                    departures_of(recipe.name, ended))
     if display.stopped:
         words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
         console.print(f"stopped with {len(display.stopped)} of {display.total} runs unfinished. {words}".strip(),
@@ -174,9 +175,9 @@ def _default_jobs(recipe: Recipe, device: str, threads: int | None) -> int:
 
 
 def _default_threads(jobs: int, ray: str | None) -> int:
-    """The cores divided among the runs, or the ranks of a run, that are trained at once; one on Ray, which counts them.
-    """
-    return 1 if ray else max(1, cores() // max(jobs, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    """The cores divided among the runs, or the ranks of a run, that are trained at once, and at most OMP_NUM_THREADS;
+    one on Ray, which counts them."""
+    return 1 if ray else default_threads(max(jobs, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def _absolute(data: str | None) -> str | None:

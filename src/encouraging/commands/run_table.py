@@ -6,30 +6,33 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of
+from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of, own_words
 from ..judge.looks import Plan
 from ..judge.metric_book import MetricBook
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
 from ..report.sections.claim_words import needed_words
 from ..report.sections.splits import split_lines
 from .claim_notes import claim_words, missing_numbers, notes
+from .long_names import LongNames
 
 if TYPE_CHECKING:
-    from ..recipes import Recipe
+    from ..recipes import Departures, Recipe
 
 COLOURS = {"reproduced": "green", "contradicted": "red", "holds": "green", "fails": "red", "no difference": "cyan",
            "undecided": "yellow", "not measured": "dim"}
 
 
-def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | None = None) -> None:
-    """Mean and deviation of every arm, then every claim's paired difference, interval and verdict."""
+def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | None = None,
+                departures: Departures | None = None) -> None:
+    """What the runs have otherwise than the recipe, mean and deviation of every arm, then every claim's paired
+    difference, interval and verdict."""
+    print_departures(console, departures)
     book = MetricBook(recipe.needs().metrics)
     console.print(_arms(recipe, finals, book))
     if recipe.claims:
-        rows = claim_rows(recipe, finals, book, plan)
+        rows = claim_rows(recipe, finals, book, plan, departures)
         print_claims(console, rows, plan)
         for line in split_lines(rows, recipe.overlap):
             console.print(line, markup=False, highlight=False)
@@ -42,21 +45,28 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | N
                       + ('\nbetter = "lower"' if book.primary.better == "lower" else ""), markup=False, highlight=False)
 
 
+def print_departures(console: Console, departures: Departures | None) -> None:
+    """Say first why runs do not test the claims."""
+    for words in departures.sentences if departures is not None else ():
+        console.print(words, markup=False, highlight=False, style="yellow")
+
+
 def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
     table = Table(title=recipe.name + (f" ({recipe.paper})" if recipe.paper else ""), title_justify="left")
-    table.add_column("arm")
+    table.add_column("arm", overflow="fold")
     table.add_column("n", justify="right")
     rows = arm_rows(recipe, finals, book)
     # What no run has been measured on yet (attacks come after training) has no column, but its claims have their rows.
     paths = [path for path in metrics_of(recipe, book) if any(row.numbers[path].n for row in rows)]
     for path in paths:
-        table.add_column(path, justify="right")
+        table.add_column(LongNames(path), justify="right", overflow="fold")
     for row in rows:
         cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
                  + (f"\n[dim]paper {reached.paper:g}[/]" if reached.paper is not None else "")
                  for path in paths for reached in [row.numbers[path]]]
         n = str(max(reached.n for reached in row.numbers.values()))
-        table.add_row(escape(row.arm), n + (f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""), *cells)
+        table.add_row(LongNames(row.arm), n + (f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""),
+                      *cells)
     return table
 
 
@@ -64,10 +74,10 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: Plan | None =
     """Claims of the paper first, then others, in tables of their own."""
     judged = "95% interval of the paired differences, Holm-adjusted; + supports the claim"
     both = len({row.papers for row in rows}) == 2
-    for papers, words in ((True, "claims of the paper"), (False, "questions of our own")):
+    for papers, words in ((True, "claims of the paper"), (False, own_words(rows))):
         if chosen := [row for row in rows if row.papers == papers]:
             console.print(_claims(chosen, f"{words if both else 'claims'}: {judged}"))
-            judged = "judged likewise, all together"
+            judged = "judged in the same way, together with those above"
     if plan is not None and plan.looks:
         console.print(f"planned looks at {', '.join(map(str, plan.looks))} seeds: p is multiplied by "
                       f"{len(plan.looks)}, and the intervals are wider to match", highlight=False)
@@ -82,7 +92,7 @@ def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
     for row in rows:
         comparison, digits = row.comparison, row.metric.digits
         n = f"{comparison.n}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")
-        table.add_row(escape(claim_words(row)), signed(comparison.mean, digits, PLAIN),
+        table.add_row(LongNames(claim_words(row)), signed(comparison.mean, digits, PLAIN),
                       interval(comparison.low, comparison.high, digits),
                       show(comparison.p_permutation, 3, style=PLAIN), n, _verdict(row))
     return table

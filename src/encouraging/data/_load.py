@@ -67,19 +67,23 @@ def checked_files(name: str, split: str, folder: Path) -> list[Path]:
     return [_checked(file, folder) for file in dataset(name).files(split)]
 
 
-def absent(name: str, splits: tuple[str, ...], folder: Path) -> str:
-    """The error for a dataset that is missing: the exact file names, and how to get them."""
+def absent(name: str, splits: tuple[str, ...], folder: Path, *, fetch: str = "--download",
+           option: str = "--data") -> str:
+    """The error for a dataset that is missing: the exact file names, and how to get them.
+
+    ``fetch`` is what downloads it and ``option`` what names its folder, in the words of the command that is used.
+    """
     facts = dataset(name)
     listed = "\n".join(f"  {folder / path}" for path in missing(name, folder, splits))
     sources = [url + (facts.archive.name if facts.archive else "") for url in facts.urls]
     parts = " and the ".join(split for split in splits if missing(name, folder, (split,)))
     if facts.by_hand:
         return (f"the {parts} part of {name} is not in {folder}. Missing:\n{listed}\nIt takes {facts.gigabytes:g} GB "
-                f"and cannot be downloaded from here: {facts.by_hand}; or point --data or {VARIABLE} at a directory "
-                "that has it.")
+                f"and cannot be downloaded from here: {facts.by_hand}; or point {option} or {VARIABLE} at a "
+                "directory that has it.")
     return (f"the {parts} part of {name} is not in {folder}. These files are missing:\n{listed}\n"
-            f"Fetch them with --download, or put them there by hand (from {' or '.join(sources)}), "
-            f"or point --data or {VARIABLE} at a directory that has them.")
+            f"Fetch them with {fetch}, or put them there by hand (from {' or '.join(sources)}), "
+            f"or point {option} or {VARIABLE} at a directory that has them.")
 
 
 def _checked(file: File, folder: Path) -> Path:

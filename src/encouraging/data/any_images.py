@@ -16,7 +16,7 @@ from .fit import fit_images
 from .folder import ENDINGS
 
 ROWS = 500  # images per block
-KEY = "images"
+KEYS = ("images", "x")
 CHANNELS = (1, 3, 4)
 
 
@@ -53,7 +53,8 @@ class AnyImages:
 
 
 def open_images(path: str | Path) -> AnyImages:
-    """A folder, whose subfolders are searched too, or an ``.npz`` file with the array ``images``, or a single array.
+    """A folder, whose subfolders are searched too, or an ``.npz`` file with the array ``images`` or ``x``, or a single
+    array.
 
     Hidden files (``._a.png``, or in ``.thumbnails/``) and files that are no images by their names are left out.
 
@@ -70,10 +71,10 @@ def open_images(path: str | Path) -> AnyImages:
     if path.suffix != ".npz" or not path.is_file():
         raise DataError(f"{shown(path)}: expected a folder of images, or an .npz file.")
     names = list(in_npz(path, ()))
-    name = KEY if KEY in names else names[0] if len(names) == 1 else None
+    name = next((key for key in KEYS if key in names), names[0] if len(names) == 1 else None)
     if name is None:
-        raise DataError(f"{shown(path)}: has the arrays {', '.join(names) or 'none'}; expected one called {KEY!r}, or "
-                        "a single one.")
+        raise DataError(f"{shown(path)}: has the arrays {', '.join(names) or 'none'}; expected one called "
+                        f"{' or '.join(map(repr, KEYS))}, or a single one.")
     array = in_npz(path, (name.partition(".")[0],))[name]
     _check(array)
     return AnyImages(path, array=array)
@@ -134,5 +135,5 @@ def read_picture(file: Path) -> Tensor:
             grey = picture.mode in ("1", "L", "LA", "La")
             pixels = torch.from_numpy(np.array(picture.convert("L" if grey else "RGB")))
     except (OSError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise DataError(f"{shown(file)}: not an image that can be read ({error}). Mend or remove it.") from error
+        raise DataError(f"{shown(file)}: not an image that can be read ({error}). Repair or remove it.") from error
     return pixels[None, None] if grey else pixels.permute(2, 0, 1)[None]

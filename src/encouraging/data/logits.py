@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from ..errors import DataError, did_you_mean
 from .arrays import FLOATS, INTEGERS, Array, in_folder, in_npz, in_safetensors, shown
+from .logits_advice import other_ending, rename_words
 
 KEYS = ("logits", "labels", "ood_logits", "class_counts")
 LOOK = 100  # rows by which probabilities are recognised
@@ -87,7 +88,7 @@ def open_logits(path: str | Path) -> Logits:
     elif path.suffix == ".npz":
         arrays = in_npz(path, KEYS)
     else:
-        raise DataError(f"{shown(path)}: {_other(path.suffix)}")
+        raise DataError(f"{shown(path)}: {other_ending(path)}")
     logits, labels = _checked(_required(arrays, "logits", path)), _required(arrays, "labels", path)
     outside: dict[str, Array] = {}
     for key, array in arrays.items():
@@ -160,16 +161,7 @@ def _required(arrays: Mapping[str, Array], key: str, path: Path) -> Array:
         return arrays[key]
     names = ", ".join(sorted(arrays)) or "nothing"
     raise DataError(f"{shown(path)}: has no {key!r}; it holds {names}."
-                    + did_you_mean(key, (name for name in arrays if name not in KEYS)))
-
-
-def _other(suffix: str) -> str:
-    if suffix in (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt"):
-        return ("a pickled file, which can run code when it is loaded. Save it with "
-                "safetensors.torch.save_file({'logits': logits, 'labels': labels}, 'mine.safetensors').")
-    if suffix == ".npy":
-        return "one array alone. Give the folder that holds logits.npy and labels.npy."
-    return f"expected .safetensors, .npz, a folder of .npy files or a run directory, got {suffix or 'no suffix'!r}."
+                    + did_you_mean(key, (name for name in arrays if name not in KEYS)) + rename_words(path, arrays))
 
 
 def _folder(path: Path) -> dict[str, Array]:

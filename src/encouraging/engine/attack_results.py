@@ -44,11 +44,12 @@ class Measured:
 
 @dataclass
 class AttackResults:
-    """The results of one run by the names of the attacks."""
+    """The results of one run by the names of the attacks; ``test_images`` is how many there are in all."""
 
     weights: str
     seed: int = 0
     measured: dict[str, Measured] = field(default_factory=dict)
+    test_images: int | None = None
 
     def missing(self, name: str, measured: Measured, epsilons: list[float], examples: int) -> list[float]:
         """The epsilons of an attack that were not measured yet with these settings, or on fewer images."""
@@ -114,8 +115,9 @@ class AttackResults:
                            "survived": {f"{eps!r}": _hex(mask) for eps, mask in one.survived.items()}}
         verdicts = [{**asdict(verdict), "examples": count} for count, verdict in self.verdicts()]
         _keep_other_seed(folder, self.weights, self.seed)
-        write_json(folder / FILE, {"schema": SCHEMA, "weights": self.weights, "seed": self.seed, "attacks": rows,
-                                   "verdicts": verdicts})
+        whole = {} if self.test_images is None else {"test_images": self.test_images}
+        write_json(folder / FILE, {"schema": SCHEMA, "weights": self.weights, "seed": self.seed, **whole,
+                                   "attacks": rows, "verdicts": verdicts})
         _of_seed(folder, self.seed).unlink(missing_ok=True)  # what it had is in the file now
 
 
@@ -127,6 +129,7 @@ def load_results(folder: Path, seed: int = 0) -> AttackResults:
         if path.is_file():
             content = _read(path)
             if content.get("weights") == weights and content.get("seed") == seed:
+                results.test_images = content.get("test_images")
                 _fill(results, content, path)
                 break
     return results
@@ -163,7 +166,8 @@ def read_attacks(folder: Path) -> dict[str, Any] | None:
     content = _read(path)
     attacks = {name: {key: value for key, value in row.items() if key != "survived"}
                for name, row in content["attacks"].items() if isinstance(row, Mapping)}
-    return {"seed": content.get("seed", 0), "attacks": attacks, "verdicts": content.get("verdicts", [])}
+    whole = {"test_images": content["test_images"]} if "test_images" in content else {}
+    return {"seed": content.get("seed", 0), **whole, "attacks": attacks, "verdicts": content.get("verdicts", [])}
 
 
 def weights_digest(folder: Path) -> str:

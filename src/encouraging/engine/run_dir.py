@@ -33,6 +33,7 @@ from .files import read_json, remove_parts, write_json, write_whole
 from .task import Conclusion
 
 SCHEMA = 1
+ABSENT = "absent"  # of a key that a config does not have
 
 
 class RunDir:
@@ -182,18 +183,19 @@ def difference(found: Mapping[str, Any], config: Mapping[str, Any], most: int | 
     >>> difference({"train": {"epochs": 3}, "seed": 0}, {"train": {"epochs": 2}, "seed": 0})
     'there train.epochs = 3, here 2'
     """
-    every = list(_differences(found, config, ""))
+    every = [f"there {key} = {there!r}, here {here!r}" for key, there, here in differing(found, config)]
     more = [] if most is None or len(every) <= most else [f"and {len(every) - most} more"]
     return "; ".join([*every[:most], *more]) or "its configuration differs"
 
 
-def _differences(found: Mapping[str, Any], config: Mapping[str, Any], path: str) -> Iterator[str]:
+def differing(found: Mapping[str, Any], config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The keys in which two configs differ, with what stands there and here; ABSENT where a key is missing."""
     for key in sorted({*found, *config}):
-        there, here = _table(found.get(key, "absent")), _table(config.get(key, "absent"))
+        there, here = _table(found.get(key, ABSENT)), _table(config.get(key, ABSENT))
         if isinstance(there, Mapping) and isinstance(here, Mapping):
-            yield from _differences(there, here, f"{path}{key}.")
+            yield from differing(there, here, f"{path}{key}.")
         elif there != here:
-            yield f"there {path}{key} = {there!r}, here {here!r}"
+            yield f"{path}{key}", there, here
 
 
 def _table(value: Any) -> Any:

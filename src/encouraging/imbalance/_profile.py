@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
+from ._counts import class_labels
 
 
 def exponential_counts(largest: int, classes: int, imbalance: float) -> Tensor:
@@ -36,7 +38,7 @@ def exponential_counts(largest: int, classes: int, imbalance: float) -> Tensor:
     return torch.tensor([max(1, int(largest * (1 / imbalance) ** (c / (classes - 1)))) for c in range(classes)])
 
 
-def long_tail_indices(labels: Tensor, imbalance: float, seed: int = 0) -> Tensor:
+def long_tail_indices(labels: Tensor | Sequence[int], imbalance: float, seed: int = 0) -> Tensor:
     """Which examples of a balanced set an exponential long tail keeps.
 
     They are drawn at random by ``seed`` alone. The same seed orders each class in the same way for every imbalance, so
@@ -54,8 +56,9 @@ def long_tail_indices(labels: Tensor, imbalance: float, seed: int = 0) -> Tensor
     >>> torch.bincount(labels[long_tail_indices(labels, 10)]).tolist()
     [100, 77, 59, 46, 35, 27, 21, 16, 12, 10]
     """
-    available = torch.bincount(labels)
-    if labels.ndim != 1 or not len(labels) or int(available.min()) != int(available.max()):
+    labels = class_labels(labels, "long_tail_indices")
+    available = torch.bincount(labels) if labels.ndim == 1 else labels.new_zeros(0)
+    if not len(available) or int(available.min()) != int(available.max()):
         raise ArgumentError("long_tail_indices: expected the labels of a balanced set, each class with equally many "
                             f"examples; got {available.tolist() if len(available) <= 10 else 'unequal'} counts.")
     counts = exponential_counts(int(available[0]), len(available), imbalance).to(labels.device)

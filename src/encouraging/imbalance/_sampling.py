@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
+from ._counts import class_labels
 
 
-def balanced_indices(labels: Tensor, count: int, generator: torch.Generator, per_class: int = 1) -> Tensor:
+def balanced_indices(labels: Tensor | Sequence[int], count: int, generator: torch.Generator,
+                     per_class: int = 1) -> Tensor:
     """Positions of ``count`` examples, drawn so that all classes are equally frequent.
 
     Classes are visited in random order, all of them before one is visited again, and each visit takes ``per_class``
@@ -16,7 +20,7 @@ def balanced_indices(labels: Tensor, count: int, generator: torch.Generator, per
     the second stage of decoupled training (cRT). Classes without examples are never visited.
 
     Args:
-        labels: (N,) integers, on the CPU.
+        labels: (N,) integers: a tensor on the CPU, a numpy array or a list.
         count: Number of positions to draw.
         generator: The only source of randomness: the same state gives the same positions.
         per_class: Examples per visit, consecutive in the result.
@@ -29,6 +33,7 @@ def balanced_indices(labels: Tensor, count: int, generator: torch.Generator, per
     >>> torch.bincount(labels[drawn]).tolist()
     [3, 3, 3]
     """
+    labels = class_labels(labels, "balanced_indices")
     if labels.ndim != 1 or not len(labels):
         raise ArgumentError(f"balanced_indices: expected labels of the shape (examples,), got {tuple(labels.shape)}.")
     if count < 0 or per_class < 1:

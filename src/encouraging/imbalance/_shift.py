@@ -10,56 +10,85 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..errors import ArgumentError, ShapeError
+from ..errors import DtypeError, ShapeError
+from ._counts import Counts, class_counts
 
 
-def log_prior(counts: Tensor) -> Tensor:
+def log_prior(counts: Counts) -> Tensor:
     """The logarithm of each class's fraction of the training examples.
 
     In a training loop compute it once, on the device of the logits: the check of the counts waits for the GPU.
 
     Args:
-        counts: (classes,) training examples per class, all at least 1.
+        counts: Training examples per class, all at least 1: a tensor, a numpy array, a list or a tuple of C numbers, or
+            a mapping from class index to number.
 
-    >>> import torch
-    >>> log_prior(torch.tensor([1, 3])).exp()
+    Returns:
+        (classes,) logarithms in float32.
+
+    >>> log_prior([1, 3]).exp()
     tensor([0.2500, 0.7500])
     """
-    if counts.ndim != 1 or not len(counts) or bool((counts < 1).any()):
-        raise ArgumentError(f"log_prior: expected at least one training example per class, got counts of the shape "
-                            f"{tuple(counts.shape)}" + (f" from {counts.min().item():g}." if counts.numel() else "."))
-    counts = counts.double()
-    return (counts / counts.sum()).log().float()
+    return _log_fractions(class_counts(counts, "log_prior"))
 
 
-def balanced_logits(logits: Tensor, counts: Tensor, tau: float = 1.0) -> Tensor:
+def balanced_logits(logits: Tensor, counts: Counts, tau: float = 1.0) -> Tensor:
     """Logits for the training loss: ``logits + tau * log_prior(counts)``.
 
     With cross-entropy this is balanced softmax (logit-adjusted loss); any other curve may follow. At test time the
     logits are used as they are.
 
+    Args:
+        logits: (..., classes), of the network.
+        counts: Training examples per class, all at least 1: a tensor, a numpy array, a list or a tuple of C numbers, or
+            a mapping from class index to number.
+        tau: How far the frequencies are left out of what the model learns: 1 wholly (balanced softmax), 0 not at all;
+            above 1 favours rare classes more.
+
+    Returns:
+        Logits of the same shape and dtype, for the training loss.
+
     >>> import torch
     >>> logits, target = torch.zeros(1, 2), torch.tensor([1])
-    >>> torch.nn.functional.cross_entropy(balanced_logits(logits, torch.tensor([1, 3])), target).neg().exp()
+    >>> torch.nn.functional.cross_entropy(balanced_logits(logits, [1, 3]), target).neg().exp()
     tensor(0.7500)
     """
-    return logits + tau * _shift(logits, counts)
+    return logits + tau * _shift(logits, counts, "balanced_logits")
 
 
-def adjusted_logits(logits: Tensor, counts: Tensor, tau: float = 1.0) -> Tensor:
+def adjusted_logits(logits: Tensor, counts: Counts, tau: float = 1.0) -> Tensor:
     """Logits for the decision of a model that was trained without shift: ``logits - tau * log_prior(counts)``.
 
     Needs no training: it can be applied to logits that were kept.
 
+    Args:
+        logits: (..., classes), of a model that was trained on these frequencies.
+        counts: Training examples per class, all at least 1: a tensor, a numpy array, a list or a tuple of C numbers, or
+            a mapping from class index to number.
+        tau: How far the frequencies are taken out: 1 wholly, as if all classes had been equally frequent, 0 not at all;
+            above 1 favours rare classes more. Choose it on validation examples.
+
+    Returns:
+        Logits of the same shape and dtype, whose argmax is the decision.
+
     >>> import torch
-    >>> adjusted_logits(torch.tensor([[0.0, 1.0]]), torch.tensor([1, 9])).argmax().item()
+    >>> adjusted_logits(torch.tensor([[0.0, 1.0]]), [1, 9]).argmax().item()
     0
     """
-    return logits - tau * _shift(logits, counts)
+    return logits - tau * _shift(logits, counts, "adjusted_logits")
 
 
-def _shift(logits: Tensor, counts: Tensor) -> Tensor:
-    if logits.shape[-1:] != counts.shape:
-        raise ShapeError(f"class counts: expected one number per class, the shape ({logits.shape[-1]},) for logits of "
-                         f"the shape {tuple(logits.shape)}, got {tuple(counts.shape)}.")
-    return log_prior(counts).to(logits.device, logits.dtype)
+def _shift(logits: Tensor, counts: Counts, caller: str) -> Tensor:
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        got = logits.dtype if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        raise DtypeError(f"{caller}: logits are {got}; expected a tensor of floating point numbers. "
+                         "Use torch.as_tensor(logits, dtype=torch.float32).")
+    numbers = class_counts(counts, caller)
+    if logits.shape[-1:] != numbers.shape:
+        raise ShapeError(f"{caller}: class counts: expected one number per class, the shape {tuple(logits.shape[-1:])} "
+                         f"for logits of the shape {tuple(logits.shape)}, got {tuple(numbers.shape)}.")
+    return _log_fractions(numbers).to(logits.device, logits.dtype)
+
+
+def _log_fractions(counts: Tensor) -> Tensor:
+    return (counts / counts.sum()).log().float()

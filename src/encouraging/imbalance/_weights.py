@@ -6,25 +6,27 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
+from ._counts import Counts, class_counts
 
 
-def effective_weights(counts: Tensor, beta: float = 0.9999) -> Tensor:
+def effective_weights(counts: Counts, beta: float = 0.9999) -> Tensor:
     r"""The inverse of the effective number of samples, scaled to sum to the number of classes.
 
     .. math:: w_c \propto \frac{1-\beta}{1-\beta^{n_c}}, \qquad \sum_c w_c = C
 
     Args:
-        counts: (classes,) training examples per class, all at least 1.
+        counts: Training examples per class, all at least 1: a tensor, a numpy array, a list or a tuple of C numbers, or
+            a mapping from class index to number.
         beta: 0 gives equal weights, values towards 1 the inverse of the counts.
 
     Returns:
         (classes,) weights in float32, for the ``weight`` argument of a loss.
 
-    >>> effective_weights(torch.tensor([5, 5]))
+    >>> effective_weights([5, 5])
     tensor([1., 1.])
     """
-    if not 0 <= beta < 1 or bool((counts <= 0).any()):
-        raise ArgumentError(f"effective_weights(beta={beta}) for counts from {counts.min().item():g}: expected "
-                            "0 <= beta < 1 and at least one example per class.")
-    raw = (1 - beta) / -torch.expm1(counts.double() * torch.log(torch.tensor(beta, dtype=torch.float64)))
+    if not 0 <= beta < 1:
+        raise ArgumentError(f"effective_weights(beta={beta}): expected 0 <= beta < 1.")
+    numbers = class_counts(counts, "effective_weights")
+    raw = (1 - beta) / -torch.expm1(numbers * torch.log(torch.tensor(beta, dtype=torch.float64)))
     return (raw * len(raw) / raw.sum()).float()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from .stats import (
 if TYPE_CHECKING:
     from ..engine import Metric
     from ..engine.records import Record
-    from ..recipes import Claim, Recipe
+    from ..recipes import Claim, Departures, Recipe
 
 # The contents of final.json by arm and seed; a run that diverged has nothing but the key FAILED, with what it said.
 Finals = Mapping[str, Mapping[int, Mapping[str, Any]]]
@@ -87,6 +87,12 @@ class ClaimRow:
             return UNDECIDED if self.diverged else NOT_MEASURED
         verdict = self.comparison.verdict
         return PAPERS_WORDS.get(verdict, verdict) if self.papers else verdict
+
+
+def own_words(rows: Iterable[ClaimRow]) -> str:
+    """What claims are called that stand beside the paper's and are not judged as such."""
+    departed = any(row.claim.is_papers and not row.papers for row in rows)
+    return "other settings, and questions of our own" if departed else "questions of our own"
 
 
 def finals_of(recipe: str, records: Iterable[Record]) -> dict[str, dict[int, dict[str, Any]]]:
@@ -155,11 +161,15 @@ def _other_side(claim: Claim) -> Callable[[Mapping[str, Any]], float | None]:
     return lambda final: number_at(final, claim.beats_metric or claim.metric)
 
 
-def claim_rows(recipe: Recipe, finals: Finals, book: MetricBook, plan: Plan | None = None) -> list[ClaimRow]:
+def claim_rows(recipe: Recipe, finals: Finals, book: MetricBook, plan: Plan | None = None,
+               departures: Departures | None = None) -> list[ClaimRow]:
     """Every claim of a recipe with its verdict, over the seeds that both arms have; by the recipe's own looks, unless a
-    plan is given."""
-    return judge_claims(recipe.claims, finals, book, papers=not recipe.stands_in,
+    plan is given. Claims that the runs do not test, because of ``departures``, hold or fail as in a stand-in, and their
+    size is not compared with the paper's."""
+    rows = judge_claims(recipe.claims, finals, book, papers=not recipe.stands_in,
                         plan=plan_of(recipe) if plan is None else plan)
+    return [replace(row, papers=False, beside=None) if departures is not None and departures.covers(row.claim) else row
+            for row in rows]
 
 
 def judge_claims(claims: Sequence[Claim], finals: Finals, book: MetricBook, *, overlap: float | None = None,

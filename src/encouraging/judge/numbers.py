@@ -9,6 +9,7 @@ import csv
 import io
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,12 +28,18 @@ class Row(NamedTuple):
     cells: Mapping[str, Any]
 
 
-class Reader(NamedTuple):
-    """Which columns, or paths inside rows, have the numbers, and which columns name the arm and the seed."""
+@dataclass(frozen=True)
+class Reader:
+    """Which columns, or paths inside rows, have the numbers, and which columns name the arm and the seed.
+
+    After :meth:`read`, ``empty`` says where a number is empty, and ``seed_names`` has the seeds as they were given.
+    """
 
     metrics: Sequence[str]
     arm: str = "arm"
     seed: str = "seed"
+    empty: list[str] = field(default_factory=list)
+    seed_names: dict[int, str] = field(default_factory=dict)
 
     def read(self, source: Any) -> Numbers:
         """Numbers by arm, seed and metric.
@@ -62,7 +69,7 @@ class Reader(NamedTuple):
                 raise DataError(f"{where}: {self.arm} {arm} with {self.seed} {seed} is there twice; expected one row "
                                 "per arm and seed. Where these are several runs, give each a seed of its own.")
             found[str(arm)][seed] = self._numbers(cells, where)
-        return _numbered(found)
+        return self._numbered(found)
 
     def _by_arm(self, source: Mapping[Any, Any]) -> Numbers:
         found: dict[str, dict[Any, dict[str, float]]] = {}
@@ -77,12 +84,14 @@ class Reader(NamedTuple):
             found[str(arm)] = {seed: self._numbers(value if isinstance(value, Mapping) else
                                                    dict.fromkeys(self.metrics, value), f"arm {arm}, seed {seed}")
                                for seed, value in values.items()}
-        return _numbered(found)
+        return self._numbered(found)
 
     def _label(self, cells: Mapping[str, Any], name: str, where: str) -> Any:
         if name not in cells:
+            which = "arm" if name == self.arm else "seed"
             raise DataError(f"{where}: no column {name!r}; there are {_listed(cells)}. Say which column names the "
-                            f"{'arm' if name == self.arm else 'seed'}.{did_you_mean(name, map(str, cells))}")
+                            f"{which} with --{which} COLUMN (in Python, {which}=\"COLUMN\")."
+                            f"{did_you_mean(name, map(str, cells))}")
         if not isinstance(cells[name], Hashable):
             raise DataError(f"{where}: {name} is a {type(cells[name]).__name__}, expected a name or a number.")
         if cells[name] in (None, ""):
@@ -90,8 +99,22 @@ class Reader(NamedTuple):
         return cells[name]
 
     def _numbers(self, cells: Mapping[str, Any], where: str) -> dict[str, float]:
-        return {metric: number for metric in self.metrics
-                if (number := _number(_cell(cells, metric, where), metric, where)) is not None}
+        numbers = {metric: _number(_cell(cells, metric, where), metric, where) for metric in self.metrics}
+        self.empty.extend(f"{where}: {metric} is empty, so this seed is left out of it"
+                          for metric, number in numbers.items() if number is None)
+        return {metric: number for metric, number in numbers.items() if number is not None}
+
+    def _numbered(self, found: Mapping[str, Mapping[Any, dict[str, float]]]) -> Numbers:
+        """Seeds as numbers: their own where all of them are, else the places of their names in order."""
+        labels = list(dict.fromkeys(seed for seeds in found.values() for seed in seeds))
+        try:
+            numbers = {label: int(str(label)) for label in labels}
+            if len(set(numbers.values())) < len(labels):
+                raise ValueError
+        except ValueError:
+            numbers = {label: number for number, label in enumerate(sorted(labels, key=str))}
+        self.seed_names.update((number, str(label)) for label, number in numbers.items())
+        return {arm: {numbers[seed]: values for seed, values in seeds.items()} for arm, seeds in found.items()}
 
 
 def _content(path: Path) -> Any:
@@ -179,18 +202,6 @@ def _number(value: Any, metric: str, where: str) -> float | None:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{where}: {metric} is {str(value)[:40]!r}, expected a number.") from error
-
-
-def _numbered(found: Mapping[str, Mapping[Any, dict[str, float]]]) -> Numbers:
-    """Seeds as numbers: their own where all of them are, else the places of their names in order."""
-    labels = list(dict.fromkeys(seed for seeds in found.values() for seed in seeds))
-    try:
-        numbers = {label: int(str(label)) for label in labels}
-        if len(set(numbers.values())) < len(labels):
-            raise ValueError
-    except ValueError:
-        numbers = {label: number for number, label in enumerate(sorted(labels, key=str))}
-    return {arm: {numbers[seed]: values for seed, values in seeds.items()} for arm, seeds in found.items()}
 
 
 def _listed(names: Iterable[Any]) -> str:

@@ -1,4 +1,4 @@
-"""A classifier of images in [0, 1]: attacks perturb those, so the normalisation belongs into the model."""
+"""A classifier of images in [0, 1]: attacks perturb those, so the normalisation belongs in the model."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ _HOME = {
     name: home
     for home, names in {
         "claim": ("Claim",),
+        "departures": ("Departures", "departures_of"),
         "read": ("check_recipe", "kept_recipes", "names", "read_recipe"),
         "runs": ("read_runs",),
         "schema": ("Arm", "Recipe"),
@@ -19,6 +20,8 @@ _HOME = {
 
 if TYPE_CHECKING:
     from .claim import Claim as Claim
+    from .departures import Departures as Departures
+    from .departures import departures_of as departures_of
     from .read import check_recipe as check_recipe
     from .read import kept_recipes as kept_recipes
     from .read import names as names
@@ -36,4 +39,5 @@ else:  # hidden from type checkers, which would take it as a promise that every 
 
 
 
-__all__ = ["Arm", "Claim", "Recipe", "check_recipe", "kept_recipes", "names", "read_recipe", "read_runs"]
+__all__ = ["Arm", "Claim", "Departures", "Recipe", "check_recipe", "departures_of", "kept_recipes", "names",
+           "read_recipe", "read_runs"]

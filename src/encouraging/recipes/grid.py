@@ -86,6 +86,19 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def default_threads(at_once: int) -> int:
+    """Threads per run where nothing else is said: the cores divided among the runs, and at most ``OMP_NUM_THREADS``.
+
+    torchrun sets that variable to 1 for its processes where the user has not, so it does not count there. It may be a
+    list, one number per level of nesting; what is no number is ignored, as OpenMP does.
+    """
+    share = max(1, cores() // at_once)
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if "WORLD_SIZE" in os.environ or not first.isdecimal() or int(first) < 1:
+        return share
+    return min(share, int(first))
+
+
 def train_job(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Train one job, or continue it, or find it done; its final numbers. Where ``on_epoch`` has a method ``progress``,
     that is told how far an epoch is."""

@@ -79,6 +79,7 @@ class Recipe(Frozen):
     stages: tuple[Stage, ...] = ()
     arms: dict[str, Arm] = Field(min_length=1)
     claims: tuple[Claim, ...] = ()
+    attack_images: int | None = Field(default=None, gt=0)  # the first test images that claims under attack are about
     looks: tuple[int, ...] = ()  # the numbers of seeds at which the claims are judged, planned before the first
     overlap: float | None = None  # test over training examples, where seeds are random splits of one dataset
     threads: int | None = Field(default=None, gt=0)

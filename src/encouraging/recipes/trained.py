@@ -66,13 +66,15 @@ def run_folders(paths: Iterable[str | Path]) -> list[Path]:
     return list(found)
 
 
-def load_trained(folder: str | Path, device: torch.device, data: str | None = None) -> TrainedImages:
+def load_trained(folder: str | Path, device: torch.device, data: str | None = None, *,
+                 option: str = "--data") -> TrainedImages:
     """Rebuild the task and the model of a finished run of image classification.
 
     Args:
         folder: the run directory.
         device: where the data and the model go.
         data: the data directory; by default that of the environment.
+        option: the option of the command that names that directory, for the message where it lacks the data.
 
     Raises:
         RunError: it is no finished run, has kept no weights or no recipe, or is not about images.
@@ -80,16 +82,9 @@ def load_trained(folder: str | Path, device: torch.device, data: str | None = No
     """
     folder = Path(folder)
     recipe, arm, seed, spec = finished_run(folder, device, data)
-    # Other data than its own is not needed to use a model.
-    spec = replace(spec, options={key: value for key, value in spec.options.items() if not key.startswith("ood")})
-    try:
-        needs = check_task(recipe.task, spec)
-    except RecipeError as error:
-        raise RunError(f"{folder}: {error} {_where(recipe)}".rstrip()) from error
-    lost = [absent(name, splits, data_dir(data)) for name, splits in needs.datasets
-            if missing(name, data_dir(data), splits)]
-    if lost:
-        raise DataError("\n".join(lost))
+    spec = _own_data(spec)
+    if lost := _absent_data(folder, recipe, spec, data, option):
+        raise DataError(lost)
     try:
         task = build_task(recipe.task, spec)
     except (RecipeError, DataError) as error:
@@ -99,6 +94,42 @@ def load_trained(folder: str | Path, device: torch.device, data: str | None = No
     model = task.build()
     model.load_state_dict(load_run_weights(folder, model))
     return TrainedImages(folder, recipe, arm, seed, task, model.eval())
+
+
+def check_run_data(folders: Iterable[Path], device: torch.device, data: str | None = None, *,
+                   option: str = "--data") -> None:
+    """Refuse runs before the first is used where none of them has its data.
+
+    Raises:
+        DataError: the data of every run is missing; with one message for each dataset.
+    """
+    messages: dict[str, None] = {}
+    for folder in folders:
+        try:
+            recipe, _, _, spec = finished_run(folder, device, data)
+            lost = _absent_data(folder, recipe, _own_data(spec), data, option)
+        except (RunError, RecipeError, DataError):
+            return  # told by the run itself, where it is used
+        if not lost:
+            return
+        messages[lost] = None
+    if messages:
+        raise DataError("\n".join(messages))
+
+
+def _own_data(spec: TaskSpec) -> TaskSpec:
+    """Other data than its own is not needed to use a model."""
+    return replace(spec, options={key: value for key, value in spec.options.items() if not key.startswith("ood")})
+
+
+def _absent_data(folder: Path, recipe: Recipe, spec: TaskSpec, data: str | None, option: str) -> str:
+    """What is missing of a run's data, and how to get it; nothing where it is there."""
+    try:
+        needs = check_task(recipe.task, spec)
+    except RecipeError as error:
+        raise RunError(f"{folder}: {error} {_where(recipe)}".rstrip()) from error
+    return "\n".join(absent(name, splits, data_dir(data), fetch="`encouraging run RECIPE --download`", option=option)
+                     for name, splits in needs.datasets if missing(name, data_dir(data), splits))
 
 
 def finished_run(folder: Path, device: torch.device, data: str | None = None) -> tuple[Recipe, str, int, TaskSpec]:

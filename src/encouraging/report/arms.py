@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..judge.claims import number_at
 from ..judge.metric_book import MetricBook, book_of
 from ..judge.stats import Mean, mean_of
 from ..metrics import summary
-from ..recipes import Recipe
+from ..recipes import Departures, Recipe, departures_of
 from ..recipes.schema import Swept
 from .drawing.panels import Key
 from .drawing.style import COLOURS, Dash, look
@@ -36,11 +36,16 @@ class Arm:
     epochs: list[list[dict[str, Any]]] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     swept: Swept | None = None
-    tag: str | None = None  # what names its lines in a figure, where the reader picks arms
+    tag: str | None = None  # what names its lines and panels, where the reader picks arms
 
     @property
     def key(self) -> Key:
         return Key(self.name, self.colour, self.dashes, tag=self.tag)
+
+    @property
+    def starts_from(self) -> str | None:
+        """The arm whose finished weights its runs start from."""
+        return next((str(record.config["after"]) for record in self.records if record.config.get("after")), None)
 
     def values(self, path: str) -> list[float]:
         """The finite numbers at a path of ``final.json``, one per seed that has it."""
@@ -76,6 +81,11 @@ class Group:
         """What these runs measured, as their task declares it."""
         return book_of(self.records)
 
+    @cached_property
+    def departures(self) -> Departures:
+        """What these runs have otherwise than the recipe that comes with the package."""
+        return departures_of(self.name, [*self.records, *self.diverged])
+
     @property
     def shown(self) -> list[Arm]:
         """The arms of tables and figures: those of a sweep have a section of their own, unless there is nothing else to
@@ -84,14 +94,20 @@ class Group:
         return own if len(own) > 1 else self.arms
 
     @property
-    def picked(self) -> list[str]:
-        """Where lines have to be picked, those that stand out at first: the first arm and the best ones by what the
-        task is about."""
+    def picked(self) -> list[Arm]:
+        """Where the reader picks arms, those that are shown at first: the first one and the best ones by what the task
+        is about."""
         primary = self.metrics.primary
         first, *others = self.shown
         reached = {arm.name: arm.mean(primary.path).value for arm in others if arm.values(primary.path)}
         best = sorted(reached, key=lambda name: reached[name], reverse=primary.better == "higher")[:_PICKED]
-        return [arm.tag for arm in (first, *others) if arm.tag and (arm is first or arm.name in best)]
+        return [arm for arm in (first, *others) if arm.tag and (arm is first or arm.name in best)]
+
+    @property
+    def picked_words(self) -> str:
+        """The arms that are shown at first, in words."""
+        first, *best = self.picked
+        return first.name + (f" and the {len(best)} best" if len(best) > 1 else " and the best" if best else "")
 
     @property
     def records(self) -> list[Record]:
@@ -119,16 +135,29 @@ def groups_of(records: Iterable[Record], recipes: Mapping[str, Recipe]) -> list[
         order = [*(arm for arm in (recipe.arms if recipe else ()) if arm in arms)]
         order += [arm for arm in arms if arm not in order]
         diverged = [record for record in records if record.recipe == name and record.failed is not None]
-        many = len(order) > len(COLOURS)
-        groups.append(Group(name, [_arm(i, arm, arms[arm], many) for i, arm in enumerate(order)], recipe, diverged))
+        groups.append(Group(name, [_arm(i, arm, arms[arm]) for i, arm in enumerate(order)], recipe, diverged))
     return groups
 
 
-def _arm(index: int, name: str, records: list[Record], many: bool) -> Arm:
+def for_picking(group: Group) -> Group:
+    """Where there are more arms than colours the reader picks some: each has a tag then, and those that are shown at
+    first have a colour of their own."""
+    shown = [arm.name for arm in group.shown]
+    if len(shown) <= len(COLOURS):
+        return group
+    tagged = replace(group, arms=[replace(arm, tag=f"{TAG}{index}" if arm.name in shown else None)
+                                  for index, arm in enumerate(group.arms)])
+    names = [arm.name for arm in tagged.picked]
+    names += [arm.name for arm in group.arms if arm.name not in names]
+    looks = {name: look(index) for index, name in enumerate(names)}
+    return replace(tagged, arms=[replace(arm, colour=looks[arm.name][0], dashes=looks[arm.name][1])
+                                 for arm in tagged.arms])
+
+
+def _arm(index: int, name: str, records: list[Record]) -> Arm:
     return Arm(name, *look(index), {record.seed: record.numbers for record in records},
                [record.diagnosis for record in records if record.diagnosis],
-               [record.epochs for record in records if record.epochs], records, _swept(name, records),
-               f"{TAG}{index}" if many else None)
+               [record.epochs for record in records if record.epochs], records, _swept(name, records))
 
 
 def _swept(arm: str, records: Iterable[Record]) -> Swept | None:

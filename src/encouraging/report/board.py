@@ -15,8 +15,9 @@ from markupsafe import Markup
 
 from ..judge.stats import SAME, mean_of
 from .numbers import PAGE, Style, between, enough_digits, interval, plural, show, signed
+from .sections.claim_words import counted as counted_claims
 from .sections.claim_words import needed_words, overall
-from .verdicts import NOT_MEASURED, Verdict, counted, verdict_of
+from .verdicts import NOT_MEASURED, OWN_NOT_MEASURED, Verdict, counted, verdict_of
 
 if TYPE_CHECKING:
     from ..judge.claims import ClaimRow
@@ -28,8 +29,10 @@ WIDTH, HEIGHT = 132, 22  # of the small picture of a difference, in pixels
 class ScoreRow:
     """One claim. ``source`` is its place in the paper, ``recipe`` and ``task`` are those of the runs, ``href`` leads to
     more about it. ``is_primary`` tells whether it is about the metric that the task is judged by, ``is_about_bonus``
-    whether it is that a bonus helps: the one side has it and the other has not. ``reach`` is the difference at the end
-    of the picture's axis; 0 for one that suits this row alone."""
+    whether it is that a bonus helps: the one side has it and the other has not. ``departs`` says in which settings the
+    runs differ from the recipe, so that they do not test the claim. ``reach`` is the difference at the end of the
+    picture's axis; 0 for one that suits this row alone. ``missing`` is why a reader's own numbers have no difference,
+    in the place of a command that would run it."""
 
     row: ClaimRow
     sentence: str
@@ -39,7 +42,9 @@ class ScoreRow:
     href: str = ""
     is_primary: bool = False
     is_about_bonus: bool = False
+    departs: str = ""
     reach: float = 0.0
+    missing: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -135,7 +140,14 @@ class Scoreboard:
 
     @property
     def verdicts(self) -> list[tuple[Verdict, int]]:
-        return counted([row.verdict.word for row in self.rows])
+        found = counted([row.verdict.word for row in self.rows])
+        return [(verdict._replace(means=OWN_NOT_MEASURED), n) if self.is_own and verdict.word == NOT_MEASURED
+                else (verdict, n) for verdict, n in found]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether these are a reader's own numbers: no recipe has them."""
+        return not any(row.recipe for row in self.rows)
 
     @property
     def tasks(self) -> list[str]:
@@ -155,18 +167,29 @@ class Scoreboard:
 def scoreboard_of(rows: Iterable[ScoreRow]) -> Scoreboard | None:
     """The board of these rows; none without rows."""
     rows = _with_common_axes(sorted(rows, key=lambda row: (natural(row.source), row.recipe)))
-    kinds = [("Claims of the paper", [row for row in rows if row.measured and row.papers]),
-             ("Other settings, and questions of our own", [row for row in rows if row.measured and not row.papers]),
-             ("Not measured yet", [row for row in rows if not row.measured])]
+    if not any(row.recipe for row in rows):
+        papers, own, missing = "", "Compared", "Not measured: no seed has been run with both arms"
+    else:
+        papers, own, missing = "Claims of the paper", "Other settings, and questions of our own", "Not measured yet"
+    tested = [row for row in rows if row.measured and not row.departs]
+    others = [row for row in rows if row.measured and row.departs]
+    kinds = [(papers, [row for row in tested if row.papers]), (own, [row for row in tested if not row.papers]),
+             *((f"Other settings than those of {recipe}: {words}",
+                [row for row in others if (row.recipe, row.departs) == (recipe, words)])
+               for recipe, words in dict.fromkeys((row.recipe, row.departs) for row in others)),
+             (missing, [row for row in rows if not row.measured])]
     present = [(title, members) for title, members in kinds if members]
     return Scoreboard(present) if present else None
 
 
 def tally_words(rows: Sequence[ScoreRow]) -> str:
     """How many claims have which verdict: those of the paper and others apart, and what is not measured."""
-    measured = [row.row for row in rows if row.measured]
-    waiting = len(rows) - len(measured)
+    measured = [row.row for row in rows if row.measured and not row.departs]
+    departed = [row.row.verdict for row in rows if row.measured and row.departs]
+    waiting = len(rows) - len(measured) - len(departed)
     words = [overall(measured)] if measured else []
+    if departed:
+        words.append(counted_claims(departed, False, whose=" in runs that differ from their recipe"))
     if waiting:
         words.append(f"{plural(waiting, 'claim')} {'is' if waiting == 1 else 'are'} not measured yet.")
     return " ".join(words)

@@ -10,9 +10,9 @@ from ..engine.records import Record
 from ..errors import RunError
 from ..judge.scale_free import Gain, gains_under_attack
 from ..recipes import Recipe, kept_recipes, names, read_recipe
-from .arms import Arm, Group, groups_of
+from .arms import Arm, Group, for_picking, groups_of
 from .board import ScoreRow
-from .config_words import loss_words, setup_rows
+from .config_words import arm_words, setup_rows
 from .drawing.panels import Picture
 from .scoreboard import score_rows
 from .sections import (
@@ -31,7 +31,7 @@ from .sections import (
     translations,
 )
 from .sections.claim_words import diverged_words
-from .sections.claims import Claims, claims_of
+from .sections.claims import Claims, claim_key, claims_of
 from .sections.parts import Section
 from .sections.reproduction import commands
 from .verdicts import Verdict, counted
@@ -57,6 +57,12 @@ class Chapter:
         return counted([score.verdict.word for score in self.scores])
 
     @property
+    def picked_from(self) -> Section | None:
+        """The first section with lines or panels that the reader picks; the bar that picks them stands above it."""
+        return next((section for section in self.sections for picture in section.pictures
+                     if any(key.tag for key in picture.keys) or any(panel.tag for panel in picture.panels)), None)
+
+    @property
     def pictures(self) -> list[Picture]:
         together = [self.claims.together] if self.claims and self.claims.together else []
         return together + [picture for section in self.sections for picture in section.pictures]
@@ -70,7 +76,7 @@ def chapters_of(records: Iterable[Record], recipes: Mapping[str, Recipe] | None 
     chapters = []
     for number, group in enumerate(groups_of(records, {**kept_recipes(records), **shipped, **(recipes or {})}), 1):
         with in_words(group.name):
-            chapters.append(_chapter(number, group))
+            chapters.append(_chapter(number, for_picking(group)))
     return chapters
 
 
@@ -102,7 +108,7 @@ def model_sections(subjects: Sequence[Arm], gained: Sequence[Gain] = (),
 
 def _chapter(number: int, group: Group) -> Chapter:
     key = f"r{number}"
-    recipe, scores, claims = group.recipe, _scores(group, f"#r{number}-claims"), claims_of(group)
+    recipe, scores, claims = group.recipe, _scores(group, f"#r{number}-"), claims_of(group)
     if not scores:  # a sweep without the arms that the claims are about
         claims = None
     about = [recipe.about] if recipe and recipe.about else []
@@ -110,6 +116,8 @@ def _chapter(number: int, group: Group) -> Chapter:
         about.append("No claims are known for these runs, because their recipe was not found. Their arms are shown.")
     elif not recipe.claims:
         about.append("The recipe makes no claims; its arms are compared.")
+    if recipe is not None:
+        about += group.departures.sentences
     facts = setup_rows(group)
     if recipe and recipe.paper:
         facts.insert(0, ("in the paper", recipe.paper))
@@ -120,16 +128,18 @@ def _chapter(number: int, group: Group) -> Chapter:
     lines, notes = commands(group)
     gained = gains_under_attack([score.row for score in scores], {arm.name: arm.finals for arm in group.arms})
     claimed = [(claim.arm, claim.beats) for claim in recipe.claims if claim.beats] if recipe else []
-    losses = {arm.name: loss_words(arm.records[0].config) for arm in group.arms}
+    losses = arm_words({arm.name: arm.records[0].config for arm in group.shown})
     sections = [*sweep.sections(group), arms.section(group.shown, losses, group.metrics),
                 training.section(group.shown, group.metrics), *model_sections(group.shown, gained, claimed)]
     return Chapter(key, group, about, facts, claims, scores, [section for section in sections if section], lines, notes)
 
 
-def _scores(group: Group, href: str) -> list[ScoreRow]:
-    """The rows of the scoreboard. Those of a sweep's runs are left out where no claim was measured."""
+def _scores(group: Group, prefix: str) -> list[ScoreRow]:
+    """The rows of the scoreboard, each with a link to its claim. Those of a sweep's runs are left out where no claim
+    was measured."""
     if group.recipe is None:
         return []
-    rows = score_rows(group.recipe, [*group.records, *group.diverged], href)
+    rows = [replace(row, href=prefix + claim_key(number)) for number, row in
+            enumerate(score_rows(group.recipe, [*group.records, *group.diverged]), 1)]
     swept = any(arm.swept for arm in group.arms)
     return [] if swept and not any(row.measured for row in rows) else rows

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from numbers import Real
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -21,10 +20,11 @@ from ..judge.numbers import Numbers, Reader
 from ..judge.stats import Mean, mean_of
 from ..recipes.claim import Claim
 from .board import ScoreRow, scoreboard_of
+from .comparison_settings import Direction, directions_of, expected_of, positive, usually_lower
 from .drawing.style import VARIABLES
 from .numbers import MOST_DIGITS, between, listed, plural, show, signed
 from .sections.claim_words import namer, needed_words
-from .sections.claims import view_claims
+from .sections.claims import Claims, claim_key, view_claims
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class Comparisons:
     """What :func:`compare` found: one row per claim, in the order of metrics and arms.
 
     A row has ``verdict``, ``claim``, ``comparison`` (n, mean, low, high, level, p values, differences, skewed), and
-    ``needed`` (the seeds that would decide). Printing it shows all of it; :meth:`write` makes the page.
+    ``needed`` (the seeds that would decide). ``notes`` say what is easily overlooked: numbers that are missing, and a
+    direction that may not be meant. Printing it shows all of it; :meth:`write` makes the page. ``seeds`` has the names
+    of the seeds as they were given.
     """
 
     title: str
@@ -40,6 +42,8 @@ class Comparisons:
     numbers: Numbers
     book: MetricBook
     baseline: str
+    notes: Sequence[str] = ()
+    seeds: Mapping[int, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[ClaimRow]:
         return iter(self.rows)
@@ -55,7 +59,18 @@ class Comparisons:
         raise KeyError(arm)
 
     def __str__(self) -> str:
-        return "\n".join(_line(row) for row in self.rows)
+        return "\n".join([*(_line(row, self.missing(row)) for row in self.rows), *self.notes])
+
+    def missing(self, row: ClaimRow) -> str:
+        """Why a claim has no difference, with the seeds that each side has; nothing where it has one."""
+        if row.comparison.n:
+            return ""
+        theirs, ours = (_seed_words(self._seeds_of(arm, row.claim.metric)) for arm in (self.baseline, row.claim.arm))
+        return f"no seed has been run with both arms ({self.baseline} has {theirs}, {row.claim.arm} {ours})"
+
+    def _seeds_of(self, arm: str, metric: str) -> list[str]:
+        return [self.seeds.get(seed, str(seed)) for seed, values in sorted(self.numbers[arm].items())
+                if metric in values]
 
     def mean(self, arm: str, metric: str) -> Mean:
         """What an arm reached, over all of its seeds."""
@@ -65,15 +80,23 @@ class Comparisons:
         """The scoreboard, the claims with their pictures, and the table of arms, as one HTML page that needs no other
         files."""
         name = namer(self.book)
-        board = scoreboard_of(ScoreRow(row, row.claim.sentence(name), href="#claims") for row in self.rows)
+        board = scoreboard_of(ScoreRow(row, row.claim.sentence(name), href=f"#{claim_key(number)}",
+                                       missing=self.missing(row)) for number, row in enumerate(self.rows, 1))
         metrics = list(self.book.metrics.values())
         arms = [(arm, [_cell(self.mean(arm, metric.path), metric) for metric in metrics]) for arm in self.numbers]
         pages = Environment(loader=PackageLoader("encouraging.report", "."), autoescape=True, undefined=StrictUndefined,
                             trim_blocks=True, lstrip_blocks=True)
         text: str = pages.get_template("comparison.html.j2").render(
-            title=self.title, board=board, claims_here=view_claims(self.rows, self.book), arms=arms, metrics=metrics,
+            title=self.title, board=board, claims_here=self._claims(), notes=self.notes, arms=arms, metrics=metrics,
             colours=list(VARIABLES.values()), made=f"Made with encouraging {__version__}.")
         return text
+
+    def _claims(self) -> Claims:
+        """The claims with the seeds of both sides where there is no difference."""
+        claims = view_claims(self.rows, self.book)
+        views = [replace(view, facts=[("seeds", f"0: {missing}")]) if (missing := self.missing(row)) else view
+                 for view, row in zip(claims.views, self.rows, strict=True)]
+        return replace(claims, views=views)
 
     def write(self, path: str | Path) -> Path:
         """Write the page."""
@@ -82,8 +105,9 @@ class Comparisons:
 
 
 def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline: str | None = None,
-            better: Literal["higher", "lower"] = "higher", expected: float | None = None, overlap: float | None = None,
-            title: str = "", arm: str = "arm", seed: str = "seed") -> Comparisons:
+            better: Direction | Mapping[str, Direction] | None = None,
+            expected: float | Mapping[str, float | None] | None = None, overlap: float | None = None, title: str = "",
+            arm: str = "arm", seed: str = "seed") -> Comparisons:
     """Does one way to train beat another, over seeds? Judged as the claims of a recipe are.
 
     Differences are taken seed by seed, against the baseline. Their 95% t interval decides, Holm-adjusted over all
@@ -95,8 +119,10 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
             columns with one row per arm and seed; rows as dicts; or the path of a .csv, .tsv, .jsonl or .json file.
         metric: the column with the numbers, or several. For plain lists it is only a name.
         baseline: the arm that the others are compared with; by default the first one.
-        better: ``"lower"`` where smaller numbers are better.
-        expected: the difference that would matter: for *no difference*, and for the number of seeds that would decide.
+        better: ``"lower"`` where smaller numbers are better; with several metrics ``{"loss": "lower"}``, higher for
+            those that are not named.
+        expected: the difference that would matter: for *no difference*, and for the number of seeds that would decide;
+            with several metrics ``{"accuracy": 0.3, "loss": 0.02}``.
         overlap: test over training examples, where the runs are random splits of one dataset.
         title: of the page.
         arm, seed: what the columns are called that name the arm and the seed.
@@ -116,40 +142,40 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
     """
     metrics = list(metric) if isinstance(metric, Sequence) and not isinstance(metric, str) else [metric]
     metrics = [name for name in metrics if name is not None] or ["number"]
-    _check(metrics, better, expected, overlap)
-    found = Reader(metrics, arm, seed).read(numbers)
+    _check(metrics)
+    directions, differences = directions_of(better, metrics), expected_of(expected, metrics)
+    overlap = positive(overlap, "overlap")
+    reader = Reader(metrics, arm, seed)
+    found = reader.read(numbers)
     if len(found) < 2:
         raise DataError(f"numbers of {plural(len(found), 'arm')} ({listed(list(found)) or 'none'}): expected two or "
                         "more to compare.")
     base = next(iter(found)) if baseline is None else str(baseline)
     if base not in found:
         raise ArgumentError(f"baseline {base!r}: there are {', '.join(found)}.{did_you_mean(base, found)}")
-    claims = [Claim(metric=path, arm=name, beats=base, better=better, expected=expected)
+    claims = [Claim(metric=path, arm=name, beats=base, better=directions[path], expected=differences[path])
               for path in metrics for name in found if name != base]
-    book = MetricBook(_described(path, found, better, place == 0) for place, path in enumerate(metrics))
+    book = MetricBook(_described(path, found, directions[path], place == 0) for place, path in enumerate(metrics))
     rows = judge_claims(claims, found, book, overlap=overlap)
+    others = listed([row.claim.arm for row in rows[: len(found) - 1]])
+    notes = [*_shortened(reader.empty), *(_direction_note(name) for name in metrics if directions[name] == "higher"
+                                          and usually_lower(name) and not _says(better, name))]
+    comparisons = Comparisons(title or f"{others} against {base}", rows, found, book, base, notes, reader.seed_names)
     if not any(row.comparison.n for row in rows):
         raise DataError(f"no seed has numbers of {base} and of another arm: differences are taken seed by seed, so "
-                        "both must have been run with the same ones.")
-    return Comparisons(title or f"{listed([row.claim.arm for row in rows[: len(found) - 1]])} against {base}", rows,
-                       found, book, base)
+                        f"both must have been run with the same ones; {comparisons.missing(rows[0])}.")
+    return comparisons
 
 
-def _check(metrics: Sequence[str], better: str, expected: float | None, overlap: float | None) -> None:
+def _check(metrics: Sequence[str]) -> None:
     for name in metrics:
         if not isinstance(name, str) or not name:
             raise ArgumentError(f"metric: {name!r}: expected the name of a column.")
-    if better not in ("higher", "lower"):
-        raise ArgumentError(f"better = {better!r}: expected 'higher' or 'lower'."
-                            + did_you_mean(better, ("higher", "lower")))
     if len(set(metrics)) < len(metrics):
         raise ArgumentError(f"metric: {', '.join(metrics)}: expected each once.")
-    for name, value in (("expected", expected), ("overlap", overlap)):
-        if value is not None and not (isinstance(value, Real) and 0 < value < math.inf):
-            raise ArgumentError(f"{name} = {value!r}: expected a number above 0, or None.")
 
 
-def _described(path: str, numbers: Numbers, better: Literal["higher", "lower"], primary: bool) -> Metric:
+def _described(path: str, numbers: Numbers, better: Direction, primary: bool) -> Metric:
     """A metric in the reader's own word, with as many decimals as its spread over seeds has meaning."""
     spreads = [mean_of([values.get(path) for values in seeds.values()]).std for seeds in numbers.values()]
     smallest = min((spread for spread in spreads if 0 < spread < math.inf), default=1.0)
@@ -163,11 +189,36 @@ def _cell(mean: Mean, metric: Metric) -> tuple[str, str, int]:
     return show(mean.value, metric.digits), interval, mean.n
 
 
-def _line(row: ClaimRow) -> str:
+def _says(better: Any, name: str) -> bool:
+    return name in better if isinstance(better, Mapping) else better is not None
+
+
+def _direction_note(name: str) -> str:
+    return (f"{name} is judged as higher is better. Where lower is better, say so: --metric {name}:lower, in Python "
+            f"better={{{name!r}: 'lower'}}")
+
+
+def _shortened(lines: Sequence[str], most: int = 5) -> list[str]:
+    return [*lines[:most], *([f"and {len(lines) - most} more empty numbers"] if len(lines) > most else [])]
+
+
+def _seed_words(seeds: Sequence[str], most: int = 6) -> str:
+    """
+    >>> _seed_words(["0", "1", "2", "3"]), _seed_words(["0", "7"]), _seed_words([])
+    ('0 to 3', '0 and 7', 'none')
+    """
+    if len(seeds) > 2 and all(seed.isdecimal() for seed in seeds):
+        numbers = [int(seed) for seed in seeds]
+        if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+            return f"{seeds[0]} to {seeds[-1]}"
+    return listed([*seeds[:most], *([f"{len(seeds) - most} more"] if len(seeds) > most else [])]) or "none"
+
+
+def _line(row: ClaimRow, missing: str) -> str:
     """A claim in one line of plain text."""
     comparison, digits = row.comparison, row.metric.digits
     if not comparison.n:
-        return f"{row.claim.sentence()}: {row.verdict}"
+        return f"{row.claim.sentence()}: {row.verdict}: {missing}"
     ends = (f"interval {between(comparison.low, comparison.high, digits)} at {100 * comparison.level:.4g}%"
             if math.isfinite(comparison.low) else "no interval")
     needed = f"; {needed_words(row.needed)} seeds would decide" if row.needed is not None else ""

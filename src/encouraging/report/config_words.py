@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from .arms import Group
@@ -60,3 +61,57 @@ def loss_words(config: Mapping[str, Any]) -> str:
         if key not in USUAL or value != USUAL[key]:
             words.append(key if value is True else f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}")
     return ", ".join(words)
+
+
+def arm_words(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Every arm's loss, the arm whose weights it starts from and what its stages do where arms differ in that. Arms
+    that read the same then are told apart by the settings in which they differ.
+
+    >>> loss = {"objectives": [{"curve": "cross_entropy"}]}
+    >>> arm_words({"ce": loss, "crt": {**loss, "after": "ce", "stages": [{"reset": ["head"], "freeze": ["body"]}]}})
+    {'ce': 'cross_entropy', 'crt': 'cross_entropy, starts from ce, head starts anew, body is fixed'}
+    >>> arm_words({"slow": {**loss, "train": [{"lr": 0.1}]}, "fast": {**loss, "train": [{"lr": 0.4}]}})
+    {'slow': 'cross_entropy, lr 0.1', 'fast': 'cross_entropy, lr 0.4'}
+    """
+    staged = len({str(config.get("stages")) for config in configs.values()}) > 1
+    words = {}
+    for name, config in configs.items():
+        start = [f"starts from {config['after']}"] if config.get("after") else []
+        words[name] = ", ".join([loss_words(config), *start, *(_stage_words(config) if staged else ())])
+    for same in set(words.values()):
+        alike = {name: _settings(configs[name]) for name in words if words[name] == same}
+        differing = [key for key in dict.fromkeys(chain(*alike.values()))
+                     if len({str(settings.get(key)) for settings in alike.values()}) > 1]
+        for name, settings in alike.items():
+            words[name] = ", ".join([same, *(f"{key.rpartition('.')[2]} {_value(settings[key])}" for key in differing
+                                             if settings.get(key) is not None)])
+    return words
+
+
+def _stage_words(config: Mapping[str, Any]) -> list[str]:
+    words = []
+    for stage in config.get("stages") or ():
+        words += [f"{part} starts anew" for part in stage.get("reset", ())]
+        words += [f"{part} is fixed" for part in stage.get("freeze", ())]
+        kind = (stage.get("sampling") or {}).get("kind", "shuffled")
+        words += [f"{str(kind).replace('_', '-')} batches"] if kind != "shuffled" else []
+    return words
+
+
+def _settings(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """All single values of a config by their path, but for the names of the run."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if not path and key in ("recipe", "arm", "seed"):
+            continue
+        if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+            value = {str(number): one for number, one in enumerate(value)}
+        if isinstance(value, Mapping):
+            found |= _settings(value, f"{path}{key}.")
+        else:
+            found[f"{path}{key}"] = value
+    return found
+
+
+def _value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

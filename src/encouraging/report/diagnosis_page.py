@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
-from typing import Any
+from typing import Any, Literal
 
 from .. import __version__
 from .arms import single_model
@@ -19,14 +19,17 @@ WEAKEST = 3
 
 
 def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str] = (),
-                   warnings: Sequence[str] = ()) -> str:
-    """Everything that the diagnosis of one model contains, as HTML; warnings come before the numbers, notes after."""
+                   warnings: Sequence[str] = (), first: Literal["accuracy", "ood"] = "accuracy") -> str:
+    """Everything that the diagnosis of one model contains, as HTML; warnings come before the numbers, notes after.
+    ``first`` is the question that the page begins with."""
     sections = model_sections([single_model(title, diagnosis)])
     keys = {section.key for section in sections}
     rows = [[Cell(name, href=f"#{key}" if key in keys else ""), Cell(value), Cell(words, words=True)]
-            for name, value, words, key in _answers(diagnosis)]
+            for name, value, words, key in sorted(_answers(diagnosis), key=lambda row: first == "ood" and
+                                                  not row[3].startswith("out-of-distribution"))]
     return fill_template(
-        title=title, kicker="encouraging · diagnosis", warnings=warnings, lead=[_lead(diagnosis)],
+        title=title, kicker="encouraging · diagnosis", warnings=warnings,
+        lead=[*(_detection(diagnosis) if first == "ood" else ()), _lead(diagnosis)],
         answer=Table("", ["", "", "what it means"], rows), notes=notes, sections=sections, explorer=explorer(),
         made=f"Made on {date.today().isoformat()} with encouraging {__version__}.")
 
@@ -34,6 +37,15 @@ def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str
 def _lead(diagnosis: Mapping[str, Any]) -> str:
     return (f"{show(diagnosis['accuracy'])}% of {plural(diagnosis['examples'], 'example')} in {diagnosis['classes']} "
             "classes are classified correctly.")
+
+
+def _detection(diagnosis: Mapping[str, Any]) -> Iterator[str]:
+    """How well each set of new images is told apart from the test images, in a sentence."""
+    for name, detection in diagnosis["ood"].items():
+        best, rates = max(detection["scores"].items(), key=lambda item: item[1]["auroc"])
+        yield (f"AUROC {show(rates['auroc'])}%: how well the {SCORES.get(best, best)}, the best of the scores, "
+               f"separates {plural(detection['examples'], 'image')} of {name} from "
+               f"{plural(diagnosis['examples'], 'test image')}. 50% is chance, 100% is perfect.")
 
 
 def _answers(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:

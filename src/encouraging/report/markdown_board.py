@@ -36,7 +36,8 @@ def whole_board(board: Scoreboard, notes: Sequence[str] = ()) -> list[str]:
     """Every claim in one table, kind by kind, below the verdicts in one sentence and the notes."""
     lines = [line for text in (board.answer, *notes) for line in (text, "")]
     for title, rows in board.kinds:
-        lines += [f"### {title}", ""]
+        heading, _, words = title.partition(": ")
+        lines += [f"### {heading}", "", *([plain_text(words), ""] if words else [])]
         if any(row.measured for row in rows):
             lines += table(["claim", "recipe", "in the paper", "paper", "ours", "n", "difference", "interval",
                             "verdict"])
@@ -59,7 +60,7 @@ def short_board(board: Scoreboard) -> list[str]:
             lines.append(cells([f"**{words}**", _by_recipe(members, numbers=tone in ("good", "bad"))]))
     if waiting := [row for row in rows if not row.measured]:
         recipes = dict.fromkeys(row.recipe for row in waiting)
-        lines.append(cells(["not measured yet", f"{plural(len(waiting), 'claim')} of "
+        lines.append(cells(["not measured yet", f"{plural(len(waiting), 'claim')} about a bonus, in "
                             + ", ".join(f"`{name}`" for name in recipes)]))
     return lines
 

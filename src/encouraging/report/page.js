@@ -36,50 +36,41 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => { for (const recipe of folded) recipe.open = false; });
 
-// Of many lines a reader picks some: names in the legend are buttons, and all figures of the recipe follow.
-for (const inside of document.querySelectorAll("[data-picked]")) {
-  const drawn = [...inside.querySelectorAll(".fig [data-arm]")];
+// Of many arms a reader picks some, in one bar per recipe. Lines of the others fade, and so that the page does not move
+// under the pointer, panels and names in legends are hidden only by a click.
+for (const bar of document.querySelectorAll(".picker")) {
+  const inside = bar.parentElement, first = bar.dataset.first.split(" ");
+  const buttons = [...bar.querySelectorAll("[data-arm]")];
+  const lines = [...inside.querySelectorAll(".fig [data-arm]")];
+  const panels = [...inside.querySelectorAll(".panel[data-arm]")];
   const names = [...inside.querySelectorAll(".legend [data-arm]")];
-  if (!drawn.length || !names.length) continue;
-  const picked = new Set(inside.dataset.picked.split(" "));
-  const buttons = names.map((name) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.dataset.arm = name.dataset.arm;
-    button.append(...name.childNodes);
-    name.replaceWith(button);
-    return button;
-  });
-  const everything = [...new Set(buttons.map((button) => button.parentElement))].map((legend) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "every";
-    legend.append(button);
-    return button;
-  });
-  const dim = (shown) => {
-    for (const line of drawn) line.classList.toggle("dim", shown.size > 0 && !shown.has(line.dataset.arm));
+  const arms = buttons.map((button) => button.dataset.arm);
+  let picked = new Set(first);
+  const light = (shown) => {
+    for (const one of [...lines, ...panels]) one.classList.toggle("dim", !shown.has(one.dataset.arm));
   };
-  const show = () => {
-    dim(picked);
+  const pick = (tags) => {
+    picked = new Set(tags);
+    light(picked);
+    for (const one of [...panels, ...names]) one.classList.toggle("unpicked", !picked.has(one.dataset.arm));
     for (const button of buttons) button.setAttribute("aria-pressed", String(picked.has(button.dataset.arm)));
-    for (const button of everything) button.textContent = picked.size ? "all lines" : "the first and the best";
+    bar.querySelector("output").textContent = `${picked.size} of ${arms.length} arms`;
   };
   for (const button of buttons) {
-    const arm = button.dataset.arm;
-    button.addEventListener("click", () => { if (!picked.delete(arm)) picked.add(arm); show(); });
-    button.addEventListener("pointerenter", () => dim(new Set([arm])));
-    button.addEventListener("pointerleave", () => dim(picked));
+    const arm = button.dataset.arm, alone = () => light(new Set([arm])), back = () => light(picked);
+    button.addEventListener("click", () => pick(arms.filter((one) => (one === arm) !== picked.has(one))));
+    button.addEventListener("pointerenter", (event) => { if (event.pointerType === "mouse") alone(); });
+    button.addEventListener("pointerleave", back);
+    button.addEventListener("focus", () => { if (button.matches(":focus-visible")) alone(); });
+    button.addEventListener("blur", back);
   }
-  for (const button of everything) {
-    button.addEventListener("click", () => {
-      const again = picked.size ? [] : inside.dataset.picked.split(" ");
-      picked.clear();
-      for (const arm of again) picked.add(arm);
-      show();
-    });
+  const sets = { first, all: arms, none: [] };
+  for (const button of bar.querySelectorAll("[data-pick]")) {
+    button.addEventListener("click", () => pick(sets[button.dataset.pick]));
   }
-  show();
+  bar.hidden = false;
+  pick(first);
+  new ResizeObserver(() => inside.style.setProperty("--bar", `${bar.offsetHeight}px`)).observe(bar);
 }
 
 const board = document.querySelector(".board");

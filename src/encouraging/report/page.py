@@ -16,6 +16,7 @@ from ..engine.outputs import write_output
 from ..engine.records import Record
 from ..errors import ArgumentError, RunError
 from ..recipes import Recipe, names, read_recipe
+from .arms import Group
 from .board import scoreboard_of
 from .chapters import Chapter, chapters_of, in_words
 from .drawing.style import VARIABLES
@@ -76,10 +77,17 @@ def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = 
     board = scoreboard_of(scores)
     return fill_template(
         title=title if len(chapters) == 1 else f"{plural(len(chapters), 'recipe')}, {plural(runs, 'run')}",
-        kicker="encouraging · report", lead=[*([board.answer] if board else []), *_sweeps(chapters)], board=board,
-        chapters=chapters,
-        paper=paper.section(groups), costs=costs.section(groups, whole_paper), explorer=explorer(),
+        kicker="encouraging · report",
+        lead=[*_departures(groups), *([board.answer] if board else []), *_sweeps(chapters)], board=board,
+        chapters=chapters, paper=paper.section([group for group in groups if not group.departures.settings]),
+        costs=costs.section(groups, whole_paper), explorer=explorer(),
         made=f"Made on {(when or date.today()).isoformat()} from {plural(runs, 'run')} with encouraging {__version__}.")
+
+
+def _departures(groups: Sequence[Group]) -> list[str]:
+    """Which runs do not test the claims of their recipe: before any verdict."""
+    return [words if len(groups) == 1 else f"{group.name}: {words}" for group in groups if group.recipe
+            for words in group.departures.sentences]
 
 
 def _sweeps(chapters: Sequence[Chapter]) -> list[str]:

@@ -9,13 +9,12 @@ from typing import Any
 
 from ..engine.files import read_json
 from ..engine.records import Record
-from ..engine.run_dir import difference
 from ..errors import RunError
-from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at
+from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at, own_words
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
 from ..judge.scale_free import Gain, gains_under_attack
-from ..recipes import Recipe, kept_recipes, names, read_recipe, read_runs
+from ..recipes import Recipe, departures_of, kept_recipes, names, read_recipe, read_runs
 from .markdown_board import board_of_records, cells, plain_text, table, updated, whole_board
 from .markdown_figure import drawn
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
@@ -41,6 +40,7 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 ALONE = "bench/alone.json"  # what one training costs that has a machine for itself: benchmarks/alone.py
 EXTRA = {"train accuracy": "train_accuracy", "excess risk": "excess_risk", "bonus began, %": "bonus.began",
          "bonus at the chosen epoch, %": "bonus.used"}
+BY_FREQUENCY = {"many": "shots.many", "medium": "shots.medium", "few": "shots.few", "calibration error": "ece"}
 
 
 def results_page(folder: str | Path) -> str:
@@ -56,7 +56,7 @@ def results_page(folder: str | Path) -> str:
     shown = [*(read_recipe(name) for name in measured), *own]
     return "\n".join([head, *(["## Scoreboard", "", *whole_board(board, _attacked(shown, records))] if board else []),
                       *(_section(read_recipe(name), records, alone) for name in measured),
-                      *(_section(recipe, records, alone, shipped=False) for recipe in own)])
+                      *(_section(recipe, records, alone) for recipe in own)])
 
 
 def _attacked(recipes: Sequence[Recipe], records: list[Record]) -> list[str]:
@@ -66,7 +66,8 @@ def _attacked(recipes: Sequence[Recipe], records: list[Record]) -> list[str]:
         mine = [record for record in records if record.recipe == recipe.name]
         book = book_of([record for record in mine if record.failed is None])
         finals = finals_of(recipe.name, mine)
-        gains = gains_under_attack(claim_rows(recipe, finals, book, plan_of(recipe, mine)), finals)
+        gains = gains_under_attack(claim_rows(recipe, finals, book, plan_of(recipe, mine),
+                                              departures_of(recipe.name, mine)), finals)
         lines += [f"[{recipe.name}](#{recipe.name}): {words}" for words in [gain_words(gains, PLAIN)] if words]
     return lines
 
@@ -81,16 +82,19 @@ def updated_page(text: str, folder: str | Path, source: str) -> tuple[str, dict[
     return drawn(updated(text, board, source), records, source)
 
 
-def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | None = None,
-             shipped: bool = True) -> str:
+def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | None = None) -> str:
     finals = finals_of(recipe.name, records)
     everything = [record for record in records if record.recipe == recipe.name]
     mine = [record for record in everything if record.failed is None]
     book = book_of(mine)
     paths = metrics_of(recipe, book)
-    extra = {words: path for words, path in EXTRA.items()
-             if any(number_at(record.final, path) is not None for record in mine)}
+    counted = any(number_at(record.final, path) is not None for record in mine for path in BY_FREQUENCY.values()
+                  if path.startswith("shots"))
+    extra = {words: path for words, path in (EXTRA | (BY_FREQUENCY if counted else {})).items()
+             if path not in paths and any(number_at(record.final, path) is not None for record in mine)}
     lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
+    departures = departures_of(recipe.name, everything)
+    lines += [line for words in departures.sentences for line in (plain_text(words), "")]
     if recipe.departs:
         lines += [f"Departs from the paper: {recipe.departs}", ""]
     lines += table(["arm", "n", *(f"`{path}`" for path in paths), *extra, "seconds per run"])
@@ -104,8 +108,8 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
         lines.append(cells([row.arm, str(len(runs)), *numbers,
                            *(_mean(number_at(r.final, path) for r in runs) for path in extra.values()),
                            _median((r.timing.get("seconds") for r in runs), 0)]))
-    rows = claim_rows(recipe, finals, book, plan_of(recipe, everything))
-    for papers, title in ((True, "What the paper claims:"), (False, "Questions of our own:")):
+    rows = claim_rows(recipe, finals, book, plan_of(recipe, everything), departures)
+    for papers, title in ((True, "What the paper claims:"), (False, f"{own_words(rows).capitalize()}:")):
         if chosen := [row for row in rows if row.papers == papers]:
             lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen)]
     if images := image_counts(attacked_entries(mine)):
@@ -113,9 +117,8 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
     lines += _gains(gains_under_attack(rows, finals))
     lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {plain_text(run.failed)}" for run in everything if run.failed]
     splits = [f"{line}\n" for line in split_lines(rows, recipe.overlap)]
-    departures = _departures(recipe, mine) if shipped else []
     cost = _cost(mine, (alone or {}).get(recipe.name, []))
-    return "\n".join([*lines, "", *_skewed(rows), *splits, cost, *departures, ""])
+    return "\n".join([*lines, "", *_skewed(rows), *splits, cost, ""])
 
 
 def _claims(rows: list[ClaimRow]) -> list[str]:
@@ -196,14 +199,6 @@ def _from_to(numbers: Sequence[int]) -> str:
     ('100', '52 to 131')
     """
     return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-
-
-def _departures(recipe: Recipe, records: list[Record]) -> list[str]:
-    """Where runs were made with other settings than the recipe's, the page says so."""
-    departures = {difference(settings, record.config, most=None) for record in records if record.arm in recipe.arms
-                  if (settings := recipe.config(record.arm, record.seed)) != record.config}
-    return [f"Departures from the recipe (there) in these runs (here): {plain_text(words)}."
-            for words in sorted(departures)]
 
 
 def _median(values: Iterable[float | None], digits: int = 2) -> str:

@@ -12,20 +12,22 @@ from ..engine.records import Record
 from ..judge.claims import claim_rows, finals_of
 from ..judge.looks import plan_of
 from ..judge.metric_book import MetricBook, book_of
-from ..recipes import Claim, Recipe
+from ..recipes import Claim, Recipe, departures_of
 from ..tasks import ObjectiveConfig
 from .board import ScoreRow
 from .sections.claim_words import namer
 
 
-def score_rows(recipe: Recipe, records: Sequence[Record] = (), href: str = "") -> list[ScoreRow]:
+def score_rows(recipe: Recipe, records: Sequence[Record] = ()) -> list[ScoreRow]:
     """The claims of a recipe, judged on these records of its runs, of which some may have diverged."""
     ended = [record for record in records if record.failed is None]
     book = book_of(ended) if ended else MetricBook(recipe.needs().metrics)
     task = " · ".join(filter(None, [recipe.task, recipe.data]))
-    return [ScoreRow(row, row.claim.sentence(namer(book)), recipe.name, row.claim.source or recipe.paper, task, href,
-                     book.is_named_alone(row.metric), compares_bonus(recipe, row.claim))
-            for row in claim_rows(recipe, finals_of(recipe.name, records), book, plan_of(recipe, records))]
+    departures = departures_of(recipe.name, records)
+    return [ScoreRow(row, row.claim.sentence(namer(book)), recipe.name, row.claim.source or recipe.paper, task,
+                     is_primary=book.is_named_alone(row.metric), is_about_bonus=compares_bonus(recipe, row.claim),
+                     departs=departures.sentence(row.claim))
+            for row in claim_rows(recipe, finals_of(recipe.name, records), book, plan_of(recipe, records), departures)]
 
 
 def unmeasured_rows(recipes: Mapping[str, Recipe], measured: Iterable[str]) -> list[ScoreRow]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 NOT_MEASURED = "not measured"
+OWN_NOT_MEASURED = ("Differences are taken seed by seed, and no seed has a number of both sides, so there is nothing "
+                    "to say. Run both with the same seeds.")  # of a reader's own numbers, which no command here runs
 
 
 class Verdict(NamedTuple):

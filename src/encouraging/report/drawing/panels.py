@@ -29,8 +29,9 @@ _TOP, _RIGHT, _BOTTOM = 20, 10, 34
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes. ``x`` and ``y`` say in words what they show; ``left`` is the room for the labels there. ``svg``
-    is what the page shows instead of the axes, where that is ready-made."""
+    """One set of axes. ``x`` and ``y`` say in words what they show; ``left`` is the room for the labels there, and
+    ``below`` further room for long ones of the x axis. ``svg`` is what the page shows instead of the axes, where that
+    is ready-made; ``tag`` is that of its one arm, where the reader picks arms."""
 
     draw: Callable[[Axes], None]
     title: str = ""
@@ -39,6 +40,8 @@ class Panel:
     height: int = 228
     left: int = 42
     svg: Markup | None = None
+    below: int = 0
+    tag: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,10 @@ class Picture:
     keys: Sequence[Key] = ()
     columns: int = 3
 
-    def parts(self) -> Iterator[tuple[str, Markup]]:
-        """Title and SVG of every panel, for the page."""
+    def parts(self) -> Iterator[tuple[Panel, Markup]]:
+        """Every panel with its SVG, for the page."""
         for panel in self.panels:
-            yield panel.title, inline(panel) if panel.svg is None else panel.svg
+            yield panel, inline(panel) if panel.svg is None else panel.svg
 
     def svg(self) -> bytes:
         """The picture alone, on white: the same bytes for the same numbers."""
@@ -121,7 +124,7 @@ def printable(name: str) -> str:
 def _fill(figure: Figure, panel: Panel, x: float, y: float, width: float, height: float) -> Axes:
     """Draw a panel into a rectangle of the canvas, given in pixels from the lower left corner."""
     wide, tall = figure.get_size_inches() * 72
-    bottom = _BOTTOM if panel.x else 20
+    bottom = (_BOTTOM if panel.x else 20) + panel.below
     top = _TOP if panel.y else 8
     axes = figure.add_axes(((x + panel.left) / wide, (y + bottom) / tall, (width - panel.left - _RIGHT) / wide,
                             (height - bottom - top) / tall))

@@ -42,11 +42,11 @@ class Photo(NamedTuple):
     boxes: Sequence[Box]
 
 
-def photo_panel(photo: Photo, title: str) -> Panel:
+def photo_panel(photo: Photo, title: str, tag: str | None = None) -> Panel:
     """The photograph as one panel of a picture."""
     _bytes(photo)  # a damaged one is refused before anything is drawn
     height = round(WIDTH * photo.height / photo.width) + 28
-    return Panel(_drawn(photo), title, height=height, left=2, svg=_svg(photo))
+    return Panel(_drawn(photo), title, height=height, left=2, svg=_svg(photo), tag=tag)
 
 
 def _svg(photo: Photo) -> Markup:

@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...judge.metric_words import size_words
+from ...recipes.departures import image_counts_of
 from ..arms import Group
 
 
 def attack_commands(group: Group) -> list[str]:
     """Commands that repeat what was measured, on runs below ``runs/``."""
-    arms: dict[tuple[str, str], dict[str, None]] = {}  # the attack's name and its options, and the arms
+    runs: dict[tuple[str, str], list[tuple[str, int]]] = {}  # the attack's name and its options; arms and seeds
     for arm in group.arms:
         for record in arm.records:
             found = record.attacks or {}
             for name, entry in found.get("attacks", {}).items():
                 if "method" in entry:  # counted from others, otherwise
-                    arms.setdefault((name, _options(entry, found.get("seed", 0))), {})[arm.name] = None
-    names: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for (name, options), attacked in arms.items():
+                    for options in _options(entry, found.get("seed", 0)):
+                        runs.setdefault((name, options), []).append((arm.name, record.seed))
+    names: dict[tuple[tuple[tuple[str, int], ...], str], list[str]] = {}
+    for (name, options), attacked in runs.items():
         names.setdefault((tuple(attacked), options), []).append(name)
-    lines = []
-    for (which, options), attacks in names.items():
-        folders = ([f"runs/{group.name}"] if len(which) == len(group.arms)
-                   else [f"runs/{group.name}/{arm}" for arm in which])
-        chosen = [word for name in attacks for word in ("--attack", name)]
-        lines.append(shlex.join(["encouraging", "attack", *folders, *chosen]) + options)
-    return lines
+    return [shlex.join(["encouraging", "attack", *_folders(group, which),
+                        *(word for name in attacks for word in ("--attack", name))]) + options
+            for (which, options), attacks in names.items()]
 
 
-def _options(entry: Mapping[str, Any], seed: int) -> str:
+def _folders(group: Group, which: Sequence[tuple[str, int]]) -> list[str]:
+    """Those of whole recipes and arms where all their runs were attacked, and of single runs otherwise."""
+    if len(which) == len(group.records):
+        return [f"runs/{group.name}"]
+    folders = []
+    for arm in group.arms:
+        seeds = [seed for name, seed in which if name == arm.name]
+        folders += ([f"runs/{group.name}/{arm.name}"] if seeds and len(seeds) == len(arm.records)
+                    else [f"runs/{group.name}/{arm.name}/seed{seed}" for seed in seeds])
+    return folders
+
+
+def _options(entry: Mapping[str, Any], seed: int) -> list[str]:
+    """What one command per number of images has to say."""
     l2 = entry["method"] == "pgd_l2" or entry.get("settings", {}).get("norm") == "l2"
-    sizes = ",".join(map(size_words, entry["accuracy"]))
-    return (f" --eps{'-l2' if l2 else ''} {sizes} --examples {entry['examples']}" + (f" --seed {seed}" if seed else ""))
+    sizes: dict[int, list[str]] = {}
+    for size, images in image_counts_of(entry).items():
+        sizes.setdefault(images, []).append(size_words(size))
+    return [f" --eps{'-l2' if l2 else ''} {','.join(own)} --examples {images}" + (f" --seed {seed}" if seed else "")
+            for images, own in sizes.items()]

@@ -19,6 +19,7 @@ from ..drawing.histograms import bin_edges, finite, heights
 from ..drawing.panels import Key, Panel, Picture
 from ..drawing.style import BLACK, BLUE, MUTED
 from ..numbers import listed, plural, plus_minus, show
+from .attack_rows import AttackRow, attack_rows, in_order, measured_words, of_most_images, range_words
 from .parts import Cell, Section, Table, present
 
 if TYPE_CHECKING:
@@ -145,62 +146,49 @@ def _verdicts(record: Record) -> list[Mapping[str, Any]]:
     return [verdict for verdict in found if isinstance(verdict, Mapping)]
 
 
+def rows_of(arm: Arm) -> list[AttackRow]:
+    """What was measured of an arm under attack."""
+    attacks = {record.seed: record.attacks for record in arm.records}
+    return attack_rows(arm.name, ((numbers, attacks.get(seed)) for seed, numbers in arm.finals.items()))
+
+
 def picture(arms: Sequence[Arm]) -> Picture | None:
-    """One panel per attack; of the scale-free losses of a method only the one that counts them together."""
-    names = _names(arms)
-    drawn = [name for name in names
-             if not any(name == f"{method}{loss}" and f"{method}_scale_free" in names
-                        for method in METHODS for loss in ("_margin", "_dlr"))]
-    panels, words = [], []
-    for name in drawn:
-        lines = [(arm, line) for arm in arms if (line := _accuracy_by_size(arm, name))]
-        if lines:
-            panels.append(Panel(_lines(lines), called(name), "size of the perturbation", "accuracy, %", height=236))
-            words += [f"under {called(name)} of size {size_words(max(line))}, {arm.name} keeps "
-                      f"{show(line[max(line)])}%"
-                      for arm, line in lines]
-    if not panels:
+    """One panel per attack; of the scale-free losses of a method only the one that counts them together. Lines of one
+    panel are on the same images."""
+    rows, left_out = of_most_images(in_order(row for arm in arms for row in rows_of(arm)))
+    names = list(dict.fromkeys(row.attack for row in rows))
+    hidden = {f"{method}{loss}" for method in METHODS for loss in ("_margin", "_dlr")
+              if f"{method}_scale_free" in names}
+    rows, left_out = ([row for row in some if row.attack not in hidden] for some in (rows, left_out))
+    if not rows:
         return None
+    by_name = {arm.name: arm for arm in arms}
+    panels, words = [], []
+    for name in dict.fromkeys(row.attack for row in rows):
+        lines = [(by_name[row.arm], {size: float(np.mean(values)) for size, values in row.points.items()})
+                 for row in rows if row.attack == name]
+        panels.append(Panel(_lines(lines), called(name), "size of the perturbation", "accuracy, %", height=236))
+        words += [f"under {called(name)} of size {size_words(max(line))}, {arm.name} keeps {show(line[max(line)])}%"
+                  for arm, line in lines]
+    drawn = {row.arm for row in rows}
+    scale_free = ("" if not any(row.attack.endswith("_scale_free") for row in rows) else
+                  " Scale-free counts the images that survive both the attack by margin and the one by DLR, whose "
+                  "steps do not depend on the scale of the logits.")
+    measured = measured_words(rows)
     return Picture("attacks", f"Accuracy under attack: {listed(words)}.",
-                   "Accuracy on inputs that were changed to fool the model, by the size of the change. Scale-free "
-                   "counts the images that survive both the attack by margin and the one by DLR, whose steps do not "
-                   f"depend on the scale of the logits. {over_seeds(arms)}", panels, [arm.key for arm in arms])
+                   "Accuracy on inputs that were changed to fool the model, by the size of the change. Sizes are drawn "
+                   f"at equal distances, not to scale.{scale_free} {measured[0].upper()}{measured[1:]}."
+                   + _left_out(left_out), panels, [arm.key for arm in arms if arm.name in drawn])
 
 
-def _names(arms: Sequence[Arm]) -> list[str]:
-    names = dict.fromkeys(name for arm in arms for final in arm.finals.values()
-                          for name, sizes in (final.get("attacks") or {}).items() if isinstance(sizes, Mapping))
-    return ordered(names)
-
-
-def ordered(names: Iterable[str]) -> list[str]:
-    """Attacks of one method beside each other, the paper's loss first.
-
-    >>> ordered(["autoattack", "pgd_scale_free", "pgd", "fgsm"])
-    ['fgsm', 'pgd', 'pgd_scale_free', 'autoattack']
-    >>> ordered(["pgd_l2_dlr", "pgd_l2_damped", "pgd_l2"])
-    ['pgd_l2', 'pgd_l2_damped', 'pgd_l2_dlr']
-    """
-    order = [name for method in ("fgsm", "pgd", "pgd_l2") for loss in DRIVEN
-             for name in (f"{method}{loss}", *((f"{method}_damped",) if not loss else ()))]
-    return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
-
-
-def _accuracy_by_size(arm: Arm, name: str) -> dict[float, float]:
-    """Mean accuracy over the seeds, by the size of the perturbation."""
-    return {size: float(np.mean(values)) for size, values in _points(arm, name).items()}
-
-
-def _points(arm: Arm, name: str) -> dict[float, list[float]]:
-    points: dict[float, list[float]] = {}
-    for final in arm.finals.values():
-        sizes = (final.get("attacks") or {}).get(name)
-        for size, accuracy in (sizes if isinstance(sizes, Mapping) else {}).items():
-            try:
-                points.setdefault(float(size), []).append(float(accuracy))
-            except (TypeError, ValueError):
-                continue
-    return {size: points[size] for size in sorted(points)}
+def _left_out(rows: Sequence[AttackRow]) -> str:
+    """What a figure does not show, because it was measured on fewer images."""
+    found: dict[tuple[str, int | None], dict[float, None]] = {}
+    for row in rows:
+        found.setdefault((row.attack, row.images), {}).update(dict.fromkeys(row.points))
+    words = [f"{called(name)} at {listed([size_words(size) for size in sorted(sizes)])}"
+             + (f" ({images} images)" if images else "") for (name, images), sizes in found.items()]
+    return f" Not drawn, because measured on fewer images: {listed(words)}." if words else ""
 
 
 def _lines(lines: Sequence[tuple[Arm, dict[float, float]]]) -> Any:
@@ -218,18 +206,17 @@ def _lines(lines: Sequence[tuple[Arm, dict[float, float]]]) -> Any:
 
 
 def _tables(arms: Sequence[Arm]) -> list[Table]:
-    """All numbers, one table per grid of epsilons."""
-    rows = {(name, arm.name): _points(arm, name) for name in _names(arms) for arm in arms}
-    grids = dict.fromkeys(tuple(points) for points in rows.values() if points)
-    images = image_counts(attacked_entries(record for arm in arms for record in arm.records))
+    """All numbers, one table per grid of epsilons and number of images; seeds have a column where they differ."""
+    rows = in_order(row for arm in arms for row in rows_of(arm))
     tables = []
-    for grid in grids:
-        body = [[Cell(called(name)), Cell(arm, words=True), *(Cell(_mean(points[size])) for size in grid)]
-                for (name, arm), points in rows.items() if tuple(points) == grid]
-        tables.append(Table("Accuracy in percent by the size of the perturbation"
-                            + (f" on the first {images} test images" if images else "")
-                            + ": mean over the seeds ± standard deviation.",
-                            ["attack", "arm", *map(size_words, grid)], body))
+    for grid, images in dict.fromkeys((tuple(row.points), row.images) for row in rows):
+        own = [row for row in rows if (tuple(row.points), row.images) == (grid, images)]
+        differ = len({count for row in own for count in row.counts}) > 1
+        body = [[Cell(called(row.attack)), Cell(row.arm, words=True), *([Cell(range_words(row.counts))] * differ),
+                 *(Cell(_mean(row.points[size])) for size in grid)] for row in own]
+        spread = " ± standard deviation" if any(count > 1 for row in own for count in row.counts) else ""
+        tables.append(Table(f"Accuracy in percent by the size of the perturbation, {measured_words(own)}{spread}.",
+                            ["attack", "arm", *(["seeds"] * differ), *map(size_words, grid)], body))
     return tables
 
 
@@ -240,7 +227,7 @@ def _mean(values: Sequence[float]) -> str:
 
 def margin_picture(arms: Sequence[Arm]) -> Picture | None:
     """Margins of adversarially trained models on clean test images and under attack, one panel per arm."""
-    panels, words = [], []
+    panels, words, drawn = [], [], []
     for arm, title in zip(arms, titles(arms), strict=True):
         rows = [finite(mean_spread(whole)) for path in (("margin",), ("attacked", "margin"))
                 if (whole := [one for one in arm.diagnosed(*path) if len(one.get("quantiles", ())) == len(LEVELS)])]
@@ -248,13 +235,14 @@ def margin_picture(arms: Sequence[Arm]) -> Picture | None:
             continue
         edges = bin_edges(rows, include=0.0)
         panels.append(Panel(_two_histograms(edges, *(heights(row, edges) for row in rows)), title, "margin, in logits",
-                            height=176, left=2))
+                            height=176, left=2, tag=arm.tag))
+        drawn.append(arm)
         words.append(f"{arm.name} {show(rows[0][_MEDIAN])} on clean images and {show(rows[1][_MEDIAN])} under attack")
     if not panels:
         return None
     return Picture("attacked-margins", f"Histograms of the margin. Medians: {listed(words)}.",
                    "Margins of adversarially trained models on the test images as they are, and after the attack that "
-                   f"they were trained with. Left of 0 an image is misclassified. {over_seeds(arms)}", panels,
+                   f"they were trained with. Left of 0 an image is misclassified. {over_seeds(drawn)}", panels,
                    [Key("clean images", BLUE, kind="patch"), Key("under attack", MUTED, kind="patch")])
 
 

@@ -33,7 +33,7 @@ def _picture(number: int, name: str, kept: Sequence[tuple[Arm, Mapping[str, Any]
         image = next((image for image in boxes["images"] if image["name"] == name), None)
         if image is None:
             continue
-        panels.append(photo_panel(_photo(image, boxes["names"]), arm.name if len(kept) > 1 else ""))
+        panels.append(photo_panel(_photo(image, boxes["names"]), arm.name if len(kept) > 1 else "", arm.tag))
         words.append(f"{arm.name} predicts {len(image['predicted'])} boxes, {len(image['true'])} are true")
     return Picture(f"boxes-{number}", f"Boxes on the test image {name}: {listed(words)}.", name, panels, KEYS)
 

@@ -56,7 +56,8 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
         total = sum(count for count, _, _ in bins)
         confidence = sum(count * one for count, one, _ in bins) / total
         accuracy = sum(count * one for count, _, one in bins) / total
-        panels.append(Panel(_reliability(arm, bins, error), title, "confidence", "accuracy", height=262, left=40))
+        panels.append(Panel(_reliability(arm, bins, error), title, "confidence", "accuracy", height=262, left=40,
+                            tag=arm.tag))
         words.append(f"{arm.name} is {show(100 * confidence, 1)}% confident on average and "
                      f"{show(100 * accuracy, 1)}% accurate, calibration error {show(error, 4)}")
     if not panels:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...judge.claims import ClaimRow, claim_rows, finals_of
+from ...judge.claims import ClaimRow, claim_rows, finals_of, own_words
 from ...judge.looks import plan_of
 from ...judge.metric_book import MetricBook
 from ...judge.stats import Comparison, mean_of
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from ...engine import Metric
     from ..arms import Group
 
-__all__ = ["ClaimView", "Claims", "claims_of", "overall", "view_claims"]
+__all__ = ["ClaimView", "Claims", "claim_key", "claims_of", "overall", "view_claims"]
 
 
 @dataclass(frozen=True)
 class ClaimView:
-    """A claim as the page shows it."""
+    """A claim as the page shows it. ``key`` is its anchor, which the scoreboard leads to."""
 
+    key: str
     sentence: str
     verdict: str
     facts: Sequence[tuple[str, str]]
@@ -58,7 +59,7 @@ class Claims:
     def kinds(self) -> list[tuple[str, list[ClaimView]]]:
         """The paper's claims and other questions, each under its heading where there are both."""
         kinds = [("Claims of the paper", [view for view in self.views if view.papers]),
-                 ("Questions of our own", [view for view in self.views if not view.papers])]
+                 (own_words(self.rows).capitalize(), [view for view in self.views if not view.papers])]
         present = [(title, views) for title, views in kinds if views]
         return present if len(present) > 1 else [("", views) for _, views in present]
 
@@ -69,7 +70,7 @@ def claims_of(group: Group) -> Claims | None:
         return None
     records = [*group.records, *group.diverged]
     plan = plan_of(group.recipe, records)
-    rows = claim_rows(group.recipe, finals_of(group.name, records), group.metrics, plan)
+    rows = claim_rows(group.recipe, finals_of(group.name, records), group.metrics, plan, group.departures)
     return beside_splits(view_claims(rows, group.metrics, plan.looks), group.recipe.overlap)
 
 
@@ -84,18 +85,24 @@ def view_claims(rows: Sequence[ClaimRow], book: MetricBook, looks: Sequence[int]
     return Claims(views, together, rows, looks)
 
 
+def claim_key(number: int) -> str:
+    """The anchor of a claim within its recipe; the first one is number 1."""
+    return f"claim-{number}"
+
+
 def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBook) -> ClaimView:
     claim, comparison, m = row.claim, row.comparison, row.metric
     sentence = claim.sentence(namer(book)) + (" (lower is better)" if claim.better == "lower" else "")
     diverged = [("diverged", diverged_words(row.diverged))] if row.diverged else []
     if not comparison.n:
         missing = f"no seed has been run with {'both arms' if claim.beats is not None else 'this arm'}"
-        return ClaimView(sentence, row.verdict, [("seeds", f"0: {missing}"), *diverged], None, row.papers)
+        return ClaimView(claim_key(number), sentence, row.verdict, [("seeds", f"0: {missing}"), *diverged], None,
+                         row.papers)
     alt = (f"{sentence}: {row.verdict}. Mean paired difference {signed(comparison.mean, m.digits)}, interval "
            f"{between(comparison.low, comparison.high, m.digits)}, {plural(comparison.n, 'seed')}.")
     panel = claim_panel(comparison, axis, sentence, claim.paper_difference)
-    picture = Picture(f"claim-{number}", alt, "", [panel])
-    return ClaimView(sentence, row.verdict, [*_facts(row, book), *diverged], picture, row.papers)
+    picture = Picture(claim_key(number), alt, "", [panel])
+    return ClaimView(claim_key(number), sentence, row.verdict, [*_facts(row, book), *diverged], picture, row.papers)
 
 
 def _facts(row: ClaimRow, book: MetricBook) -> list[tuple[str, str]]:

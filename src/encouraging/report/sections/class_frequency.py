@@ -58,7 +58,7 @@ def by_class(arms: Sequence[Arm]) -> Picture | None:
         return None
     first = rows[0]
     panels = [Panel(_points(row, None if row is first else first), title, "training examples of the class, logarithmic",
-                    "accuracy, %", height=210)
+                    "accuracy, %", height=210, tag=row[0].tag)
               for row, title in zip(rows, titles([arm for arm, _, _ in rows]), strict=True)]
     words = [f"{arm.name} {_ends(counts, values, 1)}" for arm, counts, values in rows]
     caption = ("Accuracy of every class over its number of training examples. The line is a mean over neighbouring "

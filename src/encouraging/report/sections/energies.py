@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..arms import Arm, over_seeds, titles
-from ..drawing.panels import Panel, Picture
+from ..drawing.panels import WIDTH, Panel, Picture, printable
 from ..drawing.rows import gutter, name_rows
 from ..drawing.style import LINE, MUTED, PAPER
 from ..numbers import listed, show
@@ -18,6 +18,8 @@ from .parts import Section, pictured
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_MOST_NAMED = 24  # classes whose names have room on the axis
+_LONGEST, _LETTER = 14, 6.4  # letters of a name there, and the width of one in pixels
 _Part = tuple[Panel, str, str]  # a panel, its finding in words, and its part of the caption
 
 
@@ -57,6 +59,7 @@ def _profile(arms: Sequence[Arm], chosen: str | None = None) -> _Part | None:
     own, classes = int(label), len(lines[0][1])
     names = next((n for arm in arms for n in arm.diagnosed("class_names") if len(n) == classes), None)
     called = f"class {label}" + (f", {names[own]}" if names else "")
+    named, below = _class_ticks(names or [], classes)
     words = [f"{arm.name} {show(row[own], 1)} on its own label and {show(_least(np.delete(row, own)), 1)} on the "
              "closest rival" for arm, row in lines]
 
@@ -67,12 +70,26 @@ def _profile(arms: Sequence[Arm], chosen: str | None = None) -> _Part | None:
             axes.plot(row, color=arm.colour, ls=arm.dashes, lw=1 if many else 1.6, marker="" if many else "o", ms=4,
                       gid=arm.tag)
         axes.grid(axis="x", visible=False)
-        if classes <= 16:
+        if named:
+            axes.set_xticks(range(classes), named)
+            if below:
+                axes.tick_params(axis="x", labelrotation=90, labelsize=9)
+        elif classes <= 16:
             axes.set_xticks(range(classes))
-    return (Panel(draw, f"Examples of {called}", "class", "energy", height=_height(arms), left=38),
+    return (Panel(draw, f"Examples of {called}", "class", "energy", height=_height(arms) + below, left=38, below=below),
             f"Mean energy of every class over the test examples of {called}: {listed(words)}.",
             f"{'First panel' if chosen is None else f'Panel of {called}'}: the mean energy of every class over the "
             f"examples of {called}{hardest}; ideally there is a single dip, at the label (shaded).")
+
+
+def _class_ticks(names: Sequence[str], classes: int) -> tuple[list[str], int]:
+    """The names of the classes for the ticks, and the further room that they take where they are turned; none where
+    there are too many classes, or where the names are their numbers."""
+    if not names or classes > _MOST_NAMED or list(names) == [str(label) for label in range(classes)]:
+        return [], 0
+    short = [printable(name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…") for name in names]
+    longest = max(map(len, short))
+    return short, 0 if _LETTER * longest < (WIDTH - 48) / classes else round(5.2 * longest)
 
 
 def _height(arms: Sequence[Arm]) -> int:

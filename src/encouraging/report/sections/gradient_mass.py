@@ -42,15 +42,15 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
         levels = list(several[0]["examples"]) if "examples" in names else ["0.5", "0.9", "0.99"]
         above = {name: [float(np.mean([one[name][level] for one in several])) for level in levels] for name in names}
         pulls = {name: mean_of([one.get(name) for one in arm.diagnosed("teaching", "pulls")]).value for name in names}
-        drawn.append((title, above, pulls))
+        drawn.append((title, above, pulls, arm.tag))
         shares = [f"{show(100 * above[name][1], 1)}% with {name}" for name in above if name != "examples"]
         words.append(f"on the model of {arm.name}, where {show(100 * above['examples'][1], 1)}% of the examples are "
                      f"above p = {levels[1]}, their share of the gradient is {listed(shares)}")
     if not drawn:
         return None
-    rows = max(len(above) for _, above, _ in drawn)  # all panels have the height of the fullest, and stand level
-    panels = [Panel(_stacked(above, pulls, rows), title, height=14 + 37 * rows, left=1)
-              for title, above, pulls in drawn]
+    rows = max(len(above) for _, above, _, _ in drawn)  # all panels have the height of the fullest, and stand level
+    panels = [Panel(_stacked(above, pulls, rows), title, height=14 + 37 * rows, left=1, tag=tag)
+              for title, above, pulls, tag in drawn]
     keys = [Key(label, colour, kind="patch") for label, colour in
             zip(("p up to 0.5", "0.5 to 0.9", "0.9 to 0.99", "above 0.99"), STEPS, strict=True)]
     alt = "; ".join(words)

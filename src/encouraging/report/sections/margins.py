@@ -25,9 +25,11 @@ _Bins = tuple[np.ndarray, np.ndarray]
 
 
 def section(arms: Sequence[Arm]) -> Section | None:
-    return pictured(picture(arms), "margins", "Margins",
-                    "The margin says by how much the label wins. Cross-entropy loses interest in an example once it is "
-                    "classified correctly; a bonus continues to widen its margin.")
+    lead = "The margin says by how much the label wins; it is positive where an example is classified correctly."
+    if len(arms) > 1:
+        lead += (" Cross-entropy loses interest in a training example once it is classified correctly, and a bonus "
+                 "continues to pull. Whether that widens the margins of the examples here, the figure shows.")
+    return pictured(picture(arms), "margins", "Margins", lead)
 
 
 def picture(arms: Sequence[Arm]) -> Picture | None:
@@ -45,7 +47,7 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
     for arm, title in zip(arms, titles(arms), strict=True):
         panels.append(Panel(_histogram(bins[arm.name], arm.colour, quantiles[arm.name][_MEDIAN], (whole[0], whole[-1]),
                                        None if arm is arms[0] else bins[arms[0].name]), title,
-                            "margin, in logits", height=176, left=2))
+                            "margin, in logits", height=176, left=2, tag=arm.tag))
     if len(arms) > 1:
         panels.append(Panel(_quantile_lines([(arm, quantiles[arm.name]) for arm in arms]), "All arms",
                             "share of the examples with a smaller margin", height=176, left=34))
@@ -80,7 +82,7 @@ def _quantile_lines(lines: Sequence[tuple[Arm, np.ndarray]]) -> Any:
         axes.axhline(0, color=BLACK, lw=0.9)
         inner = [i for i, level in enumerate(LEVELS) if ENDS <= level <= 1 - ENDS][::2]
         for arm, row in lines:
-            axes.plot([LEVELS[i] for i in inner], row[inner], color=arm.colour, ls=arm.dashes, lw=1.7)
+            axes.plot([LEVELS[i] for i in inner], row[inner], color=arm.colour, ls=arm.dashes, lw=1.7, gid=arm.tag)
         axes.set(xlim=(0, 1), xticks=QUARTERS, xticklabels=PERCENT)
         axes.locator_params(axis="y", nbins=5)
     return draw

@@ -125,7 +125,7 @@ def score_picture(arms: Sequence[Arm], name: str, number: int = 1) -> Picture | 
         if arm.name in rows and all(len(row) for row in rows[arm.name]):
             edges = bin_edges(rows[arm.name])  # energies of different losses differ in scale: one axis per arm
             panels.append(Panel(_two_histograms(edges, *(heights(row, edges) for row in rows[arm.name])), title,
-                                "minus the lowest energy", height=170, left=10))
+                                "minus the lowest energy", height=170, left=10, tag=arm.tag))
     if not panels:
         return None
     words = [f"{arm.name} {show(_rate(arm, name, 'auroc'))}%" for arm in arms if arm.name in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,9 +28,10 @@ def section(arms: Sequence[Arm], book: MetricBook) -> Section | None:
 
 def picture(arms: Sequence[Arm], book: MetricBook) -> Picture | None:
     """One panel per curve: the task's metrics that are measured every epoch, the training loss and gradient norm."""
-    panels, primary = [], book.primary
+    panels, primary, before = [], book.primary, _epochs_before(arms)
     for m in (*book.metrics.values(), *_ENGINE):
-        lines = [(arm, *curve) for arm in arms if (curve := training_curve(arm, m.path)) is not None]
+        lines = [(arm, curve[0] + before.get(arm.name, 0), curve[1]) for arm in arms
+                 if (curve := training_curve(arm, m.path)) is not None]
         if lines:
             title = _capital(m.words)
             unit = ", ".join(filter(None, [m.unit, "logarithmic" if m.log else ""]))
@@ -42,12 +43,38 @@ def picture(arms: Sequence[Arm], book: MetricBook) -> Picture | None:
         if (curve := training_curve(arm, primary.path)) is not None:
             x, rows = curve
             words.append(f"{arm.name} {show(float(rows[:, -1].mean()), primary.digits, primary.unit)} after epoch "
-                         f"{int(x[-1])}")
+                         f"{int(x[-1]) + before.get(arm.name, 0)}")
     alt = f"Training curves. {_capital(primary.words)}: {listed(words)}." if words else "Training curves by epoch."
-    return Picture("training", alt, "Mean over the seeds, on logarithmic axes the mean of the logarithms; the band is "
-                   "one standard deviation to either side. First epochs far from the others are cut off. Losses of "
-                   "different arms are different functions: only their shapes can be compared, while what is measured "
-                   "on test data can be compared directly.", panels, [arm.key for arm in arms], columns=2)
+    caption = ("Mean over the seeds, on logarithmic axes the mean of the logarithms; the band is one standard "
+               "deviation to either side. First epochs far from the others are cut off. Losses of different arms are "
+               "different functions: only their shapes can be compared, while what is measured on test data can be "
+               "compared directly.")
+    return Picture("training", alt, " ".join([caption, *_start_words(arms, before)]), panels, [arm.key for arm in arms],
+                   columns=2)
+
+
+def _epochs_before(arms: Sequence[Arm]) -> dict[str, int]:
+    """Of every arm that starts from the weights of another one here: how many epochs those had been trained for."""
+    trained = {arm.name: min(map(len, arm.epochs)) for arm in arms if arm.epochs}
+    starts = {arm.name: start for arm in arms if (start := arm.starts_from) is not None}
+    before = {}
+    for name in starts:
+        chain = [name]
+        while (start := starts.get(chain[-1])) is not None and start not in chain:
+            chain.append(start)
+        if all(start in trained for start in chain[1:]):
+            before[name] = sum(trained[start] for start in chain[1:])
+    return before
+
+
+def _start_words(arms: Sequence[Arm], before: Mapping[str, int]) -> list[str]:
+    """What the epochs of arms mean that start from the weights of another arm."""
+    starts = [(arm, f"{arm.name} (from {arm.starts_from})") for arm in arms if arm.starts_from is not None]
+    after = [words for arm, words in starts if arm.name in before]
+    alone = [words for arm, words in starts if arm.name not in before]
+    return [*([f"Drawn after the epochs of the arm whose weights they start from: {listed(after)}."] if after else []),
+            *(["Counted from the first epoch of their own, though they start from weights of an arm that is not here: "
+               f"{listed(alone)}."] if alone else [])]
 
 
 def _capital(words: str) -> str:

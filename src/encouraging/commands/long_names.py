@@ -1,0 +1,47 @@
+"""Names of metrics and arms in tables of the terminal: in a narrow column they break at dots and underscores."""
+
+from __future__ import annotations
+
+import re
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.text import Text
+
+_BREAKS = re.compile(r"(?<=[_.])(?<!\d\.)(?=[^_.])")  # the dot of a number such as 0.1 is none
+
+
+class LongNames:
+    """Words of a table's cell, taken literally. A word wider than the column breaks after a dot or underscore."""
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text("\n".join(broken(self.words, options.max_width)))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        pieces = [piece for word in self.words.split() for piece in _BREAKS.split(word)]
+        widest = max(map(cell_len, pieces), default=0)
+        return Measurement(min(widest, options.max_width), min(cell_len(self.words), options.max_width))
+
+
+def broken(words: str, width: int) -> list[str]:
+    """Words as lines of at most a width, as far as there are places to break.
+
+    >>> broken("attacks.fgsm_scale_free.0.1", 17)
+    ['attacks.fgsm_', 'scale_free.0.1']
+    >>> broken("el beats ce: best_accuracy", 14)
+    ['el beats ce:', 'best_accuracy']
+    """
+    lines = [""]
+    for word in words.split():
+        pieces = [word] if cell_len(word) <= width else _BREAKS.split(word)
+        for number, piece in enumerate(pieces):
+            longer = lines[-1] + (" " if number == 0 and lines[-1] else "") + piece
+            if not lines[-1] or cell_len(longer) <= width:
+                lines[-1] = longer
+            else:
+                lines.append(piece)
+    return lines

@@ -1,0 +1,66 @@
+"""What to do with logits in a form that is not read: how to convert the file, or how to rename its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from .arrays import shown
+
+# What others call the two arrays that are needed.
+OTHER_NAMES = {"logits": ("outputs", "output", "logit", "preds", "predictions", "scores", "y_pred", "x"),
+               "labels": ("targets", "target", "label", "y", "y_true", "classes", "gt")}
+EXPECTED = "expected .safetensors, .npz, a folder of .npy files or a run directory"
+SEPARATORS = {".csv": "','", ".tsv": r"'\t'", ".txt": "None"}
+
+
+def other_ending(path: Path) -> str:
+    """Why a file of this ending is not read, and the line that converts it."""
+    suffix = path.suffix.lower()
+    if suffix in (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt"):
+        return ("a pickled file, which can run code when it is loaded. Save it with "
+                "safetensors.torch.save_file({'logits': logits, 'labels': labels}, 'mine.safetensors').")
+    if suffix == ".npy":
+        return "one array alone. Give the folder that holds logits.npy and labels.npy."
+    if suffix in SEPARATORS:
+        return (f"{EXPECTED}, got a table of text. Convert it once (here the label is the last column, below one "
+                f"line of names): import numpy as np; a = np.loadtxt({shown(path.name)!r}, "
+                f"delimiter={SEPARATORS[suffix]}, skiprows=1); np.savez('mine.npz', logits=a[:, :-1], "
+                "labels=a[:, -1].astype(int))")
+    return f"{EXPECTED}, got {suffix or 'no suffix'!r}."
+
+
+def rename_words(path: Path, names: Collection[str]) -> str:
+    """The line that gives arrays of other names the right ones; nothing where no array could be meant.
+
+    >>> print(rename_words(Path("mine.npz"), ["outputs", "targets"]))  # doctest: +NORMALIZE_WHITESPACE
+     Rename them: import numpy as np; a = np.load('mine.npz'); np.savez('renamed.npz', logits=a['outputs'],
+    labels=a['targets'])
+    """
+    meant = _meant(names)
+    if meant is None:
+        return ""
+    if path.is_dir():
+        files = [f"{name}.npy to {key}.npy" for key, name in meant.items() if name != key]
+        return f" Rename {' and '.join(files)}."
+    file = shown(path.name)
+    if path.suffix == ".npz":
+        pairs = ", ".join(f"{key}=a[{name!r}]" for key, name in meant.items())
+        return f" Rename them: import numpy as np; a = np.load({file!r}); np.savez('renamed.npz', {pairs})"
+    pairs = ", ".join(f"{key!r}: a[{name!r}]" for key, name in meant.items())
+    return (f" Rename them: from safetensors.torch import load_file, save_file; a = load_file({file!r}); "
+            f"save_file({{{pairs}}}, 'renamed.safetensors')")
+
+
+def _meant(names: Collection[str]) -> dict[str, str] | None:
+    """Which arrays are probably the logits and the labels: by usual names, else the one that is left of two."""
+    meant: dict[str, str] = {}
+    for key, usual in OTHER_NAMES.items():
+        found = [name for name in (key, *usual) if name in {*names} - {*meant.values()}]
+        if found:
+            meant[key] = found[0]
+    left = [name for name in names if name not in meant.values()]
+    lacking = [key for key in OTHER_NAMES if key not in meant]
+    if len(lacking) == 1 and len(left) == 1:
+        meant[lacking[0]] = left[0]
+    return {key: meant[key] for key in OTHER_NAMES} if len(meant) == len(OTHER_NAMES) else None

@@ -1,0 +1,47 @@
+"""A re-weighted loss whose bonus keeps its place beside cross-entropy."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import curves
+from ..curves import Curve
+from ..errors import ArgumentError
+from ..losses import curve_loss
+
+
+def reweighted_loss(input: Tensor, target: Tensor, weight: Tensor, curve: Curve | None = None,
+                    ignore_index: int = -100) -> Tensor:
+    r"""Cross-entropy as the mean over class weights, and the bonus, weighted too, as the mean over examples.
+
+    .. math:: \ell = \frac{\sum_i w_{y_i}\,\mathrm{CE}_i}{\sum_i w_{y_i}}
+              + \frac{1}{n}\sum_i w_{y_i}\,(\varphi_i - \mathrm{CE}_i)
+
+    This is how the authors of the encouraging loss divide in deferred re-weighting. The weights of a batch of mostly
+    frequent classes are small, so the bonus counts for less than with ``CurveLoss(curve, weight=weight)``, which
+    divides both by the weights.
+
+    Args:
+        input: Logits of shape (N, C) or (N, C, d1, ..., dk); those in half precision are read in float32.
+        target: Labels.
+        weight: One number per class, such as :func:`effective_weights`.
+        curve: Cross-entropy and bonus together; by default ``curves.normal()``, the bonus of the paper.
+        ignore_index: Rows with this label do not count.
+
+    Returns:
+        A single number; NaN where no row counts.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [1.0, 1.0]])
+    >>> reweighted_loss(logits, torch.tensor([0, 1]), torch.tensor([0.5, 1.5]), curves.cross_entropy())
+    tensor(0.5516)
+    """
+    if target.is_floating_point():
+        raise ArgumentError("reweighted_loss: expected labels as integers, got a target of "
+                            f"{str(target.dtype).removeprefix('torch.')}. Pass class indices.")
+    logits = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+    plain = curve_loss(logits, target, curves.cross_entropy(), weight, ignore_index, "sum")
+    total = curve_loss(logits, target, curves.normal() if curve is None else curve, weight, ignore_index, "sum")
+    kept = target != ignore_index
+    weights = weight.to(logits)[target.masked_fill(~kept, 0)].masked_fill(~kept, 0)
+    return plain / weights.sum() + (total - plain) / kept.sum()

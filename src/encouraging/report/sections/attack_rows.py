@@ -1,0 +1,105 @@
+"""Accuracies under attack in rows: one per attack, arm and number of test images, since numbers of different images
+cannot stand in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...recipes.departures import image_counts_of
+
+METHODS = ("fgsm", "pgd", "pgd_l2")
+LOSSES = ("", "_margin", "_dlr", "_scale_free")
+
+
+@dataclass(frozen=True)
+class AttackRow:
+    """What is left of an arm's accuracy under one attack on the first ``images`` test images, which may be unknown: by
+    size of the perturbation, one number per seed."""
+
+    attack: str
+    arm: str
+    images: int | None
+    points: Mapping[float, Sequence[float]]
+
+    @property
+    def counts(self) -> set[int]:
+        """How many seeds its numbers come from."""
+        return {len(values) for values in self.points.values()}
+
+
+def attack_rows(arm: str, runs: Iterable[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> list[AttackRow]:
+    """The rows of an arm, of the numbers of its runs and of what else was written down about attacks; those of most
+    images first.
+
+    >>> found = {"attacks": {"pgd": {"examples": 20, "examples_at": {"0": 597, "0.1": 20}, "accuracy": {"0": 9.0,
+    ...                                                                                                 "0.1": 5.0}}}}
+    >>> [(row.images, row.points) for row in attack_rows("el", [({"attacks": {"pgd": {"0": 9.0, "0.1": 5.0}}}, found)])]
+    [(597, {0.0: [9.0]}), (20, {0.1: [5.0]})]
+    """
+    points: dict[tuple[str, int | None], dict[float, list[float]]] = {}
+    for numbers, attacks in runs:
+        entries = (attacks or {}).get("attacks", {})
+        for name, sizes in (numbers.get("attacks") or {}).items():
+            entry = entries.get(name)
+            counts = image_counts_of(entry) if isinstance(entry, Mapping) else {}
+            for size, accuracy in (sizes if isinstance(sizes, Mapping) else {}).items():
+                try:
+                    here = points.setdefault((name, counts.get(size)), {})
+                    here.setdefault(float(size), []).append(float(accuracy))
+                except (TypeError, ValueError):
+                    continue
+    whole = [AttackRow(name, arm, images, {size: by_size[size] for size in sorted(by_size)})
+             for (name, images), by_size in points.items() if by_size]
+    return sorted(whole, key=lambda row: -(row.images or 0))
+
+
+def in_order(rows: Iterable[AttackRow]) -> list[AttackRow]:
+    """Attacks of one method beside each other, and of one attack those on most images first."""
+    rows = list(rows)
+    place = {name: number for number, name in enumerate(ordered(dict.fromkeys(row.attack for row in rows)))}
+    return sorted(rows, key=lambda row: (place[row.attack], -(row.images or 0)))
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """Attacks of one method beside each other, the paper's loss first.
+
+    >>> ordered(["autoattack", "pgd_scale_free", "pgd", "fgsm"])
+    ['fgsm', 'pgd', 'pgd_scale_free', 'autoattack']
+    >>> ordered(["pgd_l2_dlr", "pgd_l2_damped", "pgd_l2"])
+    ['pgd_l2', 'pgd_l2_damped', 'pgd_l2_dlr']
+    """
+    order = [name for method in METHODS for loss in LOSSES
+             for name in (f"{method}{loss}", *((f"{method}_damped",) if not loss else ()))]
+    return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def of_most_images(rows: Iterable[AttackRow]) -> tuple[list[AttackRow], list[AttackRow]]:
+    """Of every attack the rows on most images, which a figure compares, and the rows that are left out."""
+    rows = list(rows)
+    most: dict[str, int] = {}
+    for row in rows:
+        most[row.attack] = max(most.get(row.attack, 0), row.images or 0)
+    kept = [row for row in rows if (row.images or 0) == most[row.attack]]
+    return kept, [row for row in rows if row not in kept]
+
+
+def range_words(counts: Iterable[int | None]) -> str:
+    """
+    >>> range_words([5, 1]), range_words([3, 3]), range_words([None])
+    ('1 to 5', '3', '')
+    """
+    known = sorted({count for count in counts if count is not None})
+    return "" if not known else f"{known[0]} to {known[-1]}" if len(known) > 1 else str(known[0])
+
+
+def measured_words(rows: Sequence[AttackRow]) -> str:
+    """On how many images and over how many seeds these numbers are.
+
+    >>> measured_words([AttackRow("pgd", "el", 20, {0.1: [5.0]})])
+    'on the first 20 test images, mean over 1 seed'
+    """
+    seeds, images = range_words(n for row in rows for n in row.counts), range_words(row.images for row in rows)
+    return (f"on the first {images} test images, " if images else "") + (
+        f"mean over {seeds} {'seed' if seeds == '1' else 'seeds'}")

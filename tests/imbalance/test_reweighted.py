@@ -1,0 +1,68 @@
+"""The re-weighted loss with two divisors: the authors' formula, written down."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from encouraging import CurveLoss, curves
+from encouraging.errors import ArgumentError
+from encouraging.imbalance import effective_weights, reweighted_loss
+
+COUNTS = torch.tensor([500, 60, 5, 200])
+
+
+def batch(dtype=torch.float64, rows=32, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    logits = (3 * torch.randn(rows, 4, generator=random)).to(dtype).requires_grad_()
+    return logits, torch.randint(4, (rows,), generator=random), effective_weights(COUNTS).to(dtype)
+
+
+def formula(logits, labels, weight):
+    """Cross-entropy divided by the weights of the batch, the bonus log(1 - p), clamped as in the paper, by its rows."""
+    p = torch.softmax(logits, 1)[torch.arange(len(labels)), labels]
+    w = weight[labels]
+    bonus = torch.log((1 - p).clamp(min=curves.normal().eps))
+    return (w * -p.log()).sum() / w.sum() + (w * bonus).sum() / len(labels)
+
+
+def test_it_is_the_authors_formula_and_so_is_its_gradient():
+    logits, labels, weight = batch()
+    ours, theirs = reweighted_loss(logits, labels, weight), formula(logits, labels, weight)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    (a,), (b,) = torch.autograd.grad(ours, logits), torch.autograd.grad(theirs, logits)
+    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("curve", [curves.normal(), curves.conservative(0.5), curves.aggressive(0.5)])
+def test_equal_weights_give_the_plain_loss(curve):
+    logits, labels, _ = batch(torch.float32)
+    torch.testing.assert_close(reweighted_loss(logits, labels, torch.ones(4), curve), CurveLoss(curve)(logits, labels))
+
+
+def test_ignored_rows_count_in_no_divisor():
+    logits, labels, weight = batch()
+    ignored = labels.clone()
+    ignored[::3] = -100
+    kept = ignored != -100
+    torch.testing.assert_close(reweighted_loss(logits, ignored, weight), formula(logits[kept], labels[kept], weight))
+
+
+def test_maps_of_labels_are_rows():
+    logits, labels, weight = batch(rows=24)
+    maps = logits.reshape(2, 12, 4).transpose(1, 2).reshape(2, 4, 3, 4)
+    torch.testing.assert_close(reweighted_loss(maps, labels.reshape(2, 3, 4), weight), formula(logits, labels, weight))
+
+
+def test_half_precision_is_read_in_float32():
+    logits, labels, weight = batch(torch.bfloat16)
+    loss = reweighted_loss(logits, labels, weight)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss.double(), formula(logits.double(), labels, weight.double()), rtol=1e-5, atol=1e-5)
+    loss.backward()
+    assert logits.grad.dtype == torch.bfloat16
+
+
+def test_probabilities_are_refused():
+    with pytest.raises(ArgumentError, match="class indices"):
+        reweighted_loss(torch.zeros(2, 3), torch.zeros(2, 3), torch.ones(3))
