@@ -6,12 +6,14 @@ branch that keeps it. Constants are Python numbers, so that the results have the
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import torch
 
 from ..curves import Curve
 from ..curves._cross_entropy import CrossEntropy
@@ -191,9 +193,16 @@ value = jax.custom_jvp(_value, nondiff_argnums=(0,))
 value.defjvp(_value_jvp)
 
 
+@functools.lru_cache(maxsize=1024)
+def fades(curve: Curve) -> bool:
+    """Whether the pull falls with 1 - p to nothing, as far as float32 goes."""
+    known = type(curve) in _FORMULAS and type(curve) is not FromProbability
+    return known and curve.pull(torch.tensor(80.0, dtype=torch.float64)).item() < 1e-30
+
+
 def value_below_half(curve: Curve, log_p: jax.Array, p: jax.Array) -> jax.Array:
     """The value of classes with p <= 1/2, where 1 - p loses nothing."""
     if curve.form_below_half == "nll":
         return -log_p
-    gap = log_p - jnp.log1p(-p)
+    gap = log_p - jnp.log(1 - p)
     return -gap if curve.form_below_half == "line" else value(curve, gap)
