@@ -53,13 +53,13 @@ def as_axis(axis: Any, logits: jax.Array) -> int:
                             f"{-logits.ndim} to {logits.ndim - 1}, where the classes are.")
     if logits.shape[axis] == 0:
         raise ShapeError(f"logits of shape {logits.shape} have no classes along axis {axis}: expected at least one.")
-    return axis % logits.ndim
+    return int(axis) % int(logits.ndim)
 
 
-def as_labels(labels: Any, logits: jax.Array, axis: int, included: jax.Array | None) -> jax.Array:
+def as_labels(given: Any, logits: jax.Array, axis: int, included: jax.Array | None) -> jax.Array:
     """Integers with size 1 along the axis, or probabilities of the logits' shape."""
-    numbers = _readable(labels)
-    labels = _as_array("labels", labels, "integers or probabilities")
+    numbers = _readable(given)
+    labels = _as_array("labels", given, "integers or probabilities")
     shape = logits.shape[:axis] + logits.shape[axis + 1:]
     came = f"labels are {labels.dtype} of shape {labels.shape} for logits of shape {logits.shape}"
     if jnp.issubdtype(labels.dtype, jnp.floating):
@@ -127,11 +127,11 @@ def _as_mask(where: Any) -> jax.Array:
     return mask
 
 
-def as_weight(weight: Any, classes: int) -> jax.Array | None:
+def as_weight(given: Any, classes: int) -> jax.Array | None:
     """One number per class."""
-    if weight is None:
+    if given is None:
         return None
-    weight = _as_array("weight", weight, "one number per class")
+    weight = _as_array("weight", given, "one number per class")
     if not jnp.issubdtype(weight.dtype, jnp.floating):
         raise DtypeError(f"weight is {weight.dtype}: expected floating-point numbers, one per class.")
     if weight.shape != (classes,):
@@ -139,11 +139,11 @@ def as_weight(weight: Any, classes: int) -> jax.Array | None:
     return weight
 
 
-def as_factor(name: str, factor: Any, logits: jax.Array) -> jax.Array | None:
+def as_factor(name: str, given: Any, logits: jax.Array) -> jax.Array | None:
     """Real numbers that broadcast to the logits."""
-    if factor is None:
+    if given is None:
         return None
-    factor = _as_array(name, factor, "real numbers that broadcast to the logits")
+    factor = _as_array(name, given, "real numbers that broadcast to the logits")
     if jnp.issubdtype(factor.dtype, jnp.complexfloating):
         raise DtypeError(f"{name} is {factor.dtype}: expected real numbers that broadcast to the logits.")
     return _broadcasting(name, factor, logits)
@@ -158,10 +158,10 @@ def _broadcasting(name: str, factor: jax.Array, logits: jax.Array) -> jax.Array:
     return factor.reshape(padded)
 
 
-def as_presence(labels: Any, logits: jax.Array) -> jax.Array:
+def as_presence(given: Any, logits: jax.Array) -> jax.Array:
     """Whether, or how surely, each class is present, or the index of the one that is."""
-    numbers = _readable(labels)
-    labels = _as_array("labels", labels, "0s and 1s, or probabilities")
+    numbers = _readable(given)
+    labels = _as_array("labels", given, "0s and 1s, or probabilities")
     if jnp.issubdtype(labels.dtype, jnp.complexfloating):
         raise DtypeError(f"labels are {labels.dtype}: expected 0s and 1s, or probabilities.")
     index = logits.ndim > 0 and labels.shape == logits.shape[:-1] and jnp.issubdtype(labels.dtype, jnp.integer)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 
 from ..curves import Curve
@@ -118,7 +119,7 @@ def _focal_value(curve: Focal | HaltedFocal | LateFocal, gap: jax.Array) -> jax.
 
 def _focal_pull(curve: Focal | HaltedFocal | LateFocal, gap: jax.Array) -> jax.Array:
     # p * log p is 0 at p = 0, where its second factor is infinite.
-    surprise = jnp.minimum(nll(gap), float(jnp.finfo(gap.dtype).max))
+    surprise = jnp.minimum(nll(gap), float(np.finfo(gap.dtype).max))
     return _modulation(curve.gamma, gap) * (sigmoid(-gap) + curve.gamma * sigmoid(gap) * surprise)
 
 
@@ -134,7 +135,7 @@ def _square_pull(curve: Square, gap: jax.Array) -> jax.Array:
 
 def _pull_from_probability(curve: FromProbability, gap: jax.Array) -> jax.Array:
     p = sigmoid(gap)
-    slope = jax.jvp(curve.phi_of_p, (p,), (jnp.ones_like(p),))[1]
+    slope: jax.Array = jax.jvp(curve.phi_of_p, (p,), (jnp.ones_like(p),))[1]
     return -p * sigmoid(-gap) * slope
 
 
@@ -161,10 +162,11 @@ _OWN = Formula(lambda c, gap: c.value(gap), lambda c, gap: c.pull(gap))
 def _at(curve: Curve, which: str, gap: jax.Array) -> jax.Array:
     """The value or the pull. A curve of the user's own is checked: its functions may be written for torch."""
     formula = _FORMULAS.get(type(curve), _OWN)
+    function = formula.value if which == "value" else formula.pull
     if formula is not _OWN and type(curve) is not FromProbability:
-        return getattr(formula, which)(curve, gap)  # type: ignore[no-any-return]
+        return function(curve, gap)
     try:
-        result = getattr(formula, which)(curve, gap)
+        result: Any = function(curve, gap)
     except (AttributeError, TypeError) as error:
         raise CurveError(f"{curve!r}: its {which} cannot be computed for a JAX array ({error}). Write the curve's "
                          "functions with jax.numpy instead of torch.") from error
@@ -172,7 +174,8 @@ def _at(curve: Curve, which: str, gap: jax.Array) -> jax.Array:
         came = f"shape {result.shape}" if isinstance(result, jax.Array) else type(result).__name__
         raise CurveError(f"{curve!r}: its {which} for gaps of shape {gap.shape} is {came}: expected a JAX array of "
                          "the same shape. Write the curve's functions with jax.numpy, element by element.")
-    return result.astype(gap.dtype)
+    cast: jax.Array = result.astype(gap.dtype)
+    return cast
 
 
 def pull(curve: Curve, gap: jax.Array) -> jax.Array:
@@ -206,3 +209,10 @@ def value_below_half(curve: Curve, log_p: jax.Array, p: jax.Array) -> jax.Array:
         return -log_p
     gap = log_p - jnp.log(1 - p)
     return -gap if curve.form_below_half == "line" else value(curve, gap)
+
+
+def ratio_below_half(curve: Curve, log_p: jax.Array, p: jax.Array) -> jax.Array:
+    """pull / (1 - p) of classes with p <= 1/2."""
+    if curve.form_below_half == "nll":
+        return jnp.ones_like(p)
+    return 1 / (1 - p) if curve.form_below_half == "line" else pull(curve, log_p - jnp.log(1 - p)) / (1 - p)

@@ -7,12 +7,15 @@ that XLA fuses the gradient into one pass over the logits.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
 from ..curves import Curve
-from ._jax_curves import fades, nll, value, value_below_half
+from ._jax_curves import fades, nll, pull, ratio_below_half, sigmoid, value, value_below_half
 
 
 def is_label(logits: jax.Array, label: jax.Array, axis: int) -> jax.Array:
@@ -59,47 +62,77 @@ label_gap = jax.custom_jvp(_label_gap, nondiff_argnums=(0, 1))
 label_gap.defjvp(_label_gap_jvp)
 
 
-def _log_probs(axis: int, from_top: bool, logits: jax.Array, top_class: jax.Array) -> jax.Array:
-    ahead = logits - jnp.max(logits, axis, keepdims=True)
-    return ahead - nll(label_gap(axis, from_top, logits, top_class))
-
-
-def _log_probs_jvp(axis: int, from_top: bool, primals: tuple[jax.Array, jax.Array],
-                   tangents: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    logs = log_probs(axis, from_top, *primals)
-    mean = jnp.sum(jnp.exp(logs) * tangents[0], axis, keepdims=True)
-    return logs, tangents[0] - mean
-
-
-log_probs = jax.custom_jvp(_log_probs, nondiff_argnums=(0, 1))  # log softmax
-log_probs.defjvp(_log_probs_jvp)
-
-
 def label_values(logits: jax.Array, label: jax.Array, curve: Curve, axis: int) -> jax.Array:
     """``phi(p_y)``, with size 1 along the axis."""
     return value(curve, label_gap(axis, False, logits, label))
 
 
-def class_values(logits: jax.Array, curve: Curve, axis: int) -> jax.Array:
-    """``phi(p_k)`` of every class. All but the top class have p <= 1/2, where log(1 - p) is exact; the top class takes
-    its gap from its own rivals."""
+class _Classes(NamedTuple):
+    """What sums over all classes need. All classes but the top class have p <= 1/2, where log(1 - p) is exact; the top
+    class takes its gap from its own rivals."""
+
+    on_top: jax.Array   # where the top class is
+    gap: jax.Array      # of the top class
+    log_p: jax.Array    # of the other classes; any finite number for the top class
+    p: jax.Array        # of the other classes, 0 for the top class
+    weights: jax.Array  # p relative to that of the base
+    p_of_base: jax.Array
+    total: jax.Array    # the sum of the weights
+
+
+def _classes(logits: jax.Array, curve: Curve, axis: int) -> _Classes:
     places = lax.broadcasted_iota(jnp.int32, logits.shape, axis)
-    highest = jnp.max(logits, axis, keepdims=True)
+    highest = lax.stop_gradient(jnp.max(logits, axis, keepdims=True))
     # Not argmax, which XLA computes slowly on a CPU. A row with NaN has no top class, and only NaN as its losses.
     top_class = jnp.min(jnp.where(logits == highest, places, logits.shape[axis]), axis, keepdims=True)
     on_top = places == top_class
-    # Where the rivals underflow relative to the top class, its pull does too: they need no base of their own.
-    from_top = fades(curve)
-    of_top = value(curve, label_gap(axis, from_top, logits, top_class))
-    logs = jnp.where(on_top, -1.0, log_probs(axis, from_top, logits, top_class))  # any number that leaves no NaN behind
-    return jnp.where(on_top, of_top, value_below_half(curve, logs, jnp.exp(logs)))
+    from_top = fades(curve)  # where the rivals underflow relative to the top class, its pull does too
+    gap = label_gap(axis, from_top, logits, top_class)
+    base, weights, total = _rival_weights(logits, top_class, axis, from_top)
+    log_p_of_top = -nll(gap)
+    own = jnp.take_along_axis(logits, top_class, axis, mode="clip")
+    log_p = jnp.where(on_top, -1.0, (logits - own) + log_p_of_top)
+    p_of_base = jnp.exp((base - own) + log_p_of_top)
+    return _Classes(on_top, gap, log_p, weights * p_of_base, weights, p_of_base, total)
 
 
-def mass_values(logits: jax.Array, mass: jax.Array, curve: Curve, axis: int) -> jax.Array:
-    """``sum_k u_k phi(p_k)``, with size 1 along the axis. A class without mass adds nothing, even where its value is
-    infinite."""
-    values = class_values(logits, curve, axis)
-    return jnp.sum(weighted(mass, values), axis, keepdims=True)
+def _mass_values(axis: int, curve: Curve, logits: jax.Array, mass: jax.Array) -> jax.Array:
+    return jnp.sum(weighted(mass, _class_values(_classes(logits, curve, axis), curve)), axis, keepdims=True)
+
+
+def _class_values(classes: _Classes, curve: Curve) -> jax.Array:
+    return jnp.where(classes.on_top, value(curve, classes.gap), value_below_half(curve, classes.log_p, classes.p))
+
+
+def _mass_gradient(axis: int, curve: Curve, logits: jax.Array, mass: jax.Array) -> jax.Array:
+    """``p_j sum_k u_k r_k - u_j r_j`` with ``r = pull / (1 - p)``. The top class is treated separately, because its
+    1 - p may be 0."""
+    classes = _classes(logits, curve, axis)
+    ratio = jnp.where(classes.on_top, 0.0, mass * ratio_below_half(curve, classes.log_p, classes.p))
+    ratios = jnp.sum(ratio, axis, keepdims=True)
+    pull_of_top = pull(curve, classes.gap) * jnp.sum(jnp.where(classes.on_top, mass, 0.0), axis, keepdims=True)
+    on_others = ratios * classes.p_of_base + pull_of_top / jnp.where(classes.total == 0, 1.0, classes.total)
+    return jnp.where(classes.on_top, ratios * sigmoid(classes.gap) - pull_of_top, classes.weights * on_others - ratio)
+
+
+def _mass_values_jvp(axis: int, curve: Curve, primals: tuple[jax.Array, jax.Array],
+                     tangents: tuple[Any, Any]) -> tuple[jax.Array, Any]:
+    logits, mass = primals
+    growth, growth_of_mass = tangents
+    parts = []
+    if not isinstance(growth, SymbolicZero):
+        parts.append(_mass_gradient(axis, curve, logits, mass) * growth)
+    if not isinstance(growth_of_mass, SymbolicZero):
+        values = _class_values(_classes(logits, curve, axis), curve)
+        parts.append(jnp.where((mass == 0) & jnp.isinf(values), 0.0, values) * growth_of_mass)
+    tangent = sum(parts[1:], parts[0])
+    return mass_values(axis, curve, logits, mass), jnp.sum(tangent, axis, keepdims=True)
+
+
+# ``sum_k u_k phi(p_k)``, with size 1 along the axis. A class without mass adds nothing, even where its value is
+# infinite.
+mass_values = jax.custom_jvp(_mass_values, nondiff_argnums=(0, 1))
+mass_values.defjvp(_mass_values_jvp, symbolic_zeros=True)
 
 
 def target_mass(logits: jax.Array, labels: jax.Array, weight: jax.Array | None, included: jax.Array | None,
@@ -112,11 +145,12 @@ def target_mass(logits: jax.Array, labels: jax.Array, weight: jax.Array | None, 
     else:
         mass = jnp.where(is_label(logits, labels, axis), jnp.ones_like(logits), 0.0)
         mass = jnp.where(_names_a_class(labels, classes), mass, jnp.nan)
-    by_class = included is not None and included.shape[axis] > 1
+    count: Any = classes
+    if included is not None and included.shape[axis] > 1:
+        count = jnp.maximum(jnp.sum(included, axis, keepdims=True, dtype=logits.dtype), 1.0)
     if label_smoothing:
-        count = jnp.sum(included, axis, keepdims=True, dtype=logits.dtype) if by_class else classes
-        mass = mass * (1 - label_smoothing) + label_smoothing / jnp.maximum(count, 1)
-    if by_class:
+        mass = mass * (1 - label_smoothing) + label_smoothing / count
+    if included is not None:
         mass = jnp.where(included, mass, 0.0)
     return mass if weight is None else mass * weight
 

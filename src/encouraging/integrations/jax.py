@@ -59,7 +59,8 @@ def curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, axis: int 
             other. A label that names no class is an error where its value can be read (on a CPU, outside ``jit`` and
             ``vmap``); elsewhere the loss and the gradient of its row are NaN.
 
-    >>> print(curve_loss(jnp.array([4.0, 0.0, 0.0]), jnp.array(0), curves.normal()).round(4))  # minus the gap: log 2 - 4
+    >>> loss = curve_loss(jnp.array([4.0, 0.0, 0.0]), jnp.array(0), curves.normal())
+    >>> print(loss.round(4))  # minus the gap: log 2 - 4
     -3.3069
     """
     check_curve(curve)
@@ -69,7 +70,9 @@ def curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, axis: int 
     included = as_included(where, z, place)
     target = as_labels(labels, z, place, included)
     class_weight = as_weight(weight, z.shape[place])
-    return _softmax_losses(z, target, class_weight, included, curve=curve, axis=place, label_smoothing=label_smoothing)
+    losses: jax.Array = _softmax_losses(z, target, class_weight, included, curve=curve, axis=place,
+                                        label_smoothing=label_smoothing)
+    return losses
 
 
 def encouraging_loss(logits: ArrayLike, labels: ArrayLike, *, log_end: float = 0.75, eps: float = 1e-5, axis: int = -1,
@@ -119,8 +122,10 @@ def sigmoid_curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, we
     check_alpha(alpha)
     z = as_logits(logits)
     present = as_presence(labels, z)
-    return _sigmoid_losses(z, present, as_factor("weight", weight, z), as_factor("pos_weight", pos_weight, z),
-                           as_mask(where, z), curve=curve, negative_curve=negative_curve, alpha=alpha)
+    losses: jax.Array = _sigmoid_losses(
+        z, present, as_factor("weight", weight, z), as_factor("pos_weight", pos_weight, z), as_mask(where, z),
+        curve=curve, negative_curve=negative_curve, alpha=alpha)
+    return losses
 
 
 @functools.partial(jax.jit, static_argnames=("curve", "axis", "label_smoothing"), inline=True)
@@ -139,7 +144,7 @@ def _softmax_losses(logits: jax.Array, labels: jax.Array, weight: jax.Array | No
     if weight is not None:
         weight = weight.astype(z.dtype).reshape([-1 if dim == axis else 1 for dim in range(z.ndim)])
     if soft or label_smoothing:
-        losses = mass_values(z, target_mass(z, labels, weight, included, label_smoothing, axis), curve, axis)
+        losses = mass_values(axis, curve, z, target_mass(z, labels, weight, included, label_smoothing, axis))
     else:
         losses = label_values(z, labels, curve, axis)
         if weight is not None:
