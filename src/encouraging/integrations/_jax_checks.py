@@ -33,6 +33,12 @@ def _readable(given: Any) -> np.ndarray[Any, Any] | None:
     return np.asarray(given) if on_cpu else None
 
 
+def promote(first: Any, second: Any) -> Any:
+    """The smallest type that holds both, also where the user has set JAX to promote nothing by itself."""
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.promote_types(first, second)
+
+
 def as_logits(logits: Any) -> jax.Array:
     """Logits, in at least 16 bits."""
     z = _as_array("logits", logits, "logits")
@@ -48,7 +54,7 @@ def as_axis(axis: Any, logits: jax.Array) -> int:
     """The axis of the classes, counted from the first."""
     if logits.ndim == 0:
         raise ShapeError("logits is a single number: expected an array with the classes along an axis.")
-    if isinstance(axis, bool) or not isinstance(axis, int) or not -logits.ndim <= axis < logits.ndim:
+    if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or not -logits.ndim <= axis < logits.ndim:
         raise ArgumentError(f"axis={axis!r} for logits of shape {logits.shape}: expected one integer from "
                             f"{-logits.ndim} to {logits.ndim - 1}, where the classes are.")
     if logits.shape[axis] == 0:

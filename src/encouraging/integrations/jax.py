@@ -23,7 +23,17 @@ from .. import curves
 from ..curves import Curve
 from ..curves._curve import check_curve
 from ..targets import check_alpha, check_smoothing
-from ._jax_checks import as_axis, as_factor, as_included, as_labels, as_logits, as_mask, as_presence, as_weight
+from ._jax_checks import (
+    as_axis,
+    as_factor,
+    as_included,
+    as_labels,
+    as_logits,
+    as_mask,
+    as_presence,
+    as_weight,
+    promote,
+)
 from ._jax_curves import value
 from ._jax_rows import is_label, label_values, mass_values, target_mass, weighted
 
@@ -132,8 +142,8 @@ def sigmoid_curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, we
 def _softmax_losses(logits: jax.Array, labels: jax.Array, weight: jax.Array | None, included: jax.Array | None, *,
                     curve: Curve, axis: int, label_smoothing: float) -> jax.Array:
     soft = jnp.issubdtype(labels.dtype, jnp.floating)
-    result = jnp.promote_types(logits.dtype, labels.dtype) if soft else logits.dtype
-    z = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    result = promote(logits.dtype, labels.dtype) if soft else logits.dtype
+    z = logits.astype(promote(logits.dtype, jnp.float32))  # half precisions are computed in float32
     labels = labels.astype(z.dtype) if soft else labels
     rows = None
     if included is not None:
@@ -157,7 +167,7 @@ def _softmax_losses(logits: jax.Array, labels: jax.Array, weight: jax.Array | No
 def _sigmoid_losses(logits: jax.Array, labels: jax.Array, weight: jax.Array | None, pos_weight: jax.Array | None,
                     included: jax.Array | None, *, curve: Curve, negative_curve: Curve,
                     alpha: float | None) -> jax.Array:
-    z = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    z = logits.astype(promote(logits.dtype, jnp.float32))
     if included is not None:
         z = jnp.where(included, z, 0.0)
     for_positives = jnp.full([1] * z.ndim, 1.0 if alpha is None else alpha, z.dtype)
