@@ -7,10 +7,12 @@ that XLA fuses the gradient into one pass over the logits.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
@@ -50,7 +52,8 @@ def _label_gap_jvp(axis: int, from_top: bool, primals: tuple[jax.Array, jax.Arra
                    tangents: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
     logits, label = primals
     growth = tangents[0]
-    _, weights, total = _rival_weights(logits, label, axis, from_top)
+    # Not from the top: a small sum would underflow when this quotient is differentiated.
+    _, weights, total = _rival_weights(logits, label, axis, from_top=False)
     total = jnp.where(total == 0, 1.0, total)
     own = jnp.sum(jnp.where(is_label(logits, label, axis), growth, 0.0), axis, keepdims=True)
     return label_gap(axis, from_top, logits, label), own - jnp.sum(weights * growth, axis, keepdims=True) / total
@@ -77,7 +80,7 @@ class _Classes(NamedTuple):
     p: jax.Array        # of the other classes, 0 for the top class
     weights: jax.Array  # p relative to that of the base
     p_of_base: jax.Array
-    total: jax.Array    # the sum of the weights
+    scale: jax.Array    # 1 / the sum of the weights: a weight times this is the softmax over the top class's rivals
 
 
 def _classes(logits: jax.Array, curve: Curve, axis: int) -> _Classes:
@@ -93,7 +96,11 @@ def _classes(logits: jax.Array, curve: Curve, axis: int) -> _Classes:
     own = jnp.take_along_axis(logits, top_class, axis, mode="clip")
     log_p = jnp.where(on_top, -1.0, (logits - own) + log_p_of_top)
     p_of_base = jnp.exp((base - own) + log_p_of_top)
-    return _Classes(on_top, gap, log_p, weights * p_of_base, weights, p_of_base, total)
+    if from_top:  # as a quotient it would underflow when it is differentiated
+        scale = jnp.exp(jnp.minimum(gap + (base - own), 0.9 * math.log(np.finfo(logits.dtype).max)))
+    else:
+        scale = 1 / jnp.where(total == 0, 1.0, total)
+    return _Classes(on_top, gap, log_p, weights * p_of_base, weights, p_of_base, scale)
 
 
 def _mass_values(axis: int, curve: Curve, logits: jax.Array, mass: jax.Array) -> jax.Array:
@@ -111,7 +118,7 @@ def _mass_gradient(axis: int, curve: Curve, logits: jax.Array, mass: jax.Array) 
     ratio = jnp.where(classes.on_top, 0.0, mass * ratio_below_half(curve, classes.log_p, classes.p))
     ratios = jnp.sum(ratio, axis, keepdims=True)
     pull_of_top = pull(curve, classes.gap) * jnp.sum(jnp.where(classes.on_top, mass, 0.0), axis, keepdims=True)
-    on_others = ratios * classes.p_of_base + pull_of_top / jnp.where(classes.total == 0, 1.0, classes.total)
+    on_others = ratios * classes.p_of_base + pull_of_top * classes.scale
     return jnp.where(classes.on_top, ratios * sigmoid(classes.gap) - pull_of_top, classes.weights * on_others - ratio)
 
 
