@@ -137,6 +137,12 @@ def test_without_x64_numpy_in_float64_is_computed_in_float32():
         assert curve_loss(Z, np.eye(3)[Y], EL).dtype == jnp.float64  # the more precise of the two, as in torch
 
 
+@pytest.mark.parametrize("name", curves.names())
+def test_every_curve_of_the_catalogue_has_its_formula(name):
+    with jax.disable_jit():
+        same(outcome(Z, Y, curves.by_name(name)), torch_outcome(Z, Y, curves.by_name(name)))
+
+
 def test_own_curves_are_written_with_jax_numpy():
     halved = curves.custom(lambda gap: -0.5 * gap, lambda gap: jnp.full_like(gap, 0.5), "halved")
     mine = curves.from_probability(lambda p: -jnp.log(p), "mine")
