@@ -74,6 +74,7 @@ class _Classes(NamedTuple):
     """What sums over all classes need. All classes but the top class have p <= 1/2, where log(1 - p) is exact; the top
     class takes its gap from its own rivals."""
 
+    top_class: jax.Array
     on_top: jax.Array   # where the top class is
     gap: jax.Array      # of the top class
     log_p: jax.Array    # of the other classes; any finite number for the top class
@@ -100,7 +101,7 @@ def _classes(logits: jax.Array, curve: Curve, axis: int) -> _Classes:
         scale = jnp.exp(jnp.minimum(gap + (base - own), 0.9 * math.log(np.finfo(logits.dtype).max)))
     else:
         scale = 1 / jnp.where(total == 0, 1.0, total)
-    return _Classes(on_top, gap, log_p, weights * p_of_base, weights, p_of_base, scale)
+    return _Classes(top_class, on_top, gap, log_p, weights * p_of_base, weights, p_of_base, scale)
 
 
 def _mass_values(axis: int, curve: Curve, logits: jax.Array, mass: jax.Array) -> jax.Array:
@@ -117,7 +118,7 @@ def _mass_gradient(axis: int, curve: Curve, logits: jax.Array, mass: jax.Array) 
     classes = _classes(logits, curve, axis)
     ratio = jnp.where(classes.on_top, 0.0, mass * ratio_below_half(curve, classes.log_p, classes.p))
     ratios = jnp.sum(ratio, axis, keepdims=True)
-    pull_of_top = pull(curve, classes.gap) * jnp.sum(jnp.where(classes.on_top, mass, 0.0), axis, keepdims=True)
+    pull_of_top = pull(curve, classes.gap) * jnp.take_along_axis(mass, classes.top_class, axis, mode="clip")
     on_others = ratios * classes.p_of_base + pull_of_top * classes.scale
     return jnp.where(classes.on_top, ratios * sigmoid(classes.gap) - pull_of_top, classes.weights * on_others - ratio)
 
