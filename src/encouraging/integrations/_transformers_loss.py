@@ -126,7 +126,7 @@ class FusedLossFunction(CurveLossFunction):
         held = self.layer.received
         if held is None:
             return super().causal_lm(logits, labels, vocab_size, num_items_in_batch, ignore_index, shift_labels)
-        if logits is not held or logits._version != self.layer.version:
+        if logits is not held or self.layer.was_written():
             raise ArgumentError(
                 "this model changes its logits between the output layer and the loss (a cap, a scale, a mask or another "
                 "type): fused=True computes the loss of the layer's own logits. Call with_curve without fused=True.")
@@ -142,7 +142,7 @@ class HeldLinear(torch.nn.Linear):
 
     held: bool
     received: Tensor | None
-    version: int
+    version: int  # of the tensor that was received: writing into it counts it up
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.held:
@@ -150,8 +150,15 @@ class HeldLinear(torch.nn.Linear):
         if self.received is not None:
             raise ArgumentError("this model calls its output layer more than once per step: fused=True computes one "
                                 "loss. Call with_curve without fused=True.")
-        self.received, self.version = input, input._version
+        self.received = input
+        if not torch.compiler.is_compiling():
+            self.version = input._version
         return input
+
+    def was_written(self) -> bool:
+        """Whether something has changed what the layer returned, in place; a compiler cannot tell."""
+        return (self.received is not None and not torch.compiler.is_compiling()
+                and self.received._version != self.version)
 
 
 def next_tokens(labels: Tensor | None, shift_labels: Tensor | None, ignore_index: int = IGNORED) -> Tensor:

@@ -195,6 +195,10 @@ def set_curve(model: Any, loss: CurveLossFunction, path: str) -> None:
     if path == "fused":
         assert isinstance(loss, FusedLossFunction)
         loss.layer = held_layer(model, model.get_output_embeddings())
+    elif type(layer := model.get_output_embeddings()) is HeldLinear:
+        layer.__class__ = nn.Linear
+        for name in ("held", "received", "version"):
+            del layer.__dict__[name]
     model.__class__ = kind
     model.curve_loss, model.path, model.told = loss, path, False
     if path != "inside":
