@@ -20,7 +20,7 @@ IGNORED = -100
 
 
 class CurveLossFunction:
-    """The ``loss_function`` of a model with a curve; :func:`~encouraging.integrations.transformers.with_curve` makes one.
+    """The ``loss_function`` of a model with a curve, made by ``with_curve``.
 
     It is called with the arguments of transformers' own function of the same head. A model with this attribute can be
     copied and pickled, and its state dict has no further keys.
@@ -128,8 +128,8 @@ class FusedLossFunction(CurveLossFunction):
             return super().causal_lm(logits, labels, vocab_size, num_items_in_batch, ignore_index, shift_labels)
         if logits is not held or self.layer.was_written():
             raise ArgumentError(
-                "this model changes its logits between the output layer and the loss (a cap, a scale, a mask or another "
-                "type): fused=True computes the loss of the layer's own logits. Call with_curve without fused=True.")
+                "this model changes its logits between the output layer and the loss (a cap, a scale, a mask or "
+                "another type): fused=True computes the loss of the layer's own logits. Call with_curve without fused=True.")
         target = next_tokens(labels, shift_labels, ignore_index).to(held.device).reshape(held.shape[:-1])
         with in_float32(held):
             return linear_curve_loss(held, self.layer.weight, target, self.curve, self.layer.bias, self.weight_on(held),

@@ -60,25 +60,24 @@ class Replace(TorchFunctionMode):
 
 def _refuse(function: Any, *_: Any, **__: Any) -> Tensor:
     raise ArgumentError(
-        f"this model computes its loss with {function.__name__} (a regression, or a loss of log-probabilities): a curve "
-        "replaces cross_entropy and binary_cross_entropy_with_logits. Compute the loss of its logits with "
+        f"this model computes its loss with {function.__name__} (a regression, or a loss of log-probabilities): a "
+        "curve replaces cross_entropy and binary_cross_entropy_with_logits. Compute the loss of its logits with "
         "encouraging.curve_loss, or with Trainer(compute_loss_func=loss_func(curve)).")
 
 
 class CurveModel:
     """What :func:`~encouraging.integrations.transformers.with_curve` adds to the class of a model."""
 
-    base: type[nn.Module]  # the model's own class
-    label_places: dict[str, int]  # where the forward pass takes labels
     curve_loss: CurveLossFunction
-    path: str  # "loss_function", "inside" or "fused"
-    told: bool
+    _curve_base: type[nn.Module]  # the model's own class
+    _curve_path: str  # "loss_function", "inside" or "fused"
+    _curve_warned: bool
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return cls.base(*args, **kwargs)  # type(model).from_pretrained(...) gives a model without a curve
+        return cls._curve_base(*args, **kwargs)  # type(model).from_pretrained(...) gives a model without a curve
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _empty, (self.base,), self.__dict__
+        return _empty, (self._curve_base,), self.__dict__
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "forward" and "fused_lm_head" in _argument_names(value):
@@ -88,7 +87,8 @@ class CurveModel:
 
 def curved_class(base: type[nn.Module]) -> type[Any]:
     """The class of models like ``base`` with a curve, under the same name."""
-    return _curved_class(getattr(base, "base", base) if issubclass(base, CurveModel) else base)
+    own: Any = base.__dict__.get("_curve_base", base)
+    return _curved_class(own)
 
 
 @functools.cache
@@ -107,19 +107,19 @@ def _curved_class(base: type[nn.Module]) -> type[Any]:
             if kwargs.get(name) is not None or (len(args) > place and args[place] is not None):
                 labelled = True
         if not labelled:
-            if self.training and torch.is_grad_enabled() and not self.told:
-                _tell(self)
+            if self.training and torch.is_grad_enabled() and not self._curve_warned:
+                _warn(self)
             return base.forward(self, *args, **kwargs)
-        if self.path == "inside":
+        if self._curve_path == "inside":
             return _inside(self, base, args, kwargs)
-        if self.path == "fused" and self.training:
+        if self._curve_path == "fused" and self.training:
             return _fused(self, base, args, kwargs)
         return base.forward(self, *args, **kwargs)
 
     # Not functools.wraps: accelerate unwraps a forward pass down to the last __wrapped__.
     forward.__signature__ = signature  # type: ignore[attr-defined]
     forward.__doc__ = base.forward.__doc__
-    contents = {"base": base, "label_places": places, "forward": forward, "__module__": base.__module__,
+    contents = {"_curve_base": base, "forward": forward, "__module__": base.__module__,
                 "__qualname__": base.__qualname__, "__doc__": base.__doc__}
     return type(base.__name__, (CurveModel, base), contents)
 
@@ -129,8 +129,8 @@ def _empty(base: type[nn.Module]) -> Any:
     return object.__new__(curved_class(base))
 
 
-def _tell(model: Any) -> None:
-    model.told = True
+def _warn(model: Any) -> None:
+    model._curve_warned = True
     warnings.warn(
         f"{type(model).__name__} has the curve {model.curve_loss.curve!r} and is trained without labels: the curve is "
         "not used. Trainer keeps labels to itself for label_smoothing_factor (pass label_smoothing to with_curve "
@@ -182,7 +182,7 @@ def held_layer(model: Any, layer: Any) -> HeldLinear:
     """The output layer as one that can hold back; refused where it is more than a plain linear layer."""
     if type(layer) not in (nn.Linear, HeldLinear) or "forward" in layer.__dict__:
         raise ArgumentError(
-            f"fused=True with an output layer of type {type(layer).__name__}: expected a plain nn.Linear, without an "
+            f"fused=True with an output layer of {type(layer)}: expected a plain nn.Linear, without an "
             "adapter, quantization or offloading. Call with_curve without fused=True, or leave the layer as it is.")
     layer.__class__ = HeldLinear
     layer.held, layer.received, layer.version = False, None, 0
@@ -196,11 +196,11 @@ def set_curve(model: Any, loss: CurveLossFunction, path: str) -> None:
         assert isinstance(loss, FusedLossFunction)
         loss.layer = held_layer(model, model.get_output_embeddings())
     elif type(layer := model.get_output_embeddings()) is HeldLinear:
-        layer.__class__ = nn.Linear
+        layer.__class__ = nn.Linear  # type: ignore[assignment]
         for name in ("held", "received", "version"):
             del layer.__dict__[name]
     model.__class__ = kind
-    model.curve_loss, model.path, model.told = loss, path, False
+    model.curve_loss, model._curve_path, model._curve_warned = loss, path, False
     if path != "inside":
         model.loss_function = loss
 
@@ -221,5 +221,5 @@ def _without_fused_lm_head(patched: Any) -> Callable[..., Any]:
                 "encouraging.integrations.transformers.")
         return patched(*args, fused_lm_head=fused_lm_head, **kwargs)
 
-    forward.__signature__ = inspect.signature(patched)  # type: ignore[attr-defined]
+    forward.__signature__ = inspect.signature(getattr(patched, "__func__", patched))  # type: ignore[attr-defined]
     return forward

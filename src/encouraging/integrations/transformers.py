@@ -13,7 +13,7 @@ import inspect
 from typing import Any
 
 from torch import Tensor
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel
 from transformers.loss.loss_utils import (
     ForCausalLMLoss,
     ForMaskedLMLoss,
@@ -147,15 +147,17 @@ def loss_func(curve: Curve, *, shift: bool | None = None, label_smoothing: float
 
 
 class ModelLoss:
-    """For trainers that compute a loss of their own: ``class CurveSFTTrainer(ModelLoss, SFTTrainer)`` takes the model's.
+    """For trainers with a loss of their own: ``class CurveSFTTrainer(ModelLoss, SFTTrainer)`` takes the model's.
 
-    TRL's ``SFTTrainer`` computes cross-entropy from log-probabilities since 1.0. It logs entropy and accuracy of the
-    tokens with it, which this class leaves out.
+    TRL's ``SFTTrainer`` computes cross-entropy from log-probabilities. It logs entropy and accuracy of the tokens with
+    it, which this class leaves out.
     """
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False,
                      num_items_in_batch: Items = None) -> Any:
         """``Trainer``'s own."""
+        from transformers import Trainer
+
         return Trainer.compute_loss(self, model, inputs | {"use_cache": False}, return_outputs, num_items_in_batch)
 
 
@@ -170,7 +172,7 @@ def _pretrained(model: Any) -> Any:
 
 
 def _base(model: Any) -> Any:
-    return model.base if isinstance(model, CurveModel) else type(model)
+    return model._curve_base if isinstance(model, CurveModel) else type(model)
 
 
 def _own_loss(model: Any) -> Any:
@@ -184,5 +186,5 @@ def _own_loss(model: Any) -> Any:
 def _check_config(config: Any) -> None:
     check_problem(config)
     if getattr(config, "problem_type", None) is None and config.num_labels == 1:
-        raise ArgumentError("the model has one label, which transformers takes for a regression: a curve needs classes. "
-                            "Set num_labels, or leave the model's own loss.")
+        raise ArgumentError("the model has one label, which transformers takes for a regression: a curve needs "
+                            "classes. Set num_labels, or leave the model's own loss.")
