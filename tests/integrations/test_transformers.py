@@ -224,6 +224,36 @@ def test_a_loss_made_by_hand_is_not_trained_silently():
         with_curve(HandMade(hf.BertConfig(**toys.BODY)), EL)(**toys.text())
 
 
+class Fused(hf.LlamaForCausalLM):
+    """Knows its loss_function, and leaves it out in training, as Liger's forward passes do."""
+
+    def forward(self, input_ids=None, labels=None, **kwargs):
+        logits = self.lm_head(self.model(input_ids=input_ids).last_hidden_state)
+        if self.training:
+            loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        else:
+            loss = self.loss_function(logits, labels, vocab_size=toys.VOCABULARY)
+        return hf.modeling_outputs.CausalLMOutput(loss=loss, logits=logits)
+
+
+def test_a_loss_function_that_is_not_called_is_not_trained_silently():
+    model = with_curve(Fused(toys.llama().config), EL)
+    assert model.eval()(**toys.text()).loss < 10
+    with pytest.raises(ArgumentError, match="the curve would not be used"):
+        model.train()(**toys.text())
+
+
+def own_loss(logits, labels, **kwargs):
+    return logits.sum()
+
+
+def test_a_loss_function_of_the_users_own_is_refused():
+    model = toys.llama()
+    model.loss_function = own_loss
+    with pytest.raises(ArgumentError, match="own_loss"):
+        with_curve(model, EL)
+
+
 @pytest.mark.parametrize(("arguments", "error", "words"), [
     ({"curve": "encouraging"}, DtypeError, "curve"), ({"label_smoothing": 2.0}, ArgumentError, "label_smoothing"),
     ({"weight": [1.0]}, DtypeError, "weight"), ({"chunk_bytes": 100}, ArgumentError, "fused"),

@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch.nn import functional as F
 from transformers import Trainer, TrainingArguments
+from transformers.modeling_outputs import CausalLMOutput
 
 import transformer_toys as toys
 from encouraging import curve_loss, curves
@@ -116,24 +117,25 @@ def test_accelerate_wraps_the_forward_pass_and_gives_it_back(build):
 
 
 class LogProbabilities(Trainer):
-    """Patches the forward pass and computes its own loss, as TRL's SFTTrainer does since 1.0."""
+    """Patches the forward pass and computes its own loss, as TRL's SFTTrainer does."""
 
     def __init__(self, model, **how):
         super().__init__(model=model, **how)
         original = model.forward
 
         @functools.wraps(type(model).forward)
-        def patched(self, *args, fused_lm_head=False, labels=None, **kwargs):
+        def patched(self, *args, fused_lm_head=False, labels=None, num_items_in_batch=None, **kwargs):
             if not fused_lm_head:
-                return original(*args, labels=labels, **kwargs)
-            kwargs.pop("num_items_in_batch", None)
-            logits = original(*args, **kwargs).logits[:, :-1]
-            return -logits.log_softmax(-1).gather(-1, labels[:, 1:].clamp(min=0)[..., None]).mean()
+                return original(*args, labels=labels, num_items_in_batch=num_items_in_batch, **kwargs)
+            hidden = self.base_model(*args, **kwargs).last_hidden_state[:, :-1]
+            logits = F.linear(hidden, self.get_output_embeddings().weight)
+            loss = F.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten())
+            return CausalLMOutput(loss=loss)
 
         model.forward = types.MethodType(patched, model)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        return model(**inputs, fused_lm_head=True)
+        return model(**inputs, fused_lm_head=True).loss
 
 
 class WithModelLoss(ModelLoss, LogProbabilities):

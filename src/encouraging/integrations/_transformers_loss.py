@@ -23,8 +23,11 @@ class CurveLossFunction:
     """The ``loss_function`` of a model with a curve, made by ``with_curve``.
 
     It is called with the arguments of transformers' own function of the same head. A model with this attribute can be
-    copied and pickled, and its state dict has no further keys.
+    copied and pickled, and its state dict has no further keys. ``used`` says whether the last forward pass with labels
+    has computed this loss.
     """
+
+    used = True
 
     def __init__(self, curve: Curve, head: str, label_smoothing: float = 0.0, weight: Tensor | None = None,
                  match_norm: bool = False) -> None:
@@ -42,6 +45,7 @@ class CurveLossFunction:
                 f"{weight}, match_norm={self.match_norm})")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor | None:
+        self.used = True
         loss: Tensor | None = getattr(self, self.head)(*args, **kwargs)
         return loss
 
@@ -129,7 +133,8 @@ class FusedLossFunction(CurveLossFunction):
         if logits is not held or self.layer.was_written():
             raise ArgumentError(
                 "this model changes its logits between the output layer and the loss (a cap, a scale, a mask or "
-                "another type): fused=True computes the loss of the layer's own logits. Call with_curve without fused=True.")
+                "another type): fused=True computes the loss of the layer's own logits. Call with_curve without "
+                "fused=True.")
         target = next_tokens(labels, shift_labels, ignore_index).to(held.device).reshape(held.shape[:-1])
         with in_float32(held):
             return linear_curve_loss(held, self.layer.weight, target, self.curve, self.layer.bias, self.weight_on(held),

@@ -30,7 +30,7 @@ class Replace(TorchFunctionMode):
 
     def __init__(self, loss: CurveLossFunction) -> None:
         super().__init__()
-        self.loss, self.replaced = loss, 0
+        self.loss = loss
         self.table: dict[Any, Callable[..., Tensor]] = {
             F.cross_entropy: self.cross_entropy, F.binary_cross_entropy_with_logits: self.presence,
             **{function: functools.partial(_refuse, function) for function in NO_CLASSES}}
@@ -42,7 +42,7 @@ class Replace(TorchFunctionMode):
                       ignore_index: int = -100, reduce: None = None, reduction: str = "mean",
                       label_smoothing: float = 0.0) -> Tensor:
         """As ``F.cross_entropy``."""
-        self.replaced += 1
+        self.loss.used = True
         loss = self.loss
         if (weight is not None and loss.weight is not None) or (label_smoothing and loss.label_smoothing):
             raise ArgumentError("the model has class weights or label smoothing of its own: pass none to with_curve.")
@@ -52,7 +52,7 @@ class Replace(TorchFunctionMode):
     def presence(self, input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: None = None,
                  reduce: None = None, reduction: str = "mean", pos_weight: Tensor | None = None) -> Tensor:
         """As ``F.binary_cross_entropy_with_logits``."""
-        self.replaced += 1
+        self.loss.used = True
         if weight is None and pos_weight is None and reduction == "mean":
             return self.loss.of_presence(input, target)
         return sigmoid_curve_loss(input, target, self.loss.curve, weight, reduction, pos_weight)
@@ -80,9 +80,7 @@ class CurveModel:
         return _empty, (self._curve_base,), self.__dict__
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "forward" and "fused_lm_head" in _argument_names(value):
-            value = MethodType(_without_fused_lm_head(value), self)
-        super().__setattr__(name, value)
+        super().__setattr__(name, MethodType(_watched(value, self), self) if name == "forward" else value)
 
 
 def curved_class(base: type[nn.Module]) -> type[Any]:
@@ -101,6 +99,8 @@ def _curved_class(base: type[nn.Module]) -> type[Any]:
         raise ArgumentError(f"{base.__name__} takes no labels, so that it has no loss of its own. Compute the loss of "
                             "its logits with encouraging.curve_loss.")
 
+    own_forward = base.forward
+
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         labelled = kwargs.get("shift_labels") is not None
         for name, place in places.items():
@@ -109,12 +109,17 @@ def _curved_class(base: type[nn.Module]) -> type[Any]:
         if not labelled:
             if self.training and torch.is_grad_enabled() and not self._curve_warned:
                 _warn(self)
-            return base.forward(self, *args, **kwargs)
+            return own_forward(self, *args, **kwargs)
+        self.curve_loss.used = False
         if self._curve_path == "inside":
-            return _inside(self, base, args, kwargs)
-        if self._curve_path == "fused" and self.training:
-            return _fused(self, base, args, kwargs)
-        return base.forward(self, *args, **kwargs)
+            outputs = _inside(self, own_forward, args, kwargs)
+        elif self._curve_path == "fused" and self.training:
+            outputs = _fused(self, own_forward, args, kwargs)
+        else:
+            outputs = own_forward(self, *args, **kwargs)
+        if not self.curve_loss.used and not getattr(self, "_is_replica", False):
+            _check_loss(outputs, f"{base.__name__} computes its loss without cross_entropy or its loss_function")
+        return outputs
 
     # Not functools.wraps: accelerate unwraps a forward pass down to the last __wrapped__.
     forward.__signature__ = signature  # type: ignore[attr-defined]
@@ -138,38 +143,40 @@ def _warn(model: Any) -> None:
         UserWarning, stacklevel=3)
 
 
-def _inside_eagerly(model: Any, base: type[nn.Module], args: Any, kwargs: Any) -> Any:
-    with Replace(model.curve_loss) as mode:
-        outputs = base.forward(model, *args, **kwargs)
-    with_loss = isinstance(outputs, tuple) or outputs.get("loss") is not None
-    if with_loss and not mode.replaced:
-        raise ArgumentError(
-            f"{base.__name__} computes its loss without cross_entropy, and the curve cannot be put there. Compute the "
-            "loss of its logits with encouraging.curve_loss, or with Trainer(compute_loss_func=loss_func(curve)).")
-    return outputs
+def _check_loss(outputs: Any, because: str, with_gradient: bool = False) -> None:
+    """Refuse a loss that the curve has no part in."""
+    loss = outputs[0] if isinstance(outputs, tuple) and outputs else getattr(outputs, "loss", outputs)
+    if isinstance(loss, Tensor) and loss.ndim == 0 and (loss.requires_grad or not with_gradient):
+        raise ArgumentError(f"{because}: the curve would not be used. Compute the loss of the logits with "
+                            "encouraging.curve_loss, or with Trainer(compute_loss_func=loss_func(curve)).")
 
 
-def _inside(model: Any, base: type[nn.Module], args: Any, kwargs: Any) -> Any:
+def _inside_eagerly(model: Any, own_forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    with Replace(model.curve_loss):
+        return own_forward(model, *args, **kwargs)
+
+
+def _inside(model: Any, own_forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The model's own forward pass with its cross-entropies replaced.
 
     A compiler replaces ``nn.CrossEntropyLoss()`` by itself, before a mode can see it: the model then runs uncompiled.
     """
     if torch.compiler.is_compiling():
-        return torch.compiler.disable(_inside_eagerly)(model, base, args, kwargs)  # type: ignore[no-untyped-call]
-    return _inside_eagerly(model, base, args, kwargs)
+        return torch.compiler.disable(_inside_eagerly)(model, own_forward, args, kwargs)  # type: ignore[no-untyped-call]
+    return _inside_eagerly(model, own_forward, args, kwargs)
 
 
-def _fused(model: Any, base: type[nn.Module], args: Any, kwargs: Any) -> Any:
+def _fused(model: Any, own_forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The model's own forward pass, where the output layer holds the hidden states back. No logits are returned."""
     layer = model.get_output_embeddings()
     if model.curve_loss.layer is not layer:  # resize_token_embeddings makes a new one
-        model.curve_loss.layer = layer = held_layer(model, layer)
+        model.curve_loss.layer = layer = held_layer(layer)
     if getattr(model, "_is_replica", False):
         raise ArgumentError("fused=True under nn.DataParallel: the replicas share one loss. Start one process per GPU "
                             "(torchrun, accelerate launch), or call with_curve without fused=True.")
     layer.held = True
     try:
-        outputs = base.forward(model, *args, **kwargs)
+        outputs = own_forward(model, *args, **kwargs)
         received = layer.received
     finally:
         layer.held, layer.received = False, None
@@ -178,7 +185,7 @@ def _fused(model: Any, base: type[nn.Module], args: Any, kwargs: Any) -> Any:
     return type(outputs)(**{name: value for name, value in outputs.items() if name != "logits"})
 
 
-def held_layer(model: Any, layer: Any) -> HeldLinear:
+def held_layer(layer: Any) -> HeldLinear:
     """The output layer as one that can hold back; refused where it is more than a plain linear layer."""
     if type(layer) not in (nn.Linear, HeldLinear) or "forward" in layer.__dict__:
         raise ArgumentError(
@@ -194,7 +201,7 @@ def set_curve(model: Any, loss: CurveLossFunction, path: str) -> None:
     kind = curved_class(type(model))
     if path == "fused":
         assert isinstance(loss, FusedLossFunction)
-        loss.layer = held_layer(model, model.get_output_embeddings())
+        loss.layer = held_layer(model.get_output_embeddings())
     elif type(layer := model.get_output_embeddings()) is HeldLinear:
         layer.__class__ = nn.Linear  # type: ignore[assignment]
         for name in ("held", "received", "version"):
@@ -205,21 +212,27 @@ def set_curve(model: Any, loss: CurveLossFunction, path: str) -> None:
         model.loss_function = loss
 
 
-def _argument_names(function: Any) -> tuple[str, ...]:
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return () if code is None else code.co_varnames
+def _watched(replacement: Any, model: Any) -> Callable[..., Any]:
+    """A forward pass that a library has put on ``model``, which must still train with the curve.
 
+    accelerate's calls the one before it. TRL's and Liger's compute cross-entropy by themselves.
+    """
+    bound = getattr(replacement, "__self__", None) is model
+    function = replacement.__func__ if bound else replacement
 
-def _without_fused_lm_head(patched: Any) -> Callable[..., Any]:
-    """TRL's forward pass, which can return log-probabilities in place of the loss, without that."""
+    @functools.wraps(function)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.curve_loss.used = False
+        outputs = function(self, *args, **kwargs) if bound else function(*args, **kwargs)
+        if not self.curve_loss.used:
+            _check_loss(outputs, "another library has replaced the forward pass of this model with one that computes "
+                        "cross-entropy by itself (TRL's SFTTrainer: class CurveSFTTrainer(ModelLoss, SFTTrainer), with "
+                        "ModelLoss of encouraging.integrations.transformers; Liger: use_liger_kernel=False and "
+                        "fused=True)", with_gradient=True)
+        return outputs
 
-    def forward(self: Any, *args: Any, fused_lm_head: bool = False, **kwargs: Any) -> Any:
-        if fused_lm_head and torch.is_grad_enabled():
-            raise ArgumentError(
-                "TRL's trainer computes cross-entropy from log-probabilities of its own, and the curve is not used. "
-                "Take the model's loss: class CurveSFTTrainer(ModelLoss, SFTTrainer), with ModelLoss of "
-                "encouraging.integrations.transformers.")
-        return patched(*args, fused_lm_head=fused_lm_head, **kwargs)
-
-    forward.__signature__ = inspect.signature(getattr(patched, "__func__", patched))  # type: ignore[attr-defined]
+    parameters = list(inspect.signature(function).parameters.values())
+    if not bound:
+        parameters.insert(0, inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY))
+    forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return forward

@@ -65,7 +65,8 @@ def with_curve(model: Any, curve: Curve, *, label_smoothing: float = 0.0, weight
     """
     inner = _pretrained(model)
     own = _own_loss(inner)
-    called = "loss_function" in inspect.unwrap(_base(inner).forward).__code__.co_names
+    code = getattr(inspect.unwrap(_base(inner).forward), "__code__", None)
+    called = code is not None and "loss_function" in code.co_names
     if called and own not in HEADS and getattr(own, "__name__", "") not in CROSS_ENTROPY_INSIDE:
         raise ArgumentError(
             f"{type(inner).__name__} computes its loss with {getattr(own, '__name__', own)!s}: expected one of "
@@ -165,7 +166,8 @@ def _pretrained(model: Any) -> Any:
     """The model of transformers, which PEFT may have wrapped."""
     if not isinstance(model, PreTrainedModel) and hasattr(model, "get_base_model"):
         model = model.get_base_model()
-    if not isinstance(model, PreTrainedModel):
+    sharded = any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__)
+    if not isinstance(model, PreTrainedModel) or sharded:
         raise DtypeError(f"model is a {type(model).__name__}: expected a PreTrainedModel of transformers. Call "
                          "with_curve before DistributedDataParallel, FSDP, accelerator.prepare or torch.compile.")
     return model
