@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
+import runpy
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -149,3 +152,12 @@ def test_a_trainer_with_log_probabilities_of_its_own_is_refused_and_can_be_mende
     with pytest.raises(ArgumentError, match="ModelLoss"):
         trained(copy.deepcopy(model), tmp_path, kind=LogProbabilities)
     assert_close(trained(model, tmp_path, kind=WithModelLoss), expected)
+
+
+def test_the_example_learns_its_verse_with_both_losses(capsys):
+    example = Path(__file__).parents[2] / "examples" / "transformers_text.py"
+    assert len(example.read_text().splitlines()) <= 30
+    runpy.run_path(str(example))
+    right = re.findall(r"^(\S+): (\S+)% of the letters are right$", capsys.readouterr().out, re.MULTILINE)
+    assert [name for name, _ in right] == ["cross-entropy", "encouraging"]
+    assert all(float(percent) > 70 for _, percent in right)

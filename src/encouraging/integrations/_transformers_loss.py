@@ -135,6 +135,9 @@ class FusedLossFunction(CurveLossFunction):
                 "this model changes its logits between the output layer and the loss (a cap, a scale, a mask or "
                 "another type): fused=True computes the loss of the layer's own logits. Call with_curve without "
                 "fused=True.")
+        if type(self.layer.weight).__name__ == "DTensor":
+            raise ArgumentError("the output layer is sharded by itself: with fused=True its weight is needed after its "
+                                "forward pass. Shard it together with the model (fully_shard(model)), not alone.")
         target = next_tokens(labels, shift_labels, ignore_index).to(held.device).reshape(held.shape[:-1])
         with in_float32(held):
             return linear_curve_loss(held, self.layer.weight, target, self.curve, self.layer.bias, self.weight_on(held),
