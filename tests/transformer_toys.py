@@ -76,6 +76,12 @@ def vit(**how: Any) -> Any:
         num_labels=CLASSES, **how))
 
 
+def segformer() -> Any:
+    return hf.SegformerForSemanticSegmentation(hf.SegformerConfig(
+        num_encoder_blocks=1, depths=[1], sr_ratios=[1], hidden_sizes=[8], patch_sizes=[3], strides=[2],
+        num_attention_heads=[1], mlp_ratios=[1], decoder_hidden_size=8, num_labels=CLASSES))
+
+
 def prophetnet() -> Any:
     """Takes the loss of log-probabilities."""
     return hf.ProphetNetForConditionalGeneration(hf.ProphetNetConfig(
@@ -117,6 +123,12 @@ def answer() -> dict[str, Tensor]:
 
 def images() -> dict[str, Tensor]:
     return {"pixel_values": torch.randn(4, 3, 8, 8, generator=generator()), "labels": torch.tensor([0, 2, 1, 2])}
+
+
+def pixels() -> dict[str, Tensor]:
+    labels = torch.randint(CLASSES, (2, 8, 8), generator=generator(1))
+    labels[0, 0] = 255
+    return {"pixel_values": torch.randn(2, 3, 8, 8, generator=generator()), "labels": labels}
 
 
 def step(model, batch, **how):

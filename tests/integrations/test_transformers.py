@@ -34,7 +34,7 @@ INSIDE = {  # models that compute cross-entropy in their forward pass
     "bert tokens": (lambda: toys.bert("TokenClassification"), toys.token_classes),
     "bert answers": (lambda: toys.bert("QuestionAnswering"), toys.answer),
     "distilbert masked": (lambda: toys.distilbert("MaskedLM"), toys.text),
-    "t5": (toys.t5, toys.text), "bart": (toys.bart, toys.text),
+    "t5": (toys.t5, toys.text), "bart": (toys.bart, toys.text), "segformer": (toys.segformer, toys.pixels),
 }
 ALL = CALLED | INSIDE
 

@@ -119,6 +119,35 @@ def test_accelerate_wraps_the_forward_pass_and_gives_it_back(build):
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
+class Adapted(torch.nn.Module):
+    """Wraps a model as PEFT does."""
+
+    def __init__(self, model, kind="LORA"):
+        super().__init__()
+        self.model, self.active_peft_config = model, types.SimpleNamespace(peft_type=f"PeftType.{kind}")
+
+    def get_base_model(self):
+        return self.model
+
+    def forward(self, **kwargs):
+        return self.model.forward(**kwargs)
+
+    def _prefix_tuning_forward(self):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("build", [toys.llama, lambda: toys.bert("MaskedLM")], ids=["llama", "bert"])
+def test_a_wrapped_model_has_the_curve_whether_it_was_wrapped_before_or_after(build):
+    model = build().eval()
+    expected = with_curve(copy.deepcopy(model), EL)(**toys.text()).loss
+    before = with_curve(Adapted(copy.deepcopy(model)), EL)
+    assert isinstance(before, Adapted)
+    for wrapped in (before, Adapted(with_curve(copy.deepcopy(model), EL))):
+        torch.testing.assert_close(wrapped(**toys.text()).loss, expected)
+    with pytest.raises(ArgumentError, match="prefix tuning"):
+        with_curve(Adapted(model, "PREFIX_TUNING"), EL)
+
+
 class LogProbabilities(Trainer):
     """Patches the forward pass and computes its own loss, as TRL's SFTTrainer does."""
 

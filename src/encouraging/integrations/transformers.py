@@ -72,7 +72,7 @@ def with_curve(model: Any, curve: Curve, *, label_smoothing: float = 0.0, weight
             f"{type(inner).__name__} computes its loss with {getattr(own, '__name__', own)!s}: expected one of "
             f"{', '.join(function.__name__ for function in HEADS)}. Reset model.loss_function, or compute the loss of "
             "its logits with encouraging.curve_loss.")
-    head = HEADS.get(own, "causal_lm") if called else "inside"
+    head = HEADS.get(own, "inside") if called else "inside"
     if head == "classes" or "Classification" in type(inner).__name__:
         _check_config(inner.config)
     if head == "answers" and weight is not None:
@@ -88,7 +88,7 @@ def with_curve(model: Any, curve: Curve, *, label_smoothing: float = 0.0, weight
         loss.chunk_bytes = chunk_bytes
     if isinstance(inner, CurveModel):
         inner.__dict__.pop("_loss_function", None)
-    set_curve(inner, loss, "fused" if fused else "loss_function" if called and own in HEADS else "inside")
+    set_curve(inner, loss, "fused" if fused else "inside" if head == "inside" else "loss_function")
     return model
 
 
@@ -165,6 +165,10 @@ class ModelLoss:
 def _pretrained(model: Any) -> Any:
     """The model of transformers, which PEFT may have wrapped."""
     if not isinstance(model, PreTrainedModel) and hasattr(model, "get_base_model"):
+        kind = str(getattr(getattr(model, "active_peft_config", None), "peft_type", ""))
+        if "PREFIX" in kind and hasattr(model, "_prefix_tuning_forward"):
+            raise ArgumentError(f"{type(model).__name__} with prefix tuning computes cross-entropy by itself: the "
+                                "curve would not be used. Use another kind of adapter, such as LoRA.")
         model = model.get_base_model()
     sharded = any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__)
     if not isinstance(model, PreTrainedModel) or sharded:
