@@ -9,6 +9,7 @@ import pickle
 import pytest
 import torch
 import transformers as hf
+from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
 import transformer_toys as toys
@@ -185,6 +186,17 @@ def test_compiled_models_have_the_same_loss(name):
     torch._dynamo.reset()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=whole)
     torch.testing.assert_close(compiled(**batch()).loss, expected)
+
+
+def test_the_body_of_a_model_with_cross_entropy_inside_compiles_once():
+    model = with_curve(toys.bert("SequenceClassification").eval(), EL)
+    expected = model(**toys.one_class()).loss
+    torch._dynamo.reset()
+    counters.clear()
+    model.base_model.compile(backend="aot_eager")
+    for _ in range(3):
+        torch.testing.assert_close(model(**toys.one_class()).loss, expected)
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 @pytest.mark.parametrize(("build", "words"), [
