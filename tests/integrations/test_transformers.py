@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import transformer_toys as toys
 from encouraging import curve_loss, curves, sigmoid_curve_loss
 from encouraging.errors import ArgumentError, DtypeError, ShapeError, TargetError
-from encouraging.integrations.transformers import loss_func, with_curve
+from encouraging.integrations.transformers import with_curve
 from transformer_toys import assert_same, step
 
 EL = curves.encouraging(log_end=0.5)
@@ -279,29 +279,3 @@ def test_wrong_arguments_are_refused(arguments, error, words):
 def test_a_weight_of_another_length_is_refused():
     with pytest.raises(ShapeError, match="40"):
         with_curve(toys.llama(), EL, weight=torch.ones(7))(**toys.text())
-
-
-@pytest.mark.parametrize("items", [None, torch.tensor(7)])
-@pytest.mark.parametrize("name", ["llama", "gpt2", "bert masked", "bert classes", "bert labels", "qwen tokens", "vit"])
-def test_loss_func_is_the_loss_of_the_outputs(name, items):
-    build, batch = ALL[name]
-    model, batch = build().eval(), batch()
-    labels = batch.pop("labels")
-    found = pickle.loads(pickle.dumps(loss_func(EL)))(model(**batch), labels, num_items_in_batch=items)
-    target = shifted(labels) if name in ("llama", "gpt2") else labels
-    logits, divisor = model(**batch).logits, items
-    expected = (sigmoid_curve_loss(logits, labels, EL, divisor=divisor) if name == "bert labels" else
-                curve_loss(logits.reshape(-1, logits.shape[-1]), target.reshape(-1), EL, divisor=divisor))
-    torch.testing.assert_close(found, expected)
-
-
-def test_loss_func_says_what_it_cannot_know():
-    logits, labels = torch.randn(2, 9, 40), toys.ids()
-    with pytest.raises(ArgumentError, match="shift=True"):
-        loss_func(EL)({"logits": logits}, labels)
-    torch.testing.assert_close(loss_func(EL, shift=True)((logits,), labels),
-                               curve_loss(logits.flatten(0, 1), shifted(labels), EL))
-    with pytest.raises(ArgumentError, match="regression"):
-        loss_func(EL)(hf.modeling_outputs.SequenceClassifierOutput(logits=torch.randn(2, 1)), torch.zeros(2))
-    with pytest.raises(ArgumentError, match="no labels"):
-        loss_func(EL)(hf.modeling_outputs.SequenceClassifierOutput(logits=logits), None)

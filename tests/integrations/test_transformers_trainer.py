@@ -180,6 +180,10 @@ def test_a_trainer_with_log_probabilities_of_its_own_is_refused_and_can_be_mende
     expected = trained(copy.deepcopy(model), tmp_path)
     with pytest.raises(ArgumentError, match="ModelLoss"):
         trained(copy.deepcopy(model), tmp_path, kind=LogProbabilities)
+    late = trainer(toys.llama(), tmp_path, kind=LogProbabilities)
+    with_curve(late.model, EL, **how)
+    with pytest.raises(ArgumentError, match="ModelLoss"):
+        late.train()
     assert_close(trained(model, tmp_path, kind=WithModelLoss), expected)
 
 

@@ -100,11 +100,15 @@ class CurveLossFunction:
 
     def of_presence(self, logits: Tensor, present: Tensor, num_items_in_batch: Items = None) -> Tensor:
         """Every class on its own."""
+        self.check_presence()
+        return sigmoid_curve_loss(logits, present, self.curve, self.weight_on(logits),
+                                  divisor=as_divisor(num_items_in_batch, logits))
+
+    def check_presence(self) -> None:
+        """Refuse what has no meaning for several labels per example."""
         if self.label_smoothing or self.match_norm:
             raise ArgumentError(f"label_smoothing={self.label_smoothing}, match_norm={self.match_norm} for a "
                                 "multi-label problem: expected neither. They belong to one label per example.")
-        return sigmoid_curve_loss(logits, present, self.curve, self.weight_on(logits),
-                                  divisor=as_divisor(num_items_in_batch, logits))
 
     def weight_on(self, logits: Tensor) -> Tensor | None:
         """The class weights beside the logits; moved once, where the model has moved."""

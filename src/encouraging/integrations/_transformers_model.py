@@ -42,20 +42,24 @@ class Replace(TorchFunctionMode):
                       ignore_index: int = -100, reduce: None = None, reduction: str = "mean",
                       label_smoothing: float = 0.0) -> Tensor:
         """As ``F.cross_entropy``."""
-        self.loss.used = True
-        loss = self.loss
-        if (weight is not None and loss.weight is not None) or (label_smoothing and loss.label_smoothing):
-            raise ArgumentError("the model has class weights or label smoothing of its own: pass none to with_curve.")
+        loss = self._used(weight is not None, label_smoothing != 0)
         return curve_loss(input, target, loss.curve, loss.weight_on(input) if weight is None else weight, ignore_index,
                           reduction, label_smoothing or loss.label_smoothing, match_norm=loss.match_norm)
 
     def presence(self, input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: None = None,
                  reduce: None = None, reduction: str = "mean", pos_weight: Tensor | None = None) -> Tensor:
         """As ``F.binary_cross_entropy_with_logits``."""
-        self.loss.used = True
-        if weight is None and pos_weight is None and reduction == "mean":
-            return self.loss.of_presence(input, target)
-        return sigmoid_curve_loss(input, target, self.loss.curve, weight, reduction, pos_weight)
+        loss = self._used(weight is not None, False)
+        loss.check_presence()
+        return sigmoid_curve_loss(input, target, loss.curve, loss.weight_on(input) if weight is None else weight,
+                                  reduction, pos_weight)
+
+    def _used(self, own_weight: bool, own_smoothing: bool) -> CurveLossFunction:
+        loss = self.loss
+        loss.used = True
+        if (own_weight and loss.weight is not None) or (own_smoothing and loss.label_smoothing):
+            raise ArgumentError("the model has class weights or label smoothing of its own: pass none to with_curve.")
+        return loss
 
 
 def _refuse(function: Any, *_: Any, **__: Any) -> Tensor:
@@ -208,6 +212,8 @@ def set_curve(model: Any, loss: CurveLossFunction, path: str) -> None:
             del layer.__dict__[name]
     model.__class__ = kind
     model.curve_loss, model._curve_path, model._curve_warned = loss, path, False
+    if "forward" in model.__dict__:  # put there by another library, before
+        model.forward = model.__dict__.pop("forward")
     if path != "inside":
         model.loss_function = loss
 
@@ -224,7 +230,7 @@ def _watched(replacement: Any, model: Any) -> Callable[..., Any]:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         self.curve_loss.used = False
         outputs = function(self, *args, **kwargs) if bound else function(*args, **kwargs)
-        if not self.curve_loss.used:
+        if not self.curve_loss.used and not getattr(self, "_is_replica", False):
             _check_loss(outputs, "another library has replaced the forward pass of this model with one that computes "
                         "cross-entropy by itself (TRL's SFTTrainer: class CurveSFTTrainer(ModelLoss, SFTTrainer), with "
                         "ModelLoss of encouraging.integrations.transformers; Liger: use_liger_kernel=False and "

@@ -30,6 +30,7 @@ from ._transformers_model import CurveModel, set_curve
 HEADS = {ForCausalLMLoss: "causal_lm", ForMaskedLMLoss: "masked_lm", ForTokenClassification: "tokens",
          ForSequenceClassificationLoss: "classes", ForQuestionAnsweringLoss: "answers"}
 CROSS_ENTROPY_INSIDE = ("ForSemanticSegmentationLoss",)  # functions of transformers that are kept, with a curve inside
+ALIGNED = ("MaskedLM", "TokenClassifier", "Seq2SeqLM")  # outputs that are not shifted against their labels
 
 __all__ = ["CurveLossFunction", "LossFunc", "ModelLoss", "loss_func", "with_curve"]
 
@@ -64,15 +65,7 @@ def with_curve(model: Any, curve: Curve, *, label_smoothing: float = 0.0, weight
             or ``fused`` does not fit it. A loss that cannot be recognised beforehand is refused in the first step.
     """
     inner = _pretrained(model)
-    own = _own_loss(inner)
-    code = getattr(inspect.unwrap(_base(inner).forward), "__code__", None)
-    called = code is not None and "loss_function" in code.co_names
-    if called and own not in HEADS and getattr(own, "__name__", "") not in CROSS_ENTROPY_INSIDE:
-        raise ArgumentError(
-            f"{type(inner).__name__} computes its loss with {getattr(own, '__name__', own)!s}: expected one of "
-            f"{', '.join(function.__name__ for function in HEADS)}. Reset model.loss_function, or compute the loss of "
-            "its logits with encouraging.curve_loss.")
-    head = HEADS.get(own, "inside") if called else "inside"
+    head = _head(inner)
     if head == "classes" or "Classification" in type(inner).__name__:
         _check_config(inner.config)
     if head == "answers" and weight is not None:
@@ -115,15 +108,17 @@ class LossFunc:
         if labels.is_floating_point() or logits.shape[-1] == 1:
             raise ArgumentError(f"labels of type {labels.dtype} and shape {tuple(labels.shape)} for logits "
                                 f"{tuple(logits.shape)}: a regression has no classes for a curve.")
-        shift = self._shifts(outputs) if self.shift is None else self.shift
+        shift = self._shifts(outputs, labels) if self.shift is None else self.shift
         return self.loss.of_labels(logits, next_tokens(labels, None) if shift else labels, num_items_in_batch)
 
-    def _shifts(self, outputs: Any) -> bool:
+    def _shifts(self, outputs: Any, labels: Tensor) -> bool:
         name = type(outputs).__name__
-        if not name.endswith("Output") and "Output" not in name:
+        if labels.ndim == 1 or any(kind in name for kind in ALIGNED):
+            return False
+        if "CausalLM" not in name:
             raise ArgumentError(f"outputs are a {name}: it does not say whether the labels are the next tokens. Pass "
                                 "loss_func(curve, shift=True) for a causal language model, else shift=False.")
-        return "CausalLM" in name
+        return True
 
 
 def loss_func(curve: Curve, *, shift: bool | None = None, label_smoothing: float = 0.0, weight: Tensor | None = None,
@@ -181,12 +176,24 @@ def _base(model: Any) -> Any:
     return model._curve_base if isinstance(model, CurveModel) else type(model)
 
 
-def _own_loss(model: Any) -> Any:
-    """The function of transformers that the model would call, also where it has a curve already."""
+def _head(model: Any) -> str:
+    """Which loss the model computes through its ``loss_function``, or that it computes one inside."""
+    code = getattr(inspect.unwrap(_base(model).forward), "__code__", None)
+    if code is None or "loss_function" not in code.co_names:
+        return "inside"
     given = model.__dict__.get("_loss_function")
-    if not isinstance(given, CurveLossFunction):
-        return model.loss_function
-    return next(function for function, head in HEADS.items() if head == given.head)
+    if isinstance(given, CurveLossFunction):
+        return given.head
+    own = model.loss_function
+    name = getattr(own, "__name__", repr(own))
+    for function, head in HEADS.items():
+        if own is function:
+            return head
+    if name in CROSS_ENTROPY_INSIDE:
+        return "inside"
+    raise ArgumentError(f"{type(model).__name__} computes its loss with {name}: expected one of "
+                        f"{', '.join(function.__name__ for function in HEADS)}. Reset model.loss_function, or compute "
+                        "the loss of its logits with encouraging.curve_loss.")
 
 
 def _check_config(config: Any) -> None:
