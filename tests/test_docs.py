@@ -70,7 +70,8 @@ def test_a_block_for_another_library_runs_after_the_first_of_its_page(page: Path
 def test_the_versions_of_the_integrations_are_the_pinned_ones() -> None:
     """Libraries that the continuous check installs were run with the versions of the check."""
     pins = dict(line.split("==") for line in (REPOSITORY / "constraints.txt").read_text().splitlines() if "==" in line)
-    table = re.findall(r"^\| \[.*?\| (\S+) ([\d.]+) \|", (REPOSITORY / "docs" / "integrations.md").read_text(), re.MULTILINE)
+    page = (REPOSITORY / "docs" / "integrations.md").read_text()
+    table = re.findall(r"^\| \[.*?\| (\S+) ([\d.]+) \|", page, re.MULTILINE)
     pinned = {package: version for package, version in table if package in pins}
     assert {"torchvision", "timm", "torch-geometric", "keras", "skorch"} <= pinned.keys()
     assert pinned == {package: pins[package] for package in pinned}
