@@ -20,6 +20,7 @@ ORDER = [
     {"links", "targets"},
     {"ops"},
     {"losses", "margins"},
+    {"other_modules"},
     {"modules"},
     {"integrations"},
     {""},
