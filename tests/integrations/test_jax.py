@@ -124,7 +124,7 @@ def test_in_float32_cross_entropy_is_no_less_exact_than_that_of_optax(low, high)
         assert worst(theirs[1], exact[1]) == 1  # gone altogether
 
 
-@pytest.mark.parametrize("curve", [EL, curves.normal(), curves.poly(-1.0), curves.focal(2.0)], ids=repr)
+@pytest.mark.parametrize("curve", [EL, curves.poly(-1.0), curves.focal(2.0)], ids=repr)
 def test_in_float32_every_curve_is_as_exact_as_in_torch(curve):
     logits, labels, _, _ = drawn([*np.linspace(-14, 16.1, 200)], classes=5)
     logits = logits.astype(np.float32)
