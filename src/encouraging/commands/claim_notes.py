@@ -13,7 +13,6 @@ from ..judge.claims import FAILED, NOT_MEASURED, ClaimRow, Finals, number_at
 from ..judge.stats import UNDECIDED
 from ..report.numbers import listed, plural
 from ..report.sections.claim_words import SKEWED
-from .attack_plan import attack_command
 
 if TYPE_CHECKING:
     from ..judge.metric_book import MetricBook
@@ -48,6 +47,8 @@ def awaits_attack(row: ClaimRow) -> bool:
 
 def attack_words(recipe: Recipe, rows: Sequence[ClaimRow], finals: Finals, folder: Path | None) -> str:
     """How many claims wait for an attack, with which command they are measured, and which arms that needs first."""
+    from .attack_plan import attack_command  # brings torch, without which `encouraging compare` prints these lines
+
     command = attack_command(recipe, folder or Path("runs") / recipe.name)
     untrained = dict.fromkeys(arm for row in rows for arm in row.claim.arms
                               if all(FAILED in final for final in finals.get(arm, {}).values()))

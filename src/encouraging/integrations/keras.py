@@ -71,8 +71,8 @@ class CurveLoss(keras.losses.Loss):  # type: ignore[misc]
                  name: str | None = None, dtype: Any = None) -> None:
         if keras.backend.backend() != "torch":
             raise ArgumentError(f"Keras runs on its {keras.backend.backend()} backend: expected torch, in which the "
-                                "curves are written. Set KERAS_BACKEND=torch before keras is imported; for the jax backend "
-                                "take encouraging.integrations.jax.")
+                                "curves are written. Set KERAS_BACKEND=torch before keras is imported; for JAX take "
+                                "encouraging.integrations.jax.")
         check_curve(curve)
         check_smoothing(label_smoothing)
         super().__init__(name=name, reduction=reduction, dtype=dtype)
