@@ -1,4 +1,5 @@
-"""For the tests and the doctests of the source: without a GPU the kernels run in Triton's interpreter."""
+"""For the tests and the doctests of the source: without a GPU the kernels run in Triton's interpreter; Keras runs on
+torch."""
 
 import importlib.util
 import os
@@ -8,5 +9,9 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first imported, by whichever test comes first
 
+os.environ.setdefault("KERAS_BACKEND", "torch")  # read when Keras is first imported
+
 KERNELS = ["src/encouraging/ops/triton/*", "src/encouraging/models/prelu_norm.py"]
 collect_ignore_glob = [] if importlib.util.find_spec("triton") else KERNELS
+if not importlib.util.find_spec("keras"):
+    collect_ignore_glob = [*collect_ignore_glob, "src/encouraging/integrations/keras.py"]

@@ -36,9 +36,9 @@ def reference(path: str) -> str:
     try:
         thing = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
-        if error.name != "triton":
+        if error.name not in {"triton", "jax"}:
             raise
-        return f"### {name}\n\nWhat it takes is shown where the documentation is built with Triton installed."
+        return f"### {name}\n\nWhat it takes is shown where the documentation is built with {error.name} installed."
     if not callable(thing):
         raise TypeError(f"{path} has no signature to document")
     parts = [f"### {name}", f"```python\n{signature(name, thing)}\n```", docstring(thing)]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import types
 import xml.etree.ElementTree as ET
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -23,23 +24,57 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
 
 
-def blocks(page: Path) -> list[tuple[int, str]]:
-    """Line and text of the page's Python blocks."""
+BLOCK = re.compile(r"(?:^<!-- needs: (\S+) -->\n)?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, package: str | None = None) -> list[tuple[int, str]]:
+    """Line and text of the page's Python blocks: those that need no package beside the tests' own, or this one."""
     text = page.read_text()
-    return [(text[: found.start(1)].count("\n"), found[1]) for found in re.finditer(r"^```python\n(.*?)^```", text,
-                                                                                 re.MULTILINE | re.DOTALL)]
+    return [(text[: found.start(2)].count("\n"), found[2]) for found in BLOCK.finditer(text) if found[1] == package]
+
+
+def needed_packages() -> list[tuple[Path, str]]:
+    return [(page, package) for page in PAGES
+            for package in dict.fromkeys(found[1] for found in BLOCK.finditer(page.read_text()) if found[1])]
+
+
+def run_blocks(page: Path, numbered: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module = types.ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    for line, block in numbered:
+        exec(compile("\n" * line + block, str(page), "exec", dont_inherit=True), module.__dict__)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
-    module = types.ModuleType("page")
-    monkeypatch.setitem(sys.modules, "page", module)
-    for line, block in blocks(page):
-        if "encouraging.ops.triton" in block:
-            pytest.importorskip("triton")
-        exec(compile("\n" * line + block, str(page), "exec", dont_inherit=True), module.__dict__)
+    if any("encouraging.ops.triton" in block for _, block in blocks(page)):
+        pytest.importorskip("triton")
+    run_blocks(page, blocks(page), monkeypatch)
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries' own, about each other
+@pytest.mark.parametrize(("page", "package"), needed_packages(), ids=lambda value: getattr(value, "name", value))
+def test_a_block_for_another_library_runs_after_the_first_of_its_page(page: Path, package: str, tmp_path: Path,
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comment ``<!-- needs: PACKAGE -->`` above a block names what ``pip install`` calls it."""
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"{page.name} shows {package}, which is not installed: pip install {package}")
+    monkeypatch.chdir(tmp_path)
+    run_blocks(page, [*blocks(page)[:1], *blocks(page, package)], monkeypatch)
+
+
+def test_the_versions_of_the_integrations_are_the_pinned_ones() -> None:
+    """Libraries that the continuous check installs were run with the versions of the check."""
+    pins = dict(line.split("==") for line in (REPOSITORY / "constraints.txt").read_text().splitlines() if "==" in line)
+    page = (REPOSITORY / "docs" / "integrations.md").read_text()
+    table = re.findall(r"^\| \[.*?\| (\S+) ([\d.]+) \|", page, re.MULTILINE)
+    pinned = {package: version for package, version in table if package in pins}
+    assert {"torchvision", "timm", "torch-geometric", "keras", "skorch"} <= pinned.keys()
+    assert pinned == {package: pins[package] for package in pinned}
 
 
 def test_a_script_with_a_name_runs_as_the_page_says(tmp_path: Path) -> None:

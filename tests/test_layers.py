@@ -15,11 +15,12 @@ ROOT = Path(encouraging.__file__).parent
 # From left to right. Layers of one group do not know each other. "" is the package's own __init__: the public names.
 ORDER = [
     {"errors"},
-    {"torch_state", "plugins"},
+    {"torch_state", "plugins", "whole_file"},
     {"curves"},
     {"links", "targets"},
     {"ops"},
     {"losses", "margins"},
+    {"other_modules"},
     {"modules"},
     {"integrations"},
     {""},

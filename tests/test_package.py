@@ -43,8 +43,10 @@ EXTRAS = {
     "attacks": {"pyautoattack"},
     "detection": {"torchvision", "pycocotools"},
     "jpeg": {"simplejpeg"},
+    "transformers": {"transformers"},
     "sweep": {"ray"},
     "tracking": {"tensorboard"},
+    "jax": {"jax"},
 }
 
 
@@ -64,7 +66,7 @@ def test_importing_pulls_in_nothing_heavy() -> None:
     added = set(python("import sys, torch; before = set(sys.modules); import encouraging; "
                        "print(*{name.split('.')[0] for name in set(sys.modules) - before})").split())
     heavy = {"triton", "matplotlib", "scipy", "sklearn", "pydantic", "typer", "rich", "jinja2", "safetensors", "pooch",
-             "torchvision", "timm", "ray"}
+             "torchvision", "timm", "ray", "transformers", "jax"}
     assert added & heavy == set()
 
 

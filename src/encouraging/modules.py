@@ -1,4 +1,5 @@
-"""The losses as modules: they store the arguments of the functions and call them.
+"""The losses as modules: they store the arguments of the functions and call them. Those over a softmax are here, for
+every place that takes an ``nn.CrossEntropyLoss``; the others come from ``other_modules``.
 
 Annotations are evaluated here, as in ``torch.nn``: libraries that wrap a loss (fastai) read them from its instances,
 where the names of this file are not known.
@@ -16,10 +17,14 @@ from . import curves
 from .curves import Curve
 from .curves._curve import check_curve
 from .errors import ArgumentError, ShapeError, SignatureError, did_you_mean
-from .losses import curve_loss, linear_curve_loss, mirror_mse_loss, sigmoid_curve_loss
+from .losses import curve_loss
 from .margins import ldam_margins, subtract_margin
 from .ops.reduction import Divisor, check_divisor
-from .targets import as_rows, check_alpha, check_link, check_reduction, check_smoothing
+from .other_modules import LinearCurveLoss, MirrorMSELoss, SigmoidCurveLoss
+from .targets import as_rows, check_reduction, check_smoothing
+
+__all__ = ["Arguments", "CurveLoss", "EncouragingLoss", "FocalLoss", "HaltedFocalLoss", "LDAMLoss", "LinearCurveLoss",
+           "MirrorMSELoss", "PolyLoss", "SigmoidCurveLoss"]
 
 _LOG_END = 0.75
 
@@ -251,109 +256,3 @@ class LDAMLoss(CurveLoss):
 
     def extra_repr(self) -> str:
         return f"classes={len(self.margins)}, scale={self.scale}, {super().extra_repr()}"
-
-
-class SigmoidCurveLoss(nn.Module):
-    """:func:`sigmoid_curve_loss` as a module; ``weight`` and ``pos_weight`` are buffers.
-
-    >>> SigmoidCurveLoss(curves.focal(2.0), alpha=0.25)
-    SigmoidCurveLoss(curve=focal(gamma=2.0), alpha=0.25)
-    """
-
-    weight: Tensor | None
-    pos_weight: Tensor | None
-
-    def __init__(self, curve: Curve, *, weight: Tensor | None = None, reduction: str = "mean",
-                 pos_weight: Tensor | None = None, alpha: float | None = None, negative_curve: Curve | None = None,
-                 divisor: Divisor = None) -> None:
-        super().__init__()
-        check_curve(curve)
-        check_curve(curve if negative_curve is None else negative_curve)
-        check_reduction(reduction)
-        check_divisor(divisor, reduction)
-        check_alpha(alpha)
-        self.curve, self.reduction, self.alpha, self.divisor = curve, reduction, alpha, divisor
-        self.negative_curve = negative_curve
-        self.register_buffer("weight", weight)
-        self.register_buffer("pos_weight", pos_weight)
-
-    def forward(self, input: Tensor, target: Tensor, *, divisor: Divisor = None) -> Tensor:
-        return sigmoid_curve_loss(input, target, self.curve, self.weight, self.reduction, self.pos_weight,
-                                  alpha=self.alpha, negative_curve=self.negative_curve,
-                                  divisor=self.divisor if divisor is None else divisor)
-
-    def extra_repr(self) -> str:
-        parts = [f"curve={self.curve!r}"]
-        parts += [f"alpha={self.alpha}"] if self.alpha is not None else []
-        parts += [f"negative_curve={self.negative_curve!r}"] if self.negative_curve is not None else []
-        parts += [f"divisor={self.divisor!r}"] if self.divisor is not None else []
-        return ", ".join(parts + ([f"reduction={self.reduction!r}"] if self.reduction != "mean" else []))
-
-
-class MirrorMSELoss(nn.Module):
-    """:func:`mirror_mse_loss` as a module.
-
-    >>> MirrorMSELoss(link="sigmoid")
-    MirrorMSELoss(bonus=True, link='sigmoid', reduction='mean')
-    """
-
-    def __init__(self, *, bonus: bool = True, link: str = "softmax", reduction: str = "mean",
-                 divisor: Divisor = None) -> None:
-        super().__init__()
-        check_reduction(reduction)
-        check_divisor(divisor, reduction)
-        check_link(link)
-        self.bonus, self.link, self.reduction, self.divisor = bonus, link, reduction, divisor
-
-    def forward(self, input: Tensor, target: Tensor, *, divisor: Divisor = None) -> Tensor:
-        return mirror_mse_loss(input, target, bonus=self.bonus, link=self.link, reduction=self.reduction,
-                               divisor=self.divisor if divisor is None else divisor)
-
-    def extra_repr(self) -> str:
-        return f"bonus={self.bonus}, link={self.link!r}, reduction={self.reduction!r}"
-
-
-class LinearCurveLoss(nn.Linear):
-    """The output layer and its loss in one module, in chunks of rows: :func:`linear_curve_loss`.
-
-    Called with a target it returns the loss; called without one, the logits. The class weight is ``class_weight``,
-    because ``weight`` is the layer's.
-
-    Args:
-        in_features: Width of the hidden states.
-        out_features: Number of classes.
-        curve: What is taught at which confidence.
-        bias: Whether the layer has one.
-        class_weight: One number per class.
-        device, dtype: Of the layer's parameters.
-        **arguments: ``ignore_index``, ``reduction``, ``label_smoothing``, ``match_norm``, ``divisor``,
-            ``chunk_bytes``, ``accumulate`` and ``impl`` of :func:`linear_curve_loss`.
-    """
-
-    curve: Curve
-    class_weight: Tensor | None
-
-    def __init__(self, in_features: int, out_features: int, curve: Curve, *, bias: bool = False,
-                 class_weight: Tensor | None = None, device: Any = None, dtype: Any = None, **arguments: Any) -> None:
-        check_curve(curve)
-        own = ("hidden", "weight", "target", "curve", "bias", "class_weight")  # what the module itself passes on
-        takes = [name for name in inspect.signature(linear_curve_loss).parameters if name not in own]
-        for name in sorted(arguments.keys() - set(takes)):
-            hint = " The weights of classes are class_weight." if name == "weight" else did_you_mean(name, takes)
-            raise ArgumentError(f"{name}={arguments[name]!r}: expected one of {', '.join(takes)}.{hint}")
-        check_reduction(arguments.get("reduction", "mean"))
-        check_smoothing(arguments.get("label_smoothing", 0.0))
-        check_divisor(arguments.get("divisor"), arguments.get("reduction", "mean"))
-        super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
-        self.curve, self.arguments = curve, arguments
-        self.register_buffer("class_weight", class_weight)
-
-    def forward(self, input: Tensor, target: Tensor | None = None, *, divisor: Divisor = None) -> Tensor:
-        if target is None:
-            return super().forward(input)
-        arguments = self.arguments if divisor is None else {**self.arguments, "divisor": divisor}
-        return linear_curve_loss(input, self.weight, target, self.curve, self.bias, class_weight=self.class_weight,
-                                 **arguments)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, curve={self.curve!r}"

@@ -173,9 +173,22 @@ def test_accuracy_over_eps_resumes_inside_autoattack(digits: Any, tmp_path: Path
 
     with pytest.raises(StoppedError):
         accuracy_over_eps(digits.model, x, y, [attack], [0.06], state_path=path, progress=progress)
-    assert [file.name for file in tmp_path.iterdir()] == ["state.json.autoattack.0.06"]
+    assert [file.name for file in tmp_path.iterdir()] == ["state.json.autoattack.0.06.1000"]
     again: list[Any] = []
     resumed = accuracy_over_eps(digits.model, x, y, [attack], [0.06], state_path=path, progress=again.append)
     assert len(again) == 2  # the one part that was left, and the end
     assert resumed.table() == accuracy_over_eps(digits.model, x, y, [attack], [0.06]).table()
     assert [file.name for file in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_what_autoattack_found_with_another_batch_size_is_not_taken_over(digits: Any, tmp_path: Path) -> None:
+    """It draws per batch; the attacks of this package do not, and keep what they have."""
+    x, y = digits.first(20)
+    attacks, path = [Attack("autoattack", parts=["apgd-ce"]), Attack("pgd", steps=2)], tmp_path / "state.json"
+    measured = []
+    for batch_size in (20, 7, 20):
+        steps: list[Any] = []
+        accuracy_over_eps(digits.model, x, y, attacks, [0.06], batch_size=batch_size, state_path=path,
+                          progress=steps.append)
+        measured.append({step.attack for step in steps if step.accuracy is None})
+    assert measured == [{"autoattack", "pgd"}, {"autoattack"}, set()]

@@ -20,6 +20,7 @@ from encouraging.attacks import Attack, accuracy_over_eps, fgsm
 from encouraging.cli import app
 from encouraging.commands import attack as command
 from encouraging.commands import attack_plan, attack_progress
+from encouraging.commands.attack_plan import JUDGES, KNOWN
 from encouraging.commands.attack_table import print_attacks
 from encouraging.commands.run import run_recipe
 from encouraging.data.augment import resize_center_crop
@@ -230,15 +231,56 @@ def test_epsilon_in_normalised_pixels_without_clipping_is_the_authors_attack(run
 
 
 def test_autoattack_is_added_and_judges(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyautoattack")
-    quick = {name: Measured(Attack("autoattack", norm=one.attack.norm, parts=["apgd-ce"]))
-             for name, one in attack_plan.KNOWN.items() if name in attack_plan.JUDGES}
-    monkeypatch.setattr(attack_plan, "KNOWN", {**attack_plan.KNOWN, **quick})
+    quick_judges(monkeypatch)
     run = runs / "ce/seed0"
     call(run, "--attack", "pgd", "--autoattack", "--examples", "8", "--eps", "0.1", "--eps-l2", "1", "--device", "cpu")
     found = content(run)
     assert list(found["attacks"]) == ["pgd", "autoattack", "autoattack_l2"]
     assert found["verdicts"][0]["compared_with"] == ["autoattack"]
+
+
+def quick_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyautoattack")
+    quick = {name: Measured(Attack("autoattack", norm=KNOWN[name].attack.norm, parts=["apgd-ce"])) for name in JUDGES}
+    monkeypatch.setattr(attack_plan, "KNOWN", {**KNOWN, **quick})
+
+
+def test_the_batch_size_of_autoattack_is_written_down_and_kept(runs: Path, monkeypatch: pytest.MonkeyPatch,
+                                                               tmp_path: Path) -> None:
+    quick_judges(monkeypatch)
+    run = runs / "ce/seed0"
+    words = ["--attack", "autoattack", "--attack", "pgd", "--examples", "8", "--device", "cpu"]
+    call(run, *words, "--eps", "0.1", "--batch-size", "3")
+    assert content(run)["attacks"]["autoattack"]["batch_size"] == 3
+    assert "batch_size" not in content(run)["attacks"]["pgd"]  # its numbers do not depend on it
+    call(run, *words, "--eps", "0.1,0.2")  # goes on with the same one
+    assert content(run)["attacks"]["autoattack"]["batch_size"] == 3
+    before = content(run)
+    said = call(run, *words, "--eps", "0.3", "--batch-size", "4", code=1)
+    assert "autoattack was measured with a batch size of 3, and --batch-size 4 gives other numbers" in said
+    assert content(run) == before
+    call(run, "--attack", "pgd", *words[4:], "--eps", "0.3", "--batch-size", "4")  # nor does anything else mind
+    page = tmp_path / "page.html"
+    assert CliRunner().invoke(app, ["report", str(runs), "-o", str(page)]).exit_code == 0
+    assert "--attack autoattack --eps 0.1,0.2 --examples 8 --batch-size 3" in page.read_text()
+
+
+def test_results_of_autoattack_without_a_batch_size_stay_apart(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As earlier versions have written them."""
+    quick_judges(monkeypatch)
+    run = runs / "ce/seed0"
+    words = ["--attack", "autoattack", "--examples", "8", "--device", "cpu"]
+    call(run, *words, "--eps", "0.1")
+    old = content(run)
+    del old["attacks"]["autoattack"]["batch_size"]
+    (run / "attacks.json").write_text(json.dumps(old))
+    call(run, *words, "--eps", "0.1,0.2", "--batch-size", "4")
+    entry = content(run)["attacks"]["autoattack"]
+    assert (entry.get("batch_size"), entry["batch_size_at"]) == (None, {"0.2": 4})
+    assert entry["accuracy"]["0.1"] == old["attacks"]["autoattack"]["accuracy"]["0.1"]
+    (record,) = read_records(run)
+    assert record.attacks is not None
+    assert record.attacks["attacks"]["autoattack"]["batch_size_at"] == {"0.2": 4}
 
 
 def test_runs_are_attacked_side_by_side(runs: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -199,7 +200,7 @@ def test_what_is_wrong_gets_exit_code_2_and_one_line(tmp_path: Path, mine: Path,
 
 
 def test_a_person_who_watches_sees_a_bar(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    console = Console(force_terminal=True, width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(force_terminal=True, width=100, record=True, file=io.StringIO())
     with console.file:
         read_through(open_logits(mine), None, console)
         assert "reading logits" in console.export_text()
@@ -334,9 +335,9 @@ def test_a_table_of_text_is_answered_with_the_line_that_converts_it(mine: Path) 
         assert result.exit_code == 2
         assert result.output.count("\n") == 1
         advised(result.output)
-        found = np.load("mine.npz")
-        assert found["logits"].tolist() == [[0.5, -1], [2, 3.5]]
-        assert found["labels"].tolist() == [0, 1]
+        with np.load("mine.npz") as found:
+            assert found["logits"].tolist() == [[0.5, -1], [2, 3.5]]
+            assert found["labels"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("names", [("outputs", "targets"), ("logits", "y"), ("whatever", "labels"), ("scores", "mine")])

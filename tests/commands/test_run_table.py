@@ -71,6 +71,40 @@ def test_a_claim_on_a_number_that_no_run_has_is_named_with_the_nearest_one():
     assert "about 'accuracy'" not in text
 
 
+def test_claims_that_wait_for_an_attack_are_one_line_with_its_command():
+    for name, command in (("mnist-attack", "encouraging attack runs/mnist-attack`"),
+                          ("mnist-autoattack", "encouraging attack runs/mnist-autoattack --examples 1000`")):
+        recipe = read_recipe(name)
+        finals = {arm: {seed: {"accuracy": 90.0 + seed + place, "best_accuracy": 91.0 + place} for seed in range(3)}
+                  for place, arm in enumerate(recipe.arms)}
+        text = said(recipe, finals)
+        waiting = sum(claim.metric.startswith("attacks.") for claim in recipe.claims)
+        assert waiting > 5
+        assert f"{waiting} claims wait for an attack: measure them with `{command}\n" in text
+        assert "attacks." not in text
+        assert "not measured" not in text
+
+
+def test_a_claim_that_was_attacked_has_its_row_and_the_others_wait():
+    recipe = read_recipe("mnist-attack")
+    first = next(claim for claim in recipe.claims if claim.metric == "attacks.pgd.0.1")
+    finals = {arm: {seed: {"accuracy": 90.0, "attacks": {"pgd": {"0.1": 50.0 + seed * place}}} for seed in range(3)}
+              for place, arm in enumerate(recipe.arms)}
+    text = said(recipe, finals)
+    rows = sum(claim.metric == first.metric for claim in recipe.claims)
+    waiting = sum(claim.metric.startswith("attacks.") for claim in recipe.claims) - rows
+    assert text.count("attacks.pgd.0.1") >= rows
+    assert f"{waiting} claims wait for an attack" in text
+    assert "also need" not in text
+
+
+def test_a_claim_of_an_arm_without_runs_waits_for_it_too():
+    claim = Claim(metric="attacks.fgsm.0.07", arm="el_1", beats="ce")
+    text = said(read_recipe("digits"), {"ce": digits(90.0, 91.0, 92.0)}, claims=(claim,))
+    assert ("1 claim waits for an attack: measure it with `encouraging attack runs/digits --eps 0,0.07`; it also needs "
+            "finished runs of el_1") in text
+
+
 def test_a_misspelt_metric_is_named_before_the_training_and_a_right_one_is_not():
     for name in names():
         recipe = read_recipe(name)

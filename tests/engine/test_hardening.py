@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from encouraging.attacks._files import _write
 from encouraging.engine import RunDir, Train, execute
 from encouraging.engine import files as engine_files
 from encouraging.engine.files import write_whole
 from encouraging.engine.records import read_records
 from encouraging.errors import RecipeError, RunError
 from encouraging.recipes import read_recipe
+from encouraging.whole_file import replace_file
 from toy_tasks import Blobs, assert_same_run, run_spec
 
 ONE = (Train(epochs=2, lr=0.1),)
@@ -120,7 +120,7 @@ def test_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("write", [write_whole, _write])
+@pytest.mark.parametrize("write", [write_whole, replace_file])
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
 def test_a_write_that_fails_leaves_the_file_before_it_and_nothing_else(tmp_path, monkeypatch, write, error):
     path = tmp_path / "x.json"

@@ -54,6 +54,13 @@ def test_maps_of_labels_are_rows():
     torch.testing.assert_close(reweighted_loss(maps, labels.reshape(2, 3, 4), weight), formula(logits, labels, weight))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_labels_of_any_integer_type_are_class_indices(dtype):
+    """torch reads an index of bytes as a mask, and says nothing where there are as many rows as classes."""
+    logits, labels, weight = batch(rows=4, seed=1)
+    torch.testing.assert_close(reweighted_loss(logits, labels.to(dtype), weight), formula(logits, labels, weight))
+
+
 def test_half_precision_is_read_in_float32():
     logits, labels, weight = batch(torch.bfloat16)
     loss = reweighted_loss(logits, labels, weight)

@@ -268,9 +268,12 @@ def dtensors() -> None:
                                    weight=distribute_tensor(weight, mesh, [Shard(0)]), label_smoothing=smoothing)
         expected = plain_loss(whole, target, curves.conservative(), weight, smoothing=smoothing)
         torch.testing.assert_close(loss, expected)
+        # As the gradient arrives: torch 2.11 gathers that of a leaf whose shards are uneven.
+        placed: list[tuple[object, ...]] = []
+        sharded.register_hook(lambda gradient, placed=placed: placed.append(gradient.placements))
         (2 * loss).backward()
         (2 * expected).backward()
-        assert sharded.grad.placements == sharded.placements
+        assert placed == [sharded.placements]
         assert sharded.grad.shape == (23, classes)
         torch.testing.assert_close(sharded.grad.full_tensor(), whole.grad)
         torch.testing.assert_close(curve_loss(sharded, target, curves.conservative(), label_smoothing=smoothing),

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import json
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from encouraging.commands.run import run_recipe
+from encouraging.engine import RunDir
 from encouraging.engine.records import Record
 from encouraging.judge.claims import claim_rows, finals_of
 from encouraging.judge.metric_book import MetricBook
-from encouraging.recipes import departures_of, names, read_recipe
+from encouraging.recipes import Recipe, departures_of, kept_recipes, names, read_recipe
 from encouraging.report.page import build_report
 from encouraging.report.scoreboard import score_rows
 from page_text import PageText
@@ -84,6 +91,95 @@ def test_the_arms_of_a_sweep_have_nothing_to_differ_from() -> None:
     swept = [replace(one, config={**one.config, "arm": "el_0.3"}) for one in runs("arms.el.log_end=0.3")
              if one.arm == "el"]
     assert departures_of("mnist", [*runs(), *swept]).sentences == []
+
+
+OWN = """
+task = "image"
+data = "digits"
+model = "digits_mlp"
+seeds = 3
+train = { epochs = 4, lr = 0.1, batch_size = 256 }
+[arms.ce]
+curve = "cross_entropy"
+[arms.el]
+curve = "encouraging"
+log_end = 0.75
+[[claims]]
+metric = "accuracy"
+arm = "el"
+beats = "ce"
+"""
+
+
+def own_runs(path: Path, *overrides: str, arms: Sequence[str] = ("ce", "el")) -> list[Record]:
+    recipe = read_recipe(path, overrides)
+    return [replace(record(recipe.name, arm, seed, config=recipe.config(arm, seed)), **kept(recipe, arm))
+            for arm in arms for seed in range(3)]
+
+
+def kept(recipe: Recipe, arm: str) -> dict[str, Any]:
+    """As it comes back from the file."""
+    return {"recipe_tree": json.loads(json.dumps(recipe.about_runs(arm)["recipe"]))}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.toml"
+    path.write_text(OWN)
+    return path
+
+
+def test_runs_of_my_own_file_with_overrides_differ_from_the_file(own: Path) -> None:
+    records = own_runs(own, "train.epochs=1", "arms.el.log_end=0.5", "seeds=3")
+    own.unlink()  # the runs have noted all that is said later
+    found = departures_of("own", records)
+    assert found.sentences == ["These runs differ from the recipe in train.epochs = 1 (recipe: 4) and "
+                               "objectives.log_end = 0.5 (recipe: 0.75): they do not test the recipe's claim."]
+    text = page_text(build_report(records, kept_recipes(records)))
+    assert text.count("These runs differ") >= 2  # at the top and in the recipe's section
+    assert "in runs that differ from their recipe" in text
+    assert "encouraging run own.toml --set train.epochs=1 --set arms.el.log_end=0.5 --seeds 3" in text
+
+
+def test_only_the_arms_that_an_override_changed_differ(own: Path) -> None:
+    overrides = "arms.el.log_end=0.5", "arms.mine={curve = 'focal'}"
+    assert departures_of("own", own_runs(own, *overrides, arms=["ce", "mine"])).sentences == []
+    assert departures_of("own", own_runs(own, *overrides)).settings == (("objectives.log_end", 0.5, 0.75),)
+
+
+def test_a_recipe_of_the_package_under_another_name_still_differs_from_it() -> None:
+    recipe = read_recipe("mnist", ["name=mine", "train.epochs=1"])
+    records = [replace(record("mine", arm, seed, config=recipe.config(arm, seed)), **kept(recipe, arm))
+               for arm in recipe.arms for seed in range(3)]
+    (words,) = departures_of("mine", records).sentences
+    assert words.endswith("train.epochs = 1 (recipe: 100): they do not test the paper's claims.")
+    assert not any(row.papers for row in score_rows(kept_recipes(records)["mine"], records))
+    assert "encouraging run mnist --set name=mine --set train.epochs=1" in page_text(
+        build_report(records, kept_recipes(records)))
+
+
+def test_the_terminal_says_first_that_my_own_file_was_changed(own: Path, tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), record=True, width=200)
+    for overrides in (["train.epochs=1"], []):
+        out = tmp_path / str(len(overrides))
+        code = run_recipe(str(own), overrides=overrides, seeds="1", device="cpu", threads=1, jobs=1, out=out,
+                          console=console)
+        assert code == 0
+        words = console.export_text()
+        assert ("differ from the recipe in train.epochs = 1 (recipe: 4)" in words) == bool(overrides)
+        kept_tree = RunDir(out / "own" / "ce" / "seed0").read_config()["recipe"]
+        assert ("overrides" in kept_tree) == bool(overrides)
+
+
+def test_a_file_that_is_no_recipe_without_the_overrides_has_nothing_to_differ_from(own: Path) -> None:
+    own.write_text(OWN.replace("seeds = 3\n", ""))
+    assert read_recipe(own, ["seeds=3", "train.epochs=1"]).overrides is None
+
+
+@pytest.mark.parametrize("overrides", [(), ("train.epochs=4",), ("seeds=7", "threads=2", "claims=[]")])
+def test_runs_of_my_own_file_as_it_is_do_not_differ(own: Path, overrides: tuple[str, ...]) -> None:
+    assert departures_of("own", own_runs(own, *overrides)).sentences == []
+    assert read_recipe(own, overrides).overrides is None
 
 
 def attacked(name: str, examples: int, whole: int | None = 10000) -> list[Record]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import synthetic_runs as synthetic
 from encouraging.report.arms import for_picking, groups_of
 from encouraging.report.page import build_report
+from encouraging.report.sections import arms
 
 ARMS = [f"way{number}" for number in range(9)]
 DIM = "all => Object.fromEntries(all.map(e => [e.dataset.arm, e.classList.contains('dim')]))"
@@ -156,3 +159,75 @@ def test_as_many_arms_as_colours_are_not_picked():
     page = build_report(runs(ARMS[:7]))
     assert "data-arm=" not in page
     assert '<div class="picker"' not in page
+
+
+def column(page, number):
+    return page.eval_on_selector_all(f".arm-board tbody tr > :nth-child({number})",
+                                     "all => all.map(e => e.textContent.trim())")
+
+
+def test_what_many_arms_reached_is_one_line_per_arm_with_the_best_first(shown):
+    assert column(shown, 1) == list(reversed(ARMS))
+    assert column(shown, 3) == [f"{50 + number}.00" for number in reversed(range(len(ARMS)))]
+    assert shown.eval_on_selector(".arm-board [aria-sort]", "e => e.textContent") == "accuracy, %"
+    heights = shown.eval_on_selector_all(".arm-board tbody tr", "all => all.map(e => e.offsetHeight)")
+    assert max(heights) < 32
+
+
+def test_a_click_on_a_head_sorts_the_arms(shown):
+    heads = shown.locator(".arm-board thead th")
+    heads.nth(0).get_by_role("button").click()
+    assert column(shown, 1) == ARMS  # as in the recipe
+    heads.nth(2).get_by_role("button").click()
+    assert column(shown, 1) == list(reversed(ARMS))
+    heads.nth(2).get_by_role("button").click()
+    assert column(shown, 1) == ARMS
+    assert heads.nth(2).get_attribute("aria-sort") == "ascending"
+    errors = next(n for n, words in enumerate(heads.all_text_contents(), 1) if words == "calibration error")
+    heads.nth(errors - 1).get_by_role("button").click()
+    numbers = [float(text) for text in column(shown, errors)]
+    assert numbers == sorted(numbers)  # lower is better
+
+
+def test_figures_and_intervals_of_many_arms_are_folded_and_on_paper_they_are_not(shown, open_page, page_file):
+    section = shown.locator("[id$=-arms]")
+    assert section.bounding_box()["height"] < 800
+    assert not section.locator(".panels").is_visible()
+    section.locator("summary").click()
+    assert section.locator(".panels").is_visible()
+    assert section.locator("table:not(.arm-board) tbody tr").count() == len(ARMS)
+    section.locator("summary").click()
+    shown.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert section.locator(".panels").is_visible()
+    shown.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert not section.locator(".panels").is_visible()
+    plain = open_page(page_file, java_script_enabled=False)
+    assert column(plain, 1) == list(reversed(ARMS))
+
+
+def test_the_table_of_many_arms_fits_a_phone(open_page, page_file):
+    phone = open_page(page_file, viewport=(390, 844))
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    box = phone.locator(".arm-board tbody tr").first.locator("td").nth(1).bounding_box()
+    assert box["x"] + box["width"] <= 390  # the number that the arms are sorted by, and its interval
+
+
+def test_an_arm_without_the_number_comes_last_and_names_are_text():
+    found = runs(ARMS)
+    for run in found:
+        if run.arm == "way8":
+            del run.final["accuracy"]
+    odd = [replace(run, config={**run.config, "arm": "<b>_x"}) if run.arm == "way0" else run for run in found]
+    (group,) = groups_of(odd, {})
+    board = arms.section(for_picking(group).shown, {}, group.metrics).board
+    assert [row.key.label for row in board.rows] == [*(f"way{n}" for n in range(7, 0, -1)), "<b>_x", "way8"]
+    assert board.rows[-1].cells[1] == ("–", None, "")
+    page = build_report(odd)
+    assert "&lt;b&gt;_<wbr>x" in page
+    assert "<b>_" not in page
+
+
+def test_few_arms_have_their_figure_and_their_table_at_once():
+    page = build_report(runs(ARMS[:7]))
+    assert '<table class="arm-board"' not in page
+    assert '<details class="more"' not in page

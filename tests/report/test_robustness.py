@@ -18,6 +18,7 @@ from encouraging.report.arms import groups_of
 from encouraging.report.page import build_report
 from encouraging.report.results import results_page
 from encouraging.report.sections import attacks, out_of_distribution
+from encouraging.report.sections.attack_rows import AttackRow, image_words
 
 
 def attacked(arm: str, seed: int, by_ce: float, scale_free: float) -> Record:
@@ -75,6 +76,47 @@ def test_pages_say_which_gains_survive(tmp_path: Path) -> None:
     assert "| attack | size | claim | paper | by cross-entropy | scale-free | the gain |" in page
     assert "| PGD by cross-entropy | 0.3 | el beats ce | +10.7 | +11.0 | +8.5 | survives |" in page
     assert words in build_report(read_records(tmp_path)).replace("&#43;", "+")
+
+
+def with_images(record: Record, **images: int) -> Record:
+    """The run with other numbers of test images of some attacks."""
+    assert record.attacks is not None
+    rows = {name: {**row, "examples": images.get(name, row["examples"])}
+            for name, row in record.attacks["attacks"].items()}
+    return replace(record, attacks={**record.attacks, "attacks": rows})
+
+
+def test_pages_say_of_every_attack_on_how_many_images_it_was(tmp_path: Path) -> None:
+    recipe = read_recipe("mnist-attack", ["seeds=1"])
+    records = [with_images(replace(attacked(arm, 0, 5.0, 4.5), config=recipe.config(arm, 0)), autoattack=40)
+               for arm in recipe.arms]
+    for one in records:
+        parts = {"schema": 1, "asked": one.config, "environment": one.environment, "final": one.final,
+                 "timing": one.timing, "epochs": one.epochs, "attacks": one.attacks}
+        (tmp_path / f"{one.arm}-seed0.json").write_text(json.dumps(parts))
+    words = "the first 100 test images (AutoAttack: the first 40)"
+    assert f"Accuracy under attack is that on {words}." in results_page(tmp_path)
+    page = build_report(read_records(tmp_path))
+    assert f"On {words}, mean over 1 seed." in page
+    for text in (page, results_page(tmp_path)):
+        assert "40 to 100" not in text
+
+
+@pytest.mark.parametrize(("rows", "words"), [
+    ([("pgd", "el", None, 0.1)], ""),
+    ([("pgd", "el", 20, 0.1), ("pgd", "ce", 20, 0.1), ("fgsm", "el", 20, 0.1)], "the first 20 test images"),
+    ([("pgd", "el", 600, 0.0), ("pgd", "el", 20, 8 / 255)],
+     "the first 600 test images (PGD by cross-entropy at 8/255: the first 20)"),
+    ([("pgd", "el", 600, 0.1), ("pgd", "ce", 20, 0.1)],
+     "the first 600 test images (PGD by cross-entropy of ce: the first 20)"),
+    ([("pgd", "el", 600, 0.1), ("pgd", "el", 20, 0.1)],
+     "the first 600 test images (PGD by cross-entropy in some runs: the first 20)"),
+    ([("fgsm", "el", 9, 0.1), ("pgd", "el", 9, 0.1), ("autoattack", "el", 5, 0.1), ("autoattack_l2", "el", 5, 1.0),
+      ("pgd_l2", "el", 7, 1.0), ("pgd_margin", "el", 9, 0.1)],
+     "the first 9 test images (PGD in L2 by cross-entropy: the first 7; AutoAttack and AutoAttack in L2: the first 5)"),
+])
+def test_the_number_of_images_is_said_per_attack(rows: list[tuple[str, str, int | None, float]], words: str) -> None:
+    assert image_words(AttackRow(name, arm, images, {eps: [5.0]}) for name, arm, images, eps in rows) == words
 
 
 def test_without_a_difference_it_says_so_and_without_comparison_too() -> None:

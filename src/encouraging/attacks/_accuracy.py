@@ -100,7 +100,7 @@ def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Atta
         x, y = plain(x), plain(y).long()
         correct = _clean(checked(model, highest), x, y, batch_size)
         right = correct.nonzero()[:, 0]
-        state = _State(path, model, x, y, seed)
+        state = _State(path, model, x, y, seed, batch_size)
         survived: dict[str, dict[float, Tensor]] = {name: {} for name in named}
         for name, attack in named.items():
             for eps in grids[name]:
@@ -202,8 +202,9 @@ def _named(attack: object) -> Attack:
 class _State:
     """What an earlier call has measured, in a file that may be absent."""
 
-    def __init__(self, path: Path | None, model: Model, x: Tensor, y: Tensor, seed: int) -> None:
+    def __init__(self, path: Path | None, model: Model, x: Tensor, y: Tensor, seed: int, batch_size: int) -> None:
         self.path = path
+        self.batch_size = batch_size
         self.key = digest(model, x, y, seed) if path is not None else ""
         self.cells: dict[str, str] = {}
         if path is not None and path.exists():
@@ -227,8 +228,11 @@ class _State:
 
     def beside(self, name: str, eps: float) -> Path | None:
         """Where AutoAttack keeps its own state meanwhile."""
-        return self.path.with_name(f"{self.path.name}.{name}.{eps:g}") if self.path is not None else None
+        if self.path is None:
+            return None
+        return self.path.with_name(f"{self.path.name}.{name}.{eps:g}.{self.batch_size}")
 
-    @staticmethod
-    def _cell(name: str, attack: Attack, eps: float) -> str:
-        return f"{name} {attack!r} {eps!r}"
+    def _cell(self, name: str, attack: Attack, eps: float) -> str:
+        """AutoAttack draws per batch: what it found with another batch size is another result."""
+        drawn = f" batch_size={self.batch_size}" if attack.method == "autoattack" else ""
+        return f"{name} {attack!r} {eps!r}{drawn}"

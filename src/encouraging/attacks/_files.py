@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ArgumentError
+from ..whole_file import replace_file
 
 
 def digest(model: object, x: Tensor, y: Tensor, *settings: object) -> str:
@@ -29,7 +28,7 @@ def digest(model: object, x: Tensor, y: Tensor, *settings: object) -> str:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    _write(path, (json.dumps(value, indent=1) + "\n").encode())
+    replace_file(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
 def read_json(path: Path, key: str) -> dict[str, Any]:
@@ -46,7 +45,7 @@ def read_json(path: Path, key: str) -> dict[str, Any]:
 def write_tensors(path: Path, key: str, tensors: dict[str, Tensor]) -> None:
     buffer = io.BytesIO()
     torch.save({"key": key, **{name: tensor.cpu() for name, tensor in tensors.items()}}, buffer)
-    _write(path, buffer.getvalue())
+    replace_file(path, buffer.getvalue())
 
 
 def read_tensors(path: Path, key: str) -> dict[str, Tensor]:
@@ -58,20 +57,6 @@ def read_tensors(path: Path, key: str) -> dict[str, Tensor]:
         raise _unreadable(path, error) from error
     _same(path, key, written)
     return state
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write to a file of its own, then rename it: other processes may write the same state."""
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with open(part, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _same(path: Path, key: str, written: object) -> None:

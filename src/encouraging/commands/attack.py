@@ -127,13 +127,14 @@ def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[s
         images, labels = (part[: job.examples] for part in trained.task.test)
         results.test_images = len(trained.task.test[1])
         wanted = job.plan.of(trained.recipe)
+        at_once = {name: results.batch_size(name, job.batch_size) or min(BATCH, trained.task.piece) for name in wanted}
         missing = {name: results.missing(name, one, epsilons, len(labels)) for name, (one, epsilons) in wanted.items()}
         progress = _Counter(tell, sum(map(len, missing.values())))
-        for units in ("pixels", "normalised"):
+        for units, size in dict.fromkeys((one.units, at_once[name]) for name, (one, _) in wanted.items()):
             todo = {name: (one, missing[name]) for name, (one, _) in wanted.items()
-                    if one.units == units and missing[name]}
+                    if (one.units, at_once[name]) == (units, size) and missing[name]}
             if todo:
-                _measure(job, trained, results, images, labels, units, todo, progress)
+                _measure(job, trained, results, images, labels, units, size, todo, progress)
         results.write(folder)
         for state in folder.glob("attacks-*.state*"):
             state.unlink()
@@ -141,7 +142,7 @@ def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[s
 
 
 def _measure(job: AttackJob, trained: TrainedImages, results: AttackResults, images: torch.Tensor,
-             labels: torch.Tensor, units: str, todo: dict[str, tuple[Measured, list[float]]],
+             labels: torch.Tensor, units: str, batch_size: int, todo: dict[str, tuple[Measured, list[float]]],
              progress: _Counter) -> None:
     task = trained.task
     x = task.attacked(images) if units == "pixels" else task.normalise(task.unit(images))
@@ -150,9 +151,11 @@ def _measure(job: AttackJob, trained: TrainedImages, results: AttackResults, ima
     found = accuracy_over_eps(trained.attacked_model if units == "pixels" else trained.model, x, labels,
                               {name: one.attack for name, (one, _) in todo.items()},
                               {name: epsilons for name, (_, epsilons) in todo.items()}, seed=job.seed,
-                              batch_size=job.batch_size or min(BATCH, task.piece), state_path=state, progress=progress)
-    for name, (one, _) in todo.items():
+                              batch_size=batch_size, state_path=state, progress=progress)
+    for name, (one, epsilons) in todo.items():
         one.survived.update(found.survived[name])
+        if one.attack.method == "autoattack":
+            one.batch_sizes.update(dict.fromkeys(epsilons, batch_size))
         results.add(name, one)
 
 

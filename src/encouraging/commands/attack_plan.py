@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..attacks import DAMPING, L2_EPSILONS, LINF_EPSILONS, Attack
 from ..engine.attack_results import Measured
@@ -86,6 +88,26 @@ def claimed_attacks(recipe: Recipe) -> Mapping[str, list[str]]:
         if first == "attacks" and name:
             found.setdefault(name, []).append(eps)
     return found
+
+
+def attack_command(recipe: Recipe, folder: Path) -> str:
+    """The command that measures what the claims of a recipe name on its runs: with the number of test images that they
+    are about, and with their epsilons where the default has not all of them.
+
+    >>> from encouraging.recipes import read_recipe
+    >>> attack_command(read_recipe("mnist-autoattack"), Path("runs/mnist-autoattack"))
+    'encouraging attack runs/mnist-autoattack --examples 1000'
+    """
+    words = ["encouraging", "attack", str(folder)]
+    for norm, option in (("linf", "--eps"), ("l2", "--eps-l2")):
+        claimed = {eps for name, own in claimed_attacks(recipe).items() for eps in own
+                   if ("_l2" in name) == (norm == "l2")}
+        default = {f"{eps:g}" for eps in default_epsilons(recipe.data)[norm]}
+        if not claimed <= default:
+            words += [option, ",".join(sorted({"0", *claimed}, key=lambda eps: _number(eps) or 0.0))]
+    if recipe.attack_images is not None:
+        words += ["--examples", str(recipe.attack_images)]
+    return shlex.join(words)
 
 
 def read_epsilons(text: str | None, option: str) -> tuple[float, ...] | None:

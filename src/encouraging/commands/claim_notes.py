@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import did_you_mean
-from ..judge.claims import ClaimRow, Finals, number_at
+from ..judge.claims import FAILED, NOT_MEASURED, ClaimRow, Finals, number_at
 from ..judge.stats import UNDECIDED
+from ..report.numbers import listed, plural
 from ..report.sections.claim_words import SKEWED
 
 if TYPE_CHECKING:
@@ -36,6 +38,25 @@ def notes(rows: Sequence[ClaimRow]) -> Iterator[str]:
             yield f"{claim_words(row)}: a number is NaN or infinite, so there is no interval"
         elif comparison.n >= 3 and math.isnan(comparison.low):
             yield f"{claim_words(row)}: all differences are equal, so there is no interval"
+
+
+def awaits_attack(row: ClaimRow) -> bool:
+    """Whether a claim is about numbers under attack that no seed has on both sides."""
+    return row.verdict == NOT_MEASURED and any(path.startswith("attacks.") for path in row.claim.metrics)
+
+
+def attack_words(recipe: Recipe, rows: Sequence[ClaimRow], finals: Finals, folder: Path | None) -> str:
+    """How many claims wait for an attack, with which command they are measured, and which arms that needs first."""
+    from .attack_plan import attack_command  # brings torch, without which `encouraging compare` prints these lines
+
+    command = attack_command(recipe, folder or Path("runs") / recipe.name)
+    untrained = dict.fromkeys(arm for row in rows for arm in row.claim.arms
+                              if all(FAILED in final for final in finals.get(arm, {}).values()))
+    one = len(rows) == 1
+    words = (f"{plural(len(rows), 'claim')} {'waits' if one else 'wait'} for an attack: "
+             f"measure {'it' if one else 'them'} with `{command}`")
+    needed = f"; {'it also needs' if one else 'they also need'} finished runs of {listed(list(untrained))}"
+    return words + (needed if untrained else "")
 
 
 def missing_numbers(recipe: Recipe, finals: Finals) -> Iterator[str]:

@@ -128,7 +128,7 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
     records = [record for record in ended if record.failed is None]
     if records:
         print_table(console, shown, finals_of(recipe.name, ended), plan_of(recipe, ended),
-                    departures_of(recipe.name, ended))
+                    departures_of(recipe.name, ended), folder)
     if display.stopped:
         words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
         console.print(f"stopped with {len(display.stopped)} of {display.total} runs unfinished. {words}".strip(),
@@ -136,9 +136,6 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
     seconds = sum(float(record.timing.get("seconds", 0)) for record in records)
     console.print(f"{plural(len(records), 'run')}, {seconds:.0f} s of training in all, in {folder}", markup=False,
                   highlight=False)
-    if any(claim.metric.startswith("attacks.") for claim in recipe.claims) and not any(r.attacks for r in records):
-        console.print(f"its claims are about attacks: measure them with `encouraging attack {folder}`", markup=False,
-                      highlight=False, soft_wrap=True)
     if records:
         _report(recipe, ended, folder / "report.html", console)
     return 130 if display.stopped else int(bool(display.failed))

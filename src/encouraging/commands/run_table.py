@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from ..judge.metric_book import MetricBook
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
 from ..report.sections.claim_words import needed_words
 from ..report.sections.splits import split_lines
-from .claim_notes import claim_words, missing_numbers, notes
+from .claim_notes import attack_words, awaits_attack, claim_words, missing_numbers, notes
 from .long_names import LongNames
 
 if TYPE_CHECKING:
@@ -25,15 +26,18 @@ COLOURS = {"reproduced": "green", "contradicted": "red", "holds": "green", "fail
 
 
 def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | None = None,
-                departures: Departures | None = None) -> None:
+                departures: Departures | None = None, folder: Path | None = None) -> None:
     """What the runs have otherwise than the recipe, mean and deviation of every arm, then every claim's paired
-    difference, interval and verdict."""
+    difference, interval and verdict; claims that wait for an attack on the runs in ``folder`` are counted instead."""
     print_departures(console, departures)
     book = MetricBook(recipe.needs().metrics)
     console.print(_arms(recipe, finals, book))
     if recipe.claims:
         rows = claim_rows(recipe, finals, book, plan, departures)
-        print_claims(console, rows, plan)
+        waiting = [row for row in rows if awaits_attack(row)]
+        print_claims(console, [row for row in rows if row not in waiting], plan)
+        if waiting:
+            console.print(attack_words(recipe, waiting, finals, folder), markup=False, highlight=False, soft_wrap=True)
         for line in split_lines(rows, recipe.overlap):
             console.print(line, markup=False, highlight=False)
         for line in missing_numbers(recipe, finals):

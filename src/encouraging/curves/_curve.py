@@ -140,7 +140,7 @@ def check_parameter(curve: str, name: str, number: float, *, low: float, high: f
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise CurveError(f"{curve}({name}={number!r}): expected a number, {meaning}; got {type(number).__name__}.")
     inside = low <= number <= high if high_is_allowed else low <= number < high
-    if not inside or not math.isfinite(number):
+    if not inside or number == math.inf:  # math.isfinite breaks the graph of torch.compile before torch 2.12
         bound = f"{name} >= {low:g}" if high == math.inf else (
             f"{low:g} <= {name} {'<=' if high_is_allowed else '<'} {high:g}")
         raise CurveError(f"{curve}({name}={number!r}): expected {bound}, {meaning}.")

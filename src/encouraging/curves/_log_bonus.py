@@ -78,7 +78,7 @@ class Conservative(Curve):
     log_end: float = 0.75
 
     def __post_init__(self) -> None:
-        if self.log_end == 1:
+        if isinstance(self.log_end, int | float) and self.log_end == 1:
             raise CurveError("conservative(log_end=1): expected 0 <= log_end < 1, the probability at which the log "
                              "bonus becomes a line. For log_end=1 use curves.normal().")
         check_parameter(self.name, "log_end", self.log_end, low=0, high=1, high_is_allowed=False,

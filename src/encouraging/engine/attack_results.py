@@ -30,12 +30,15 @@ SCALE_FREE = ("margin", "dlr")  # losses that multiplying the logits by a number
 class Measured:
     """One attack: its settings, and the images that survived at every epsilon.
 
-    ``units`` says what epsilon counts: pixels from 0 to 1, or ``normalised`` ones.
+    ``units`` says what epsilon counts: pixels from 0 to 1, or ``normalised`` ones. ``batch_sizes`` has for AutoAttack,
+    which draws its random numbers per batch, how many images were attacked at once; files of earlier versions do not
+    say it.
     """
 
     attack: Attack
     units: str = "pixels"
     survived: dict[float, Tensor] = field(default_factory=dict)
+    batch_sizes: dict[float, int] = field(default_factory=dict)
 
     @property
     def examples(self) -> int:
@@ -66,6 +69,21 @@ class AttackResults:
             return
         kept = {**before.survived, **measured.survived}
         before.survived = {eps: kept[eps] for eps in sorted(kept)}
+        before.batch_sizes |= measured.batch_sizes
+
+    def batch_size(self, name: str, asked: int | None) -> int | None:
+        """The batch size with which an attack goes on: what was asked for, or else the one of its earlier results.
+
+        Raises:
+            RunError: AutoAttack was measured with another batch size, which would give other numbers.
+        """
+        before = self.measured.get(name)
+        sizes = set(before.batch_sizes.values()) if before is not None else set()
+        if asked is not None and sizes - {asked}:
+            raise RunError(f"{name} was measured with a batch size of {max(sizes)}, and --batch-size {asked} gives "
+                           "other numbers: AutoAttack draws its random numbers per batch. Leave --batch-size out to go "
+                           f"on with {max(sizes)}, or move {FILE} away to measure everything again.")
+        return asked or max(sizes, default=None)
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """What a record holds per attack. Attacks by scale-free losses are also counted together, per method: an
@@ -112,6 +130,7 @@ class AttackResults:
         rows: dict[str, dict[str, Any]] = self.tables()
         for name, one in self.measured.items():
             rows[name] |= {"method": one.attack.method, "settings": one.attack.settings, "units": one.units,
+                           **_batch_sizes(one),
                            "survived": {f"{eps!r}": _hex(mask) for eps, mask in one.survived.items()}}
         verdicts = [{**asdict(verdict), "examples": count} for count, verdict in self.verdicts()]
         _keep_other_seed(folder, self.weights, self.seed)
@@ -140,7 +159,9 @@ def _fill(results: AttackResults, content: Mapping[str, Any], path: Path) -> Non
         if "survived" in row:
             try:
                 survived = {float(eps): _mask(text) for eps, text in row["survived"].items()}
-                results.measured[name] = Measured(Attack(row["method"], **row["settings"]), row["units"], survived)
+                sizes = {eps: int(size) for eps in survived if (size := batch_size_at(row, f"{eps:g}")) is not None}
+                results.measured[name] = Measured(Attack(row["method"], **row["settings"]), row["units"], survived,
+                                                  sizes)
             except (KeyError, TypeError, ValueError) as error:
                 raise RunError(f"{path}: {name} cannot be read ({error}). Move the file away to begin anew.") from error
 
@@ -192,6 +213,24 @@ def _row(one: Measured) -> dict[str, Any]:
     differ = {"examples_at": counts} if len(set(counts.values())) > 1 else {}
     return {"examples": one.examples, **differ,
             "accuracy": {f"{eps:g}": 100 * mask.double().mean().item() for eps, mask in one.survived.items()}}
+
+
+def _batch_sizes(one: Measured) -> dict[str, Any]:
+    """One number where all epsilons have it, and else a table of those that are known."""
+    sizes = {f"{eps:g}": size for eps, size in sorted(one.batch_sizes.items())}
+    if len(set(sizes.values())) == 1 and len(sizes) == len(one.survived):
+        return {"batch_size": next(iter(sizes.values()))}
+    return {"batch_size_at": sizes} if sizes else {}
+
+
+def batch_size_at(entry: Mapping[str, Any], eps: str) -> int | None:
+    """With which batch size AutoAttack was measured at an epsilon, where it was written down.
+
+    >>> batch_size_at({"batch_size": 1000}, "0.1"), batch_size_at({"batch_size_at": {"0.1": 500}}, "0.2")
+    (1000, None)
+    """
+    size: int | None = (entry.get("batch_size_at") or {}).get(eps, entry.get("batch_size"))
+    return size
 
 
 def _hex(mask: Tensor) -> str:

@@ -5,37 +5,22 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
-import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..errors import RunError
+from ..whole_file import PART, replace_file
 
 LOOKS_FILE = "looks.json"  # of a recipe's folder: the planned looks of its claims
-_PART = re.compile(r".+\.[0-9a-f]{8}\.part")  # a file that is being written
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write beside the target, flush to the disk, rename over it: a reader sees the old file or the new one.
-
-    Every call writes to a file of its own: where several processes write the same target, the last rename wins.
-    """
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    """:func:`replace_file`, also after a loss of power; what goes wrong is said in words."""
     try:
-        with open(part, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        replace_file(path, content)
         _sync_folder(path.parent)
-    except BaseException as error:  # a signal, too, leaves nothing behind
-        with suppress(OSError):  # what cannot be written to cannot always be cleaned up either
-            part.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
+    except OSError as error:
         reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
         raise RunError(f"{path} ({len(content)} bytes) could not be written: {reason}. What was there before is "
                        "untouched; make room and run again to continue.") from error
@@ -44,7 +29,7 @@ def write_whole(path: Path, content: bytes) -> None:
 def remove_parts(folder: Path) -> None:
     """Remove what writers that were killed have left in a folder and below it; nobody may be writing there."""
     for path in folder.rglob("*.part"):
-        if _PART.fullmatch(path.name):
+        if PART.fullmatch(path.name):
             path.unlink(missing_ok=True)
 
 

@@ -71,9 +71,10 @@ def _agree(event: Event, world: World) -> None:
                        f"{words}") from error
     first = min(ends, key=lambda rank: (ends[rank].kind != "failed", ends[rank].order))
     silent = [str(rank) for rank in range(world.size) if rank not in ends]
-    waited = f" and rank {', '.join(silent)} has not ended within {WAIT:g} s" if silent else ""
+    waited = f", and rank {', '.join(silent)} had not ended when the waiting was over" if silent else ""
+    how = {"failed": "has failed", "stopped": "was stopped"}.get(ends[first].kind, "has finished alone")
     why = ends[first].words if world.rank in (0, first) else "Its own message says why."
-    raise RunError(f"{name}: rank {first} has failed{waited}: all ranks stop. Run the same command again to continue. "
+    raise RunError(f"{name}: rank {first} {how}{waited}: all ranks stop. Run the same command again to continue. "
                    f"{why}")
 
 

@@ -1,4 +1,4 @@
-"""A re-weighted loss whose bonus keeps its place beside cross-entropy."""
+"""A re-weighted loss with one divisor for cross-entropy and another for the bonus."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def reweighted_loss(input: Tensor, target: Tensor, weight: Tensor, curve: Curve 
     plain = curve_loss(logits, target, curves.cross_entropy(), weight, ignore_index, "sum")
     total = curve_loss(logits, target, curves.normal() if curve is None else curve, weight, ignore_index, "sum")
     kept = target != ignore_index
-    weights = weight.to(logits)[target.masked_fill(~kept, 0)].masked_fill(~kept, 0)
+    weights = weight.to(logits)[target.masked_fill(~kept, 0).long()].masked_fill(~kept, 0)
     return plain / weights.sum() + (total - plain) / kept.sum()

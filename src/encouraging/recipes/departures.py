@@ -1,5 +1,5 @@
-"""What runs have otherwise than the recipe of their name. Such runs do not test its claims: they answer a question of
-their own."""
+"""What runs have otherwise than the recipe of their name: the package's, or the file that they were run from. Such runs
+do not test its claims: they answer a question of their own."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from ..engine.run_dir import ABSENT, differing
-from .read import names
+from ..errors import RecipeError
+from .read import kept_recipes, names
 from .runs import read_recipe_once
+from .schema import Overrides
 
 if TYPE_CHECKING:
     from ..engine.records import Record
@@ -19,7 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Departures:
-    """Where runs differ from the recipe that comes with the package under their name.
+    """Where runs differ from the recipe that comes with the package under their name, or from the file of the recipe
+    that they were run from with ``--set``.
 
     ``settings`` has key, value here and value there. ``images`` has metrics of the paper's claims that were measured on
     fewer test images than the recipe's: the number of them, and the recipe's. ``claims`` and ``papers`` are how many
@@ -58,21 +63,48 @@ class Departures:
 
 
 def departures_of(name: str, records: Iterable[Record]) -> Departures:
-    """What the runs of a recipe that comes with the package have otherwise; nothing where it does not come with it.
+    """What the runs of a recipe have otherwise: those of the package's recipes than the package has it, and others than
+    the file had it from which they were run, as they noted it.
 
     Arms that the recipe does not have, such as those of a sweep, have nothing to be compared with.
     """
     own = [record for record in records if record.recipe == name]
     if name not in names():
-        return Departures()
+        changed = [setting for record in own for setting in overridden(record)]
+        return Departures(_each_once(changed), {}, *_counts(kept_recipes(own)[name])) if changed else Departures()
     recipe = read_recipe_once(name)
-    papers = 0 if recipe.stands_in else sum(claim.is_papers for claim in recipe.claims)
-    settings: dict[str, tuple[str, Any, Any]] = {}
-    for record in own:
-        if record.arm in recipe.arms:
-            for key, there, here in differing(recipe.config(record.arm, record.seed), record.config):
-                settings.setdefault(f"{key} {here!r}", (key, here, there))
-    return Departures(tuple(settings.values()), _images(recipe, own), len(recipe.claims), papers)
+    changed = [(key, here, there) for record in own if record.arm in recipe.arms
+               for key, there, here in differing(recipe.config(record.arm, record.seed), record.config)]
+    return Departures(_each_once(changed), _images(recipe, own), *_counts(recipe))
+
+
+def overridden(record: Record) -> tuple[tuple[str, Any, Any], ...]:
+    """The settings that ``--set`` changed in a run of a recipe that does not come with the package: key, value here and
+    the file's value."""
+    overrides = overrides_of(record)
+    return overrides.settings.get(record.arm, ()) if overrides is not None else ()
+
+
+def overrides_of(record: Record) -> Overrides | None:
+    """What ``--set`` changed in a recipe that does not come with the package, as its run noted it."""
+    noted = (record.recipe_tree or {}).get("overrides")
+    try:
+        return None if noted is None else Overrides.model_validate(noted)
+    except ValidationError as error:
+        raise RecipeError(f"the overrides that a run of {record.recipe} noted cannot be read: {error}") from error
+
+
+def _each_once(settings: Iterable[tuple[str, Any, Any]]) -> tuple[tuple[str, Any, Any], ...]:
+    """Settings without those that have the same key and value here as an earlier one."""
+    found: dict[str, tuple[str, Any, Any]] = {}
+    for key, here, there in settings:
+        found.setdefault(f"{key} {here!r}", (key, here, there))
+    return tuple(found.values())
+
+
+def _counts(recipe: Recipe) -> tuple[int, int]:
+    """How many claims a recipe has, and how many of them are the paper's."""
+    return len(recipe.claims), 0 if recipe.stands_in else sum(claim.is_papers for claim in recipe.claims)
 
 
 def _images(recipe: Recipe, records: Iterable[Record]) -> dict[str, tuple[int, int]]:

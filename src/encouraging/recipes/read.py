@@ -14,12 +14,13 @@ from pydantic import BaseModel, ValidationError
 
 from ..engine.explain import explain
 from ..engine.records import Record
+from ..engine.run_dir import differing
 from ..engine.settings import Train
 from ..errors import RecipeError, did_you_mean
 from ..tasks import ObjectiveConfig, Sampling, find_task
 from .claim import Claim
 from .monitor import check_monitors
-from .schema import Arm, Recipe, Stage
+from .schema import Arm, Overrides, Recipe, Stage
 
 
 def names() -> list[str]:
@@ -39,9 +40,13 @@ def read_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{source}: not valid TOML: {error}.") from error
+    changed = tree
     for override in overrides:
-        tree = apply_override(tree, override)
-    return check_recipe(tree, Path(source).stem, source)
+        changed = apply_override(changed, override)
+    recipe = check_recipe(changed, Path(source).stem, source)
+    if not overrides or recipe.name in names():  # runs of the package's recipes are compared with the package's files
+        return recipe
+    return _noting(recipe, tree, source, overrides)
 
 
 def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
@@ -65,6 +70,25 @@ def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
     except TypeError as error:
         raise RecipeError(f"{source}: {error}") from error
     return recipe
+
+
+def _noting(recipe: Recipe, tree: dict[str, Any], source: str, overrides: Sequence[str]) -> Recipe:
+    """The recipe with a note of the settings that overrides changed, for its runs to keep: the file may be gone or
+    changed when they are looked at. A file that is no recipe without the overrides has nothing to differ from."""
+    try:
+        file = check_recipe(tree, Path(source).stem, source)
+    except RecipeError:
+        return recipe
+    settings = {}
+    for arm in recipe.arms:
+        if arm in file.arms:
+            there = {**file.config(arm, 0), "recipe": recipe.name}
+            settings[arm] = tuple((key, here, before) for key, before, here in differing(there, recipe.config(arm, 0)))
+    if not any(settings.values()):
+        return recipe
+    given = tuple(override for override in overrides if override.partition("=")[0].strip() != "seeds")
+    called = Path(source).name if "/" in source else Path(source).stem  # of a file, or of the package
+    return recipe.model_copy(update={"overrides": Overrides(file=called, given=given, settings=settings)})
 
 
 def kept_recipes(records: Iterable[Record]) -> dict[str, Recipe]:

@@ -60,6 +60,16 @@ class Arm(ObjectiveConfig):
     about: str = ""
 
 
+class Overrides(Frozen):
+    """What ``encouraging run FILE --set`` changed of a recipe that does not come with the package: the file's name, the
+    overrides as they were given, and per arm the settings that differ from the file's: key, value, and the file's
+    value. A recipe of the package that was given another ``name`` is such a recipe too."""
+
+    file: str
+    given: tuple[str, ...]
+    settings: dict[str, tuple[tuple[str, Any, Any], ...]]
+
+
 class Recipe(Frozen):
     """A comparison: task, data, model, training, arms, seeds and claims."""
 
@@ -83,6 +93,7 @@ class Recipe(Frozen):
     looks: tuple[int, ...] = ()  # the numbers of seeds at which the claims are judged, planned before the first
     overlap: float | None = None  # test over training examples, where seeds are random splits of one dataset
     threads: int | None = Field(default=None, gt=0)
+    overrides: Overrides | None = None  # written by ``encouraging run --set``
 
     _folder: str | None = PrivateAttr(default=None)  # of its file, where modules of one's own are looked for
 

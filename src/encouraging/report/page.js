@@ -31,10 +31,10 @@ if (all) {
 // Paper has nothing to click on. The style sheet unfolds, too, where a browser lets it.
 let folded = [];
 addEventListener("beforeprint", () => {
-  folded = recipes.filter((recipe) => !recipe.open);
-  for (const recipe of folded) recipe.open = true;
+  folded = [...document.querySelectorAll("details.recipe, details.more")].filter((part) => !part.open);
+  for (const part of folded) part.open = true;
 });
-addEventListener("afterprint", () => { for (const recipe of folded) recipe.open = false; });
+addEventListener("afterprint", () => { for (const part of folded) part.open = false; });
 
 // Of many arms a reader picks some, in one bar per recipe. Lines of the others fade, and so that the page does not move
 // under the pointer, panels and names in legends are hidden only by a click.

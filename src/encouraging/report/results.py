@@ -18,7 +18,7 @@ from ..recipes import Recipe, departures_of, kept_recipes, names, read_recipe, r
 from .markdown_board import board_of_records, cells, plain_text, table, updated, whole_board
 from .markdown_figure import drawn
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
-from .sections.attacks import attacked_entries, image_counts
+from .sections.attack_rows import attack_rows, image_words
 from .sections.claim_words import SKEWED, needed_words
 from .sections.gains import CAPTION, COLUMNS, gain_rows, gain_words
 from .sections.splits import split_lines
@@ -112,8 +112,8 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
     for papers, title in ((True, "What the paper claims:"), (False, f"{own_words(rows).capitalize()}:")):
         if chosen := [row for row in rows if row.papers == papers]:
             lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen)]
-    if images := image_counts(attacked_entries(mine)):
-        lines += ["", f"Accuracy under attack is that on the first {images} test images."]
+    if images := image_words(row for run in mine for row in attack_rows(run.arm, [(run.numbers, run.attacks)])):
+        lines += ["", plain_text(f"Accuracy under attack is that on {images}.")]
     lines += _gains(gains_under_attack(rows, finals))
     lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {plain_text(run.failed)}" for run in everything if run.failed]
     splits = [f"{line}\n" for line in split_lines(rows, recipe.overlap)]

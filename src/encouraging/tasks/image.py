@@ -14,9 +14,8 @@ from torch.nn import functional as F
 from .. import curves
 from ..curves import Curve
 from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, Source, dataset, generator
-from ..data.file_list import ImageFiles
 from ..data.fit import fit_images
-from ..data.images import Images, check_images, read_images
+from ..data.images import check_images, read_images
 from ..engine import Conclusion, Loss, Needs, Predictions, Task
 from ..engine.explain import explain
 from ..errors import DataError, RecipeError
@@ -26,25 +25,23 @@ from ..metrics._calibration import nll
 from ..metrics._teaching import usual
 from ..models import Classifier
 from ..models.named import build_named, check_named, extras_of
-from ..models.normalised import Normalised
 from .adversarial import Adversary
-from .base import BaseTask
 from .class_shift import ClassShift
 from .image_augment import PIECE, Mixed, MixedSource, ResizedCrop
 from .image_check import check_tail, check_together, classes_by_name
+from .image_inputs import Batch, ImageInputs
 from .image_options import Options, chosen, metrics_of, monitors_of, option_words
 from .image_tail import Shots, Tail, class_energies
 from .joined import joined
 from .objective import Objective
 from .spec import TaskSpec
 
-__all__ = ["ImageTask", "Options", "metrics_of"]
+__all__ = ["Batch", "ImageTask", "Options", "metrics_of"]
 
-Batch = tuple[Tensor, ...]
 PAD = 4
 
 
-class ImageTask(BaseTask[Batch]):
+class ImageTask(ImageInputs):
     """A dataset, a network and a loss; accuracy in percent on the whole test set."""
 
     def __init__(self, spec: TaskSpec) -> None:
@@ -52,7 +49,7 @@ class ImageTask(BaseTask[Batch]):
         self._declare(Options(**spec.options))
         data = read_images(spec.data, spec.root, size=self.options.size, folder=spec.folder,
                            imbalance=self.options.imbalance)
-        self.data: Images | ImageFiles = data
+        self.data = data
         images, labels = data.splits["train"]
         held = self.options.validation
         if held >= len(images):
@@ -213,38 +210,6 @@ class ImageTask(BaseTask[Batch]):
         columns = left[:, None] + torch.where(flip[:, None] == 1, across.flip(0), across)
         cut = self.pixels.permute(0, 2, 3, 1)[index[:, None, None], rows[:, :, None], columns[:, None, :]]
         return cut.permute(0, 3, 1, 2)
-
-    def _floats(self, images: Tensor) -> Tensor:
-        return self._ordered(images.float() * self.scale + self.shift)
-
-    def _ordered(self, images: Tensor) -> Tensor:
-        return images.contiguous(memory_format=torch.channels_last) if self.channels_last else images.contiguous()
-
-    def unit(self, images: Tensor, highest: int | None = None) -> Tensor:
-        """Images to be evaluated as numbers from 0 to 1, on the device. They are bytes of the task's data, or others of
-        the same size whose white is ``highest``."""
-        return self._ordered(self._test_cut(images).float() / (highest or self.data.highest))
-
-    def normalise(self, images: Tensor) -> Tensor:
-        """Images in [0, 1] as the model takes them."""
-        return self._ordered(images * self.unit_scale + self.shift)
-
-    def unit_model(self, model: nn.Module) -> Normalised:
-        """The model on images in [0, 1], with the logits that evaluations see."""
-        return Normalised(model, self.unit_scale, self.shift, self.shifts[-1].scale).to(self.device)
-
-    def attacked(self, images: Tensor) -> Tensor:
-        """Test images from 0 to 1 as the data has them, before they are resized: what an attack may change."""
-        return self.unit(images) if self.crops is None else self._ordered(images.to(self.device) / self.data.highest)
-
-    def attacked_model(self, model: nn.Module) -> Normalised:
-        """The model on those: it resizes and cuts them itself, without rounding to bytes."""
-        cut = None if self.crops is None else lambda images: self._ordered(self._test_cut(images))
-        return Normalised(model, self.unit_scale, self.shift, self.shifts[-1].scale, cut).to(self.device)
-
-    def _test_cut(self, images: Tensor) -> Tensor:
-        whole = images.to(self.device)
-        return whole if self.crops is None else self.crops.test(whole)
 
     def _place(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return images.to(self.device), labels.to(self.device)

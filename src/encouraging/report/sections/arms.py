@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...engine import Metric
@@ -13,6 +14,7 @@ from ..arms import Arm
 from ..drawing.panels import Panel, Picture
 from ..drawing.rows import ABOVE, gutter, name_rows
 from ..numbers import listed, show
+from .arm_board import arm_board
 from .parts import Cell, Section, Table, mean_cell, present
 
 if TYPE_CHECKING:
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def section(arms: Sequence[Arm], losses: Mapping[str, str], book: MetricBook) -> Section | None:
-    """Every arm's loss, and its numbers with the interval of their mean."""
+    """Every arm's loss, and its numbers with the interval of their mean. Where the reader picks arms there are too many
+    for that: then a table with one line per arm comes first, and the rest is folded."""
     metrics = book.shown(lambda path: any(arm.values(path) for arm in arms))
     if not metrics:
         return None
@@ -28,10 +31,15 @@ def section(arms: Sequence[Arm], losses: Mapping[str, str], book: MetricBook) ->
              *(mean_cell(arm.mean(m.path), m) for m in metrics)] for arm in arms]
     head = ["arm", "n", *(m.words + (f", {m.unit}" if m.unit else "") for m in metrics)]
     about = " ".join(m.about for m in metrics if m.about)
-    return Section(
+    whole = Section(
         "arms", "What the arms reached", [about] if about else [],
         present(picture(arms, metrics) if len(arms) > 1 else None),
         [Table("Mean over the seeds and, below it, the 95% t interval of the mean.", head, rows)])
+    if not any(arm.tag for arm in arms):
+        return whole
+    main = next((m for m in metrics if m.path == book.primary.path), metrics[0])
+    return replace(whole, board=arm_board(arms, losses, metrics, main),
+                   fold=f"Figures, intervals and losses of all {len(arms)} arms")
 
 
 def picture(arms: Sequence[Arm], metrics: Sequence[Metric]) -> Picture | None:

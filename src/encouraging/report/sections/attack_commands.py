@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...engine.attack_results import batch_size_at
 from ...judge.metric_words import size_words
 from ...recipes.departures import image_counts_of
 from ..arms import Group
@@ -42,10 +43,10 @@ def _folders(group: Group, which: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def _options(entry: Mapping[str, Any], seed: int) -> list[str]:
-    """What one command per number of images has to say."""
+    """What one command per number of images and batch size has to say."""
     l2 = entry["method"] == "pgd_l2" or entry.get("settings", {}).get("norm") == "l2"
-    sizes: dict[int, list[str]] = {}
+    sizes: dict[tuple[int, int | None], list[str]] = {}
     for size, images in image_counts_of(entry).items():
-        sizes.setdefault(images, []).append(size_words(size))
+        sizes.setdefault((images, batch_size_at(entry, size)), []).append(size_words(size))
     return [f" --eps{'-l2' if l2 else ''} {','.join(own)} --examples {images}" + (f" --seed {seed}" if seed else "")
-            for images, own in sizes.items()]
+            + (f" --batch-size {batch}" if batch else "") for (images, batch), own in sizes.items()]

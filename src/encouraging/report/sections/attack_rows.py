@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...judge.metric_words import size_words
 from ...recipes.departures import image_counts_of
+from ..numbers import listed
+from .attack_names import called
 
 METHODS = ("fgsm", "pgd", "pgd_l2")
 LOSSES = ("", "_margin", "_dlr", "_scale_free")
@@ -100,6 +103,41 @@ def measured_words(rows: Sequence[AttackRow]) -> str:
     >>> measured_words([AttackRow("pgd", "el", 20, {0.1: [5.0]})])
     'on the first 20 test images, mean over 1 seed'
     """
-    seeds, images = range_words(n for row in rows for n in row.counts), range_words(row.images for row in rows)
-    return (f"on the first {images} test images, " if images else "") + (
-        f"mean over {seeds} {'seed' if seeds == '1' else 'seeds'}")
+    seeds, images = range_words(n for row in rows for n in row.counts), image_words(rows)
+    return (f"on {images}, " if images else "") + f"mean over {seeds} {'seed' if seeds == '1' else 'seeds'}"
+
+
+def image_words(rows: Iterable[AttackRow]) -> str:
+    """Which test images attacks were measured on: the number that most attacks have, and the attacks that have another
+    one. Nothing where it was not written down.
+
+    >>> rows = [AttackRow(name, "el", images, {0.1: [5.0]})
+    ...         for name, images in (("fgsm", 10000), ("pgd", 10000), ("autoattack", 1000))]
+    >>> image_words(rows)
+    'the first 10000 test images (AutoAttack: the first 1000)'
+    """
+    parts: dict[str, dict[int, list[AttackRow]]] = {}
+    for row in rows:
+        if row.images is not None:
+            parts.setdefault(row.attack, {}).setdefault(row.images, []).append(row)
+    attacks: dict[int, list[str]] = {}
+    for name, by_images in parts.items():
+        for images, own in by_images.items():
+            others = [row for count, some in by_images.items() if count != images for row in some]
+            attacks.setdefault(images, []).append(called(name) + _which(own, others))
+    if not attacks:
+        return ""
+    most = max(attacks, key=lambda images: (len(attacks[images]), images))
+    other = "; ".join(f"{listed(attacks[images])}: the first {images}" for images in sorted(attacks, reverse=True)
+                      if images != most)
+    return f"the first {most} test images" + (f" ({other})" if other else "")
+
+
+def _which(rows: Sequence[AttackRow], others: Sequence[AttackRow]) -> str:
+    """What tells rows of an attack from those of the same attack on another number of images."""
+    if not others:
+        return ""
+    sizes, arms = (dict.fromkeys(size for row in rows for size in row.points), dict.fromkeys(row.arm for row in rows))
+    if not any(size in row.points for row in others for size in sizes):
+        return f" at {listed([size_words(size) for size in sorted(sizes)])}"
+    return " in some runs" if any(row.arm in arms for row in others) else f" of {listed(list(arms))}"

@@ -19,29 +19,14 @@ from ..drawing.histograms import bin_edges, finite, heights
 from ..drawing.panels import Key, Panel, Picture
 from ..drawing.style import BLACK, BLUE, MUTED
 from ..numbers import listed, plural, plus_minus, show
+from .attack_names import METHODS, called
 from .attack_rows import AttackRow, attack_rows, in_order, measured_words, of_most_images, range_words
 from .parts import Cell, Section, Table, present
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-METHODS = {"fgsm": "FGSM", "pgd": "PGD", "pgd_l2": "PGD in L2", "autoattack": "AutoAttack",
-           "autoattack_l2": "AutoAttack in L2", "pgd_l2_damped": "PGD in L2 by cross-entropy, damped",
-           "fgsm_normalised": "FGSM on the label’s logit, normalised"}
-DRIVEN = {"": "by cross-entropy", "_margin": "by margin", "_dlr": "by DLR", "_scale_free": "scale-free"}
 _MEDIAN = LEVELS.index(0.5)
-
-
-def called(name: str) -> str:
-    """The name of an attack as a reader sees it.
-
-    >>> called("pgd"), called("pgd_scale_free"), called("autoattack"), called("mine")
-    ('PGD by cross-entropy', 'PGD scale-free', 'AutoAttack', 'mine')
-    """
-    for method in ("pgd_l2", "pgd", "fgsm"):
-        if name.removeprefix(method) in DRIVEN and name.startswith(method):
-            return f"{METHODS[method]} {DRIVEN[name.removeprefix(method)]}"
-    return METHODS.get(name, name)
 
 
 def section(arms: Sequence[Arm]) -> Section | None:
@@ -51,23 +36,6 @@ def section(arms: Sequence[Arm]) -> Section | None:
     records = [record for arm in arms for record in arm.records]
     return Section("attacks", "Under attack", list(_lead(records)), pictures,
                    [*_flattering_table(records), *_tables(arms)])
-
-
-def image_counts(entries: Iterable[Mapping[str, Any]]) -> str:
-    """On how many test images attacks were measured, always the first ones; nothing where it was not written down.
-
-    >>> image_counts([{"examples": 1000}, {"examples": 500, "examples_at": {"0": 2000, "0.1": 500}}])
-    '500 to 2000'
-    """
-    counts = {int(count) for entry in entries if "examples" in entry
-              for count in (entry.get("examples_at") or {"all": entry["examples"]}).values()}
-    return "" if not counts else f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(min(counts))
-
-
-def attacked_entries(records: Iterable[Record]) -> list[Mapping[str, Any]]:
-    """What records hold per attack."""
-    return [entry for record in records for entry in (record.attacks or {}).get("attacks", {}).values()
-            if isinstance(entry, Mapping)]
 
 
 def _lead(records: Sequence[Record]) -> Iterable[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...judge.metric_words import size_words
 from ...judge.scale_free import GONE, NO_CLAIM, NO_GAIN, OPEN, SURVIVES, Gain
 from ..numbers import PAGE, Style, listed, plural, signed
-from .attacks import called
+from .attack_names import called
 from .parts import Cell, Table
 
 CAPTION = ("Gains under attacks by cross-entropy, and what is left of them under the same attack by margin and by DLR "

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...engine import Metric
 from ...judge.stats import Mean
 from ..drawing.panels import Picture
 from ..numbers import between, plural, plus_minus, show
+
+if TYPE_CHECKING:
+    from .arm_board import ArmBoard
 
 
 class Cell(NamedTuple):
@@ -33,7 +36,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what follows it, in this order."""
+    """A heading and what follows it, in this order. ``board`` comes before the pictures; with ``fold``, pictures and
+    tables are folded under these words."""
 
     key: str
     title: str
@@ -41,6 +45,8 @@ class Section:
     pictures: Sequence[Picture] = ()
     tables: Sequence[Table] = ()
     notes: Sequence[str] = ()
+    board: ArmBoard | None = None
+    fold: str = ""
 
 
 def pictured(picture: Picture | None, key: str, title: str, *lead: str) -> Section | None:

@@ -11,10 +11,13 @@ from ...engine.records import Record
 from ...engine.run_dir import difference
 from ...errors import RecipeError
 from ...recipes import Recipe, read_recipe
+from ...recipes.departures import overrides_of
 from ...recipes.sweep import sweep_recipe
 from ..arms import Arm, Group
 from .attack_commands import attack_commands
 from .sweep import Sweep, sweeps_of
+
+OWN_FILE = "The recipe does not come with the package: give the path of its file."
 
 
 def commands(group: Group) -> tuple[list[str], list[str]]:
@@ -27,11 +30,10 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
     try:
         read_recipe(name)
     except RecipeError:
-        lines = [_line(["encouraging", "run", f"{name}.toml"], own, group)] if own else []
-        lines += [_line(["encouraging", "run", f"{name}.toml", *_sweep_words(sweep)], sweep.arms, group, True)
-                  for sweep in sweeps]
-        return [*lines, *attack_commands(group)], ["The recipe does not come with the package: give the path of its "
-                                                   "file.", *notes]
+        words, more = _from_file(group)
+        lines = [_line(words, own, group)] if own else []
+        lines += [_line([*words, *_sweep_words(sweep)], sweep.arms, group, True) for sweep in sweeps]
+        return [*lines, *attack_commands(group)], [*more, *notes]
     lines = []
     if any(arm not in sweep.references for arm in own for sweep in sweeps) or not sweeps:
         words, more = _exact(["encouraging", "run", name], lambda overrides: read_recipe(name, overrides),
@@ -44,6 +46,19 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
         lines.append(_line(words, sweep.arms, group, True))
         notes += more
     return [*lines, *attack_commands(group)], notes
+
+
+def _from_file(group: Group) -> tuple[list[str], list[str]]:
+    """The words of a command that runs a recipe that does not come with the package, with the overrides that its runs
+    noted; and notes."""
+    noted = [overrides_of(record) for record in group.records]
+    first = noted[0]
+    if first is None or any(one is None or (one.file, one.given) != (first.file, first.given) for one in noted):
+        sets = sorted({" ".join(f"--set {shlex.quote(override)}" for override in one.given) for one in noted if one})
+        mixed = [f"Some of these runs were made with {text}." for text in sets]
+        return ["encouraging", "run", f"{group.name}.toml"], [OWN_FILE, *mixed]
+    words = ["encouraging", "run", first.file, *(word for override in first.given for word in ("--set", override))]
+    return words, [OWN_FILE] if first.file.endswith(".toml") else []
 
 
 def _exact(words: list[str], read: Callable[[Sequence[str]], Recipe],

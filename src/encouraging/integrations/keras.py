@@ -1,0 +1,142 @@
+"""Any curve as a loss of Keras 3, on its torch backend.
+
+Keras calls a loss with the labels first, turns labels into floats, keeps the classes on the last axis, and expects
+probabilities unless it is told otherwise. The losses here take what ``SparseCategoricalCrossentropy`` and
+``CategoricalCrossentropy`` take, and are saved with the model.
+
+>>> import keras
+>>> from encouraging.integrations.keras import EncouragingLoss
+>>> model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(10)])
+>>> model.compile("sgd", loss=EncouragingLoss(log_end=0.5, from_logits=True), metrics=["accuracy"])
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self, TypedDict, Unpack
+
+import keras
+import torch
+from torch import Tensor
+
+from .. import curves
+from ..curves import Curve
+from ..curves._catalogue import is_in_catalogue
+from ..curves._curve import check_curve
+from ..errors import ArgumentError, CurveError
+from ..losses import curve_loss
+from ..targets import check_smoothing
+
+__all__ = ["CurveLoss", "EncouragingLoss"]
+
+
+class Arguments(TypedDict, total=False):
+    """What both losses take beside their curve."""
+
+    from_logits: bool
+    ignore_class: int | None
+    label_smoothing: float
+    axis: int
+    reduction: str | None
+    name: str | None
+    dtype: Any
+
+
+@keras.saving.register_keras_serializable("encouraging")
+class CurveLoss(keras.losses.Loss):  # type: ignore[misc]
+    """:func:`~encouraging.curve_loss` as a loss of Keras.
+
+    Labels are class indices, of the shape of the predictions without their class axis (or with 1 there), or
+    probabilities of the shape of the predictions, for instance one-hot or from MixUp.
+
+    Args:
+        curve: What is taught at which confidence. It can be set at any time.
+        from_logits: Whether the model returns logits. The default is that of Keras: the model ends in a softmax.
+        ignore_class: A label that does not count, such as 255 in segmentation.
+        label_smoothing: As in ``keras.losses.CategoricalCrossentropy``, for both kinds of labels.
+        axis: The axis of the classes.
+        reduction, name, dtype: As in ``keras.losses.Loss``. ``sample_weight`` and ``class_weight`` of ``fit`` work as
+            with every loss of Keras.
+
+    Raises:
+        ArgumentError: Keras runs on another backend than torch.
+
+    >>> from encouraging import curves
+    >>> loss = CurveLoss(curves.cross_entropy())
+    >>> round(float(loss([1, 0], [[0.5, 0.5], [0.5, 0.5]])), 4)
+    0.6931
+    """
+
+    def __init__(self, curve: Curve, *, from_logits: bool = False, ignore_class: int | None = None,
+                 label_smoothing: float = 0.0, axis: int = -1, reduction: str | None = "sum_over_batch_size",
+                 name: str | None = None, dtype: Any = None) -> None:
+        if keras.backend.backend() != "torch":
+            raise ArgumentError(f"Keras runs on its {keras.backend.backend()} backend: expected torch, in which the "
+                                "curves are written. Set KERAS_BACKEND=torch before keras is imported; for JAX take "
+                                "encouraging.integrations.jax.")
+        check_curve(curve)
+        check_smoothing(label_smoothing)
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.curve, self.from_logits, self.ignore_class = curve, from_logits, ignore_class
+        self.label_smoothing, self.axis = label_smoothing, axis
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """The loss of each example; Keras reduces it."""
+        y_true, y_pred = keras.ops.convert_to_tensor(y_true), keras.ops.convert_to_tensor(y_pred)  # lists stay lists
+        logits = y_pred if self.from_logits else y_pred.clamp(min=torch.finfo(y_pred.dtype).tiny).log()
+        logits, classes = logits.movedim(self.axis, 1 if logits.ndim > 1 else 0), y_pred.shape[self.axis]
+        soft = y_true.ndim == y_pred.ndim and y_true.shape[self.axis] == classes
+        if soft:
+            return self._per_example(logits, y_true.movedim(self.axis, 1 if y_true.ndim > 1 else 0).to(logits.dtype))
+        labels = (y_true.squeeze(self.axis) if y_true.ndim == y_pred.ndim else y_true).long()
+        loss = self._per_example(logits, labels)
+        if self.ignore_class is not None:
+            loss._keras_mask = labels != self.ignore_class  # type: ignore[attr-defined]  # the mean leaves these out
+        return loss
+
+    def _per_example(self, logits: Tensor, target: Tensor) -> Tensor:
+        ignored = -100 if self.ignore_class is None else self.ignore_class
+        return curve_loss(logits, target, self.curve, ignore_index=ignored, reduction="none",
+                          label_smoothing=self.label_smoothing)
+
+    def get_config(self) -> dict[str, Any]:
+        """What a saved model keeps of its loss. A curve of one's own leaves only its name."""
+        known = is_in_catalogue(self.curve)
+        return {**super().get_config(), "curve": self.curve.name, "params": self.curve.params if known else {},
+                "from_logits": self.from_logits, "ignore_class": self.ignore_class,
+                "label_smoothing": self.label_smoothing, "axis": self.axis}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The loss of a saved model."""
+        arguments = {name: value for name, value in config.items() if name not in {"curve", "params"}}
+        if config["curve"] not in curves.names():
+            raise CurveError(f"the model was saved with a curve of one's own ({config['curve']}), which a file cannot "
+                             "hold: load it with compile=False and compile it again with the curve.")
+        return cls._made(curves.by_name(config["curve"], **config["params"]), arguments)
+
+    @classmethod
+    def _made(cls, curve: Curve, arguments: dict[str, Any]) -> Self:
+        return cls(curve, **arguments)
+
+
+@keras.saving.register_keras_serializable("encouraging")
+class EncouragingLoss(CurveLoss):
+    """:func:`~encouraging.encouraging_loss` as a loss of Keras.
+
+    Args:
+        log_end, eps: As in :func:`~encouraging.encouraging_loss`.
+        **arguments: As in :class:`CurveLoss`.
+
+    >>> loss = EncouragingLoss(log_end=0.5, from_logits=True)
+    >>> round(float(loss([1], [[-1.0, 1.0]])), 4)
+    -1.3278
+    """
+
+    def __init__(self, *, log_end: float = 0.75, eps: float = 1e-5, **arguments: Unpack[Arguments]) -> None:
+        super().__init__(curves.encouraging(log_end, eps), **arguments)
+
+    @classmethod
+    def _made(cls, curve: Curve, arguments: dict[str, Any]) -> Self:
+        loss = cls(**arguments)
+        loss.curve = curve
+        return loss
