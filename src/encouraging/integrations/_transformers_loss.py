@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..curves import Curve
 from ..curves._curve import check_curve
-from ..errors import ArgumentError, DtypeError
+from ..errors import ArgumentError, DtypeError, ShapeError
 from ..losses import curve_loss, linear_curve_loss, sigmoid_curve_loss
 from ..targets import check_smoothing
 
@@ -100,12 +100,17 @@ class CurveLossFunction:
 
     def of_presence(self, logits: Tensor, present: Tensor, num_items_in_batch: Items = None) -> Tensor:
         """Every class on its own."""
-        self.check_presence()
+        self.check_presence(logits, present)
         return sigmoid_curve_loss(logits, present, self.curve, self.weight_on(logits),
                                   divisor=as_divisor(num_items_in_batch, logits))
 
-    def check_presence(self) -> None:
+    def check_presence(self, logits: Tensor, present: Tensor) -> None:
         """Refuse what has no meaning for several labels per example."""
+        if present.shape != logits.shape:
+            raise ShapeError(f"labels are {present.dtype} of shape {tuple(present.shape)} for the logits "
+                             f"{tuple(logits.shape)} of a multi-label problem: expected one 0 or 1 for each logit. For "
+                             "one class per example pass labels.long() and set "
+                             "config.problem_type='single_label_classification'.")
         if self.label_smoothing or self.match_norm:
             raise ArgumentError(f"label_smoothing={self.label_smoothing}, match_norm={self.match_norm} for a "
                                 "multi-label problem: expected neither. They belong to one label per example.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable
 from types import MethodType
@@ -50,7 +51,7 @@ class Replace(TorchFunctionMode):
                  reduce: None = None, reduction: str = "mean", pos_weight: Tensor | None = None) -> Tensor:
         """As ``F.binary_cross_entropy_with_logits``."""
         loss = self._used(weight is not None, False)
-        loss.check_presence()
+        loss.check_presence(input, target)
         return sigmoid_curve_loss(input, target, loss.curve, loss.weight_on(input) if weight is None else weight,
                                   reduction, pos_weight)
 
@@ -96,9 +97,7 @@ def curved_class(base: type[nn.Module]) -> type[Any]:
 @functools.cache
 def _curved_class(base: type[nn.Module]) -> type[Any]:
     signature = inspect.signature(base.forward)
-    names = [name for name in signature.parameters if name != "self"]
-    places = {name: place for place, name in enumerate(names)
-              if "label" in name or name in ("start_positions", "end_positions")}
+    places = _places(base)
     if not places:
         raise ArgumentError(f"{base.__name__} takes no labels, so that it has no loss of its own. Compute the loss of "
                             "its logits with encouraging.curve_loss.")
@@ -131,6 +130,23 @@ def _curved_class(base: type[nn.Module]) -> type[Any]:
     contents = {"_curve_base": base, "forward": forward, "__module__": base.__module__,
                 "__qualname__": base.__qualname__, "__doc__": base.__doc__}
     return type(base.__name__, (CurveModel, base), contents)
+
+
+def _places(base: type[nn.Module]) -> dict[str, int]:
+    """The labels among the arguments of a forward pass, and where they stand. A forward pass without labels that hands
+    on its ``**kwargs`` takes those of the class that it extends."""
+    handed_on = True  # whether its positional arguments are
+    for kind in base.__mro__:
+        if "forward" not in kind.__dict__:
+            continue
+        parameters = [one for name, one in inspect.signature(kind.__dict__["forward"]).parameters.items()
+                      if name != "self"]
+        places = {one.name: place if handed_on else sys.maxsize for place, one in enumerate(parameters)
+                  if "label" in one.name or one.name in ("start_positions", "end_positions")}
+        if places or not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            return places
+        handed_on = handed_on and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
+    return {}
 
 
 def _empty(base: type[nn.Module]) -> Any:
