@@ -194,12 +194,14 @@ def _fused(model: Any, own_forward: Callable[..., Any], args: Any, kwargs: Any) 
     if getattr(model, "_is_replica", False):
         raise ArgumentError("fused=True under nn.DataParallel: the replicas share one loss. Start one process per GPU "
                             "(torchrun, accelerate launch), or call with_curve without fused=True.")
-    layer.held = True
+    # A checkpoint around the model may run it again while its loss is computed.
+    before = layer.held, layer.received, layer.version
+    layer.held, layer.received = True, None
     try:
         outputs = own_forward(model, *args, **kwargs)
         received = layer.received
     finally:
-        layer.held, layer.received = False, None
+        layer.held, layer.received, layer.version = before
     if isinstance(outputs, tuple):
         return tuple(one for one in outputs if one is not received)
     return type(outputs)(**{name: value for name, value in outputs.items() if name != "logits"})
