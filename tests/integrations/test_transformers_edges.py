@@ -1,8 +1,10 @@
-"""Unusual models and labels of transformers: forward passes that hand on their arguments, labels of other types."""
+"""Unusual models and labels of transformers: arguments that are handed on, labels of other types, threads."""
 
 from __future__ import annotations
 
 import inspect
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -48,3 +50,24 @@ def test_class_indices_are_no_multi_label_problem(build):
     batch = toys.one_class()
     with pytest.raises(ShapeError, match=r"uint8 of shape.*labels\.long\(\)"):
         with_curve(build(), EL)(**batch | {"labels": batch["labels"].to(torch.uint8)})
+
+
+@pytest.mark.parametrize("build", [toys.llama, lambda: toys.bert("MaskedLM")], ids=["called", "inside"])
+def test_threads_share_a_model(build):
+    """A pass that another thread begins, between the loss of this one and its end, changes nothing here."""
+    model = with_curve(build().eval(), EL)
+    expected = model(**toys.text()).loss.detach()
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            losses = list(pool.map(lambda _: model(**toys.text()).loss.detach(), range(90)))
+    finally:
+        sys.setswitchinterval(switch)
+    torch.testing.assert_close(torch.stack(losses), expected.expand(90))
+
+
+def test_fused_labels_of_another_length_are_refused_in_words():
+    model = with_curve(toys.llama().train(), EL, fused=True)
+    with pytest.raises(ShapeError, match=r"expected one label for each position"):
+        model(input_ids=toys.ids(), labels=toys.ids()[:, :-2])

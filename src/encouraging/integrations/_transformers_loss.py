@@ -28,6 +28,7 @@ class CurveLossFunction:
     """
 
     used = True
+    latest: object = None  # a new object for every call: another thread may reset ``used`` before it is read
 
     def __init__(self, curve: Curve, head: str, label_smoothing: float = 0.0, weight: Tensor | None = None,
                  match_norm: bool = False) -> None:
@@ -44,8 +45,23 @@ class CurveLossFunction:
         return (f"{type(self).__name__}({self.curve!r}, {self.head!r}, label_smoothing={self.label_smoothing}"
                 f"{weight}, match_norm={self.match_norm})")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor | None:
+    def reset(self) -> object:
+        """Before a forward pass. Returns what :meth:`called_since` needs after it."""
+        self.used = False
+        return None if torch.compiler.is_compiling() else self.latest
+
+    def called(self) -> None:
+        """The loss is being computed."""
         self.used = True
+        if not torch.compiler.is_compiling():
+            self.latest = object()
+
+    def called_since(self, before: object) -> bool:
+        """Whether the loss has been computed since the reset."""
+        return self.used or (not torch.compiler.is_compiling() and self.latest is not before)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor | None:
+        self.called()
         loss: Tensor | None = getattr(self, self.head)(*args, **kwargs)
         return loss
 
@@ -147,7 +163,11 @@ class FusedLossFunction(CurveLossFunction):
         if type(self.layer.weight).__name__ == "DTensor":
             raise ArgumentError("the output layer is sharded by itself: with fused=True its weight is needed after its "
                                 "forward pass. Shard it together with the model (fully_shard(model)), not alone.")
-        target = next_tokens(labels, shift_labels, ignore_index).to(held.device).reshape(held.shape[:-1])
+        target = next_tokens(labels, shift_labels, ignore_index).to(held.device)
+        if target.numel() != held.shape[:-1].numel():
+            raise ShapeError(f"labels of shape {tuple(target.shape)} for hidden states of shape {tuple(held.shape)}: "
+                             f"expected one label for each position, {tuple(held.shape[:-1])}.")
+        target = target.reshape(held.shape[:-1])
         with in_float32(held):
             return linear_curve_loss(held, self.layer.weight, target, self.curve, self.layer.bias, self.weight_on(held),
                                      ignore_index, label_smoothing=self.label_smoothing, match_norm=self.match_norm,

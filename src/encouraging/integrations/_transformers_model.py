@@ -57,7 +57,7 @@ class Replace(TorchFunctionMode):
 
     def _used(self, own_weight: bool, own_smoothing: bool) -> CurveLossFunction:
         loss = self.loss
-        loss.used = True
+        loss.called()
         if (own_weight and loss.weight is not None) or (own_smoothing and loss.label_smoothing):
             raise ArgumentError("the model has class weights or label smoothing of its own: pass none to with_curve.")
         return loss
@@ -113,14 +113,14 @@ def _curved_class(base: type[nn.Module]) -> type[Any]:
             if self.training and torch.is_grad_enabled() and not self._curve_warned:
                 _warn(self)
             return own_forward(self, *args, **kwargs)
-        self.curve_loss.used = False
+        before = self.curve_loss.reset()
         if self._curve_path == "inside":
             outputs = _inside(self, own_forward, args, kwargs)
         elif self._curve_path == "fused" and self.training:
             outputs = _fused(self, own_forward, args, kwargs)
         else:
             outputs = own_forward(self, *args, **kwargs)
-        if not self.curve_loss.used and not getattr(self, "_is_replica", False):
+        if not self.curve_loss.called_since(before) and not getattr(self, "_is_replica", False):
             _check_loss(outputs, f"{base.__name__} computes its loss without cross_entropy or its loss_function")
         return outputs
 
@@ -246,9 +246,9 @@ def _watched(replacement: Any, model: Any) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.curve_loss.used = False
+        before = self.curve_loss.reset()
         outputs = function(self, *args, **kwargs) if bound else function(*args, **kwargs)
-        if not self.curve_loss.used and not getattr(self, "_is_replica", False):
+        if not self.curve_loss.called_since(before) and not getattr(self, "_is_replica", False):
             _check_loss(outputs, "another library has replaced the forward pass of this model with one that computes "
                         "cross-entropy by itself (TRL's SFTTrainer: class CurveSFTTrainer(ModelLoss, SFTTrainer), with "
                         "ModelLoss of encouraging.integrations.transformers; Liger: use_liger_kernel=False and "
