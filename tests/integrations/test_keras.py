@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -203,6 +206,19 @@ def test_what_is_no_curve_is_refused():
 def test_errors_speak_of_the_arguments_of_keras(arguments, labels, words):
     with pytest.raises(ArgumentError, match=words):
         EncouragingLoss(**arguments)(labels, torch.full((2, 3), 1 / 3))
+
+
+@pytest.mark.parametrize("labels", [[1, 0], [[1.0], [0.0]]])
+def test_one_sigmoid_is_no_classifier_with_two_classes(labels):
+    with pytest.raises(ArgumentError, match=r"one class.*Dense\(2, activation='softmax'\)"):
+        EncouragingLoss()(labels, torch.tensor([[0.8], [0.3]]))
+
+
+def test_a_backend_that_is_missing_is_answered_with_what_to_set():
+    code = "import sys; sys.modules['tensorflow'] = None; import encouraging.integrations.keras"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+                          capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: Keras could not import its backend, TensorFlow: set")
 
 
 def test_another_backend_is_refused_with_what_to_set(monkeypatch: pytest.MonkeyPatch):

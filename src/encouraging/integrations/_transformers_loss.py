@@ -114,6 +114,14 @@ class CurveLossFunction:
                               ignore_index, label_smoothing=self.label_smoothing, match_norm=self.match_norm,
                               divisor=as_divisor(num_items_in_batch, logits))
 
+    def of_probabilities(self, logits: Tensor, probabilities: Tensor, num_items_in_batch: Items = None) -> Tensor:
+        """The mean over rows of probabilities, or their sum over ``num_items_in_batch``."""
+        rows = (-1, logits.shape[-1])
+        with in_float32(logits):
+            return curve_loss(logits.reshape(rows), probabilities.reshape(rows), self.curve, self.weight_on(logits),
+                              label_smoothing=self.label_smoothing, match_norm=self.match_norm,
+                              divisor=as_divisor(num_items_in_batch, logits))
+
     def of_presence(self, logits: Tensor, present: Tensor, num_items_in_batch: Items = None) -> Tensor:
         """Every class on its own."""
         self.check_presence(logits, present)

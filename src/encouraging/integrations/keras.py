@@ -15,7 +15,13 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any, Self, TypedDict, Unpack
 
-import keras
+try:
+    import keras
+except ModuleNotFoundError as error:
+    if (error.name or "").split(".")[0] == "tensorflow":  # the backend that Keras takes where nothing else is said
+        raise ImportError("Keras could not import its backend, TensorFlow: set KERAS_BACKEND=torch before keras is "
+                          "imported.") from error
+    raise
 import torch
 from torch import Tensor
 
@@ -92,6 +98,10 @@ class CurveLoss(keras.losses.Loss):  # type: ignore[misc]
                                 f"from {-y_pred.ndim} to {y_pred.ndim - 1}, where the classes are.")
         logits = y_pred if self.from_logits else _log(y_pred)
         logits, classes = logits.movedim(self.axis, 1 if logits.ndim > 1 else 0), y_pred.shape[self.axis]
+        if classes == 1:
+            raise ArgumentError(f"predictions of shape {tuple(y_pred.shape)} have one class, which is always certain: "
+                                "expected one number per class. Let the model end in Dense(2, activation='softmax') "
+                                "instead of one sigmoid.")
         soft = y_true.ndim == y_pred.ndim and y_true.shape[self.axis] == classes
         if soft:
             if self.ignore_class is not None:
