@@ -199,6 +199,29 @@ def test_logits_that_do_not_count_in_a_sigmoid_loss_reach_nothing():
     assert np.all(gradient[0])
 
 
+@pytest.mark.parametrize("unknown", [-1.0, nan])
+def test_labels_that_do_not_count_in_a_sigmoid_loss_may_hold_anything(unknown):
+    present = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 0.0]], np.float32)
+    where = np.array([[True, False, True], [True, True, False], [True, True, True]])
+    target, weight = np.where(where, present, unknown), np.array([1.0, 2.0, 3.0], np.float32)
+    losses, back = jax.vjp(lambda z, w: sigmoid_curve_loss(z, target, EL, where=where, pos_weight=w), Z, weight)
+    every, back_of_every = jax.vjp(lambda z, w: sigmoid_curve_loss(z, present, EL, pos_weight=w), Z, weight)
+    same([losses, *back(jnp.ones((3, 3)))], [every * where, *back_of_every(where.astype(np.float32))])
+    with pytest.raises(TargetError, match=r"outside \[0, 1\]"):
+        sigmoid_curve_loss(Z, -present, EL, where=where)
+
+
+@pytest.mark.parametrize("how", [{}, {"label_smoothing": 0.1}], ids=str)
+def test_explicit_sharding_takes_weights_and_excluded_rows(how):
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Explicit,))
+    how = how | {"weight": np.array([1.0, 2.0, 3.0], np.float32), "where": Y != 1}
+    with jax.set_mesh(mesh):
+        by_row = jax.NamedSharding(mesh, jax.P("rows"))
+        losses = curve_loss(jax.device_put(Z, by_row), jax.device_put(Y, by_row), EL, **how)
+    assert losses.sharding == by_row
+    same([losses], [curve_loss(Z, Y, EL, **how)])
+
+
 @pytest.mark.parametrize(("call", "error", "words"), [
     (lambda: curve_loss(Z, Y, "focal"), DtypeError, "expected a Curve"),
     (lambda: curve_loss(Z.tolist(), Y, EL), DtypeError, "logits is a list"),
@@ -214,6 +237,7 @@ def test_logits_that_do_not_count_in_a_sigmoid_loss_reach_nothing():
     (lambda: curve_loss(Z, np.eye(3, dtype=int), EL), ShapeError, "One-hot rows are probabilities"),
     (lambda: curve_loss(Z, Y.astype(float), EL), TargetError, "astype"),
     (lambda: curve_loss(Z, Y > 0, EL), DtypeError, "bool"),
+    (lambda: curve_loss(Z, jnp.eye(3, dtype=jnp.float8_e4m3fn), EL), DtypeError, "bfloat16"),
     (lambda: curve_loss(Z, Y, EL, where=np.ones(3)), DtypeError, "where != 0"),
     (lambda: curve_loss(Z, Y, EL, where=np.ones(2, bool)), ShapeError, "one per example"),
     (lambda: curve_loss(Z, Y, EL, where=np.ones((2, 3), bool)), ShapeError, "broadcasts"),

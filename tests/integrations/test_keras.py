@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +110,21 @@ def test_the_classes_may_stand_on_another_axis():
     torch.testing.assert_close(first(one_hot.movedim(-1, 1), logits.movedim(-1, 1)), last(labels, logits))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("curve", [curves.cross_entropy(), curves.encouraging(1.0)], ids=repr)
+def test_small_probabilities_of_16_bits_have_a_loss_and_a_gradient(dtype, curve):
+    """float16 has no normal number below 6e-5, but smaller numbers all the same."""
+    probabilities = torch.tensor([[1e-6, 0.4, 0.6], [1e-5, 0.9, 0.1]]).to(getattr(torch, dtype))
+    labels = torch.zeros(2)
+    loss = CurveLoss(curve, dtype=dtype, reduction="none")(labels, probabilities)
+    exact = CurveLoss(curve, reduction="none")(labels, probabilities.float())
+    assert loss.dtype == probabilities.dtype
+    torch.testing.assert_close(loss, exact.to(loss.dtype))
+    scaled = CurveLoss(curve, dtype=dtype, reduction="sum")
+    slope = gradient(lambda labels, p: 1e-3 * scaled(labels, p), labels, probabilities)
+    assert (slope[:, 0] < -10).all()
+
+
 def digits() -> tuple[np.ndarray, np.ndarray]:
     from sklearn.datasets import load_digits
     images, labels = load_digits(return_X_y=True)
@@ -177,6 +195,30 @@ def test_what_is_no_curve_is_refused():
         CurveLoss("focal")
     with pytest.raises(ArgumentError, match="label_smoothing"):
         EncouragingLoss(label_smoothing=2.0)
+
+
+@pytest.mark.parametrize(("arguments", "labels", "words"), [
+    ({"axis": 2}, [0, 1], r"axis=2 for predictions of shape \(2, 3\).*from -2 to 1"),
+    ({"axis": "last"}, [0, 1], "axis='last': expected an integer"),
+    ({"ignore_class": 255.0}, [0, 1], "ignore_class=255.0: expected an integer"),
+    ({"ignore_class": 2}, [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], "ignore_class=2 with labels.*sample_weight 0"),
+])
+def test_errors_speak_of_the_arguments_of_keras(arguments, labels, words):
+    with pytest.raises(ArgumentError, match=words):
+        EncouragingLoss(**arguments)(labels, torch.full((2, 3), 1 / 3))
+
+
+@pytest.mark.parametrize("labels", [[1, 0], [[1.0], [0.0]]])
+def test_one_sigmoid_is_no_classifier_with_two_classes(labels):
+    with pytest.raises(ArgumentError, match=r"one class.*Dense\(2, activation='softmax'\)"):
+        EncouragingLoss()(labels, torch.tensor([[0.8], [0.3]]))
+
+
+def test_a_backend_that_is_missing_is_answered_with_what_to_set():
+    code = "import sys; sys.modules['tensorflow'] = None; import encouraging.integrations.keras"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+                          capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: Keras could not import its backend, TensorFlow: set")
 
 
 def test_another_backend_is_refused_with_what_to_set(monkeypatch: pytest.MonkeyPatch):

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 import transformer_toys as toys
 from encouraging import curves
@@ -45,6 +46,18 @@ def test_checkpointed_layers_tuples_and_kept_logits():
     loss, *others = fused(**toys.text(), return_dict=False)
     torch.testing.assert_close(loss, plain(**toys.text()).loss)
     assert all(getattr(one, "ndim", 0) != 3 for one in others)
+
+
+@pytest.mark.parametrize("how", [{}, {"label_smoothing": 0.1}, {"match_norm": True, "chunk_bytes": 320}], ids=str)
+def test_a_checkpoint_around_model_and_loss_changes_nothing(how):
+    """The loss takes its gradient in the forward pass, in which the checkpoint runs the model again."""
+    fused = with_curve(toys.llama().train(), EL, fused=True, **how)
+    expected = step(fused, toys.text())
+    fused.zero_grad()
+    loss = checkpoint(lambda: fused(**toys.text()).loss, use_reentrant=False)
+    loss.backward()
+    assert_same((loss.detach(), {name: p.grad for name, p in fused.named_parameters()}), expected)
+    assert fused.eval()(**toys.text()).logits.shape[-1] == toys.VOCABULARY
 
 
 class Largest(TorchFunctionMode):

@@ -57,3 +57,13 @@ def test_loss_func_says_what_it_cannot_know():
         loss_func(EL)(SequenceClassifierOutput(logits=torch.randn(2, 1)), torch.zeros(2))
     with pytest.raises(ArgumentError, match="no labels"):
         loss_func(EL)(SequenceClassifierOutput(logits=logits), None)
+
+
+def test_loss_func_takes_mixed_labels_as_probabilities_where_it_is_told():
+    logits, labels = torch.randn(4, 3), torch.rand(4, 3).softmax(-1)
+    outputs = SequenceClassifierOutput(logits=logits)
+    torch.testing.assert_close(loss_func(EL)(outputs, labels), sigmoid_curve_loss(logits, labels, EL))
+    torch.testing.assert_close(loss_func(EL, multi_label=False, label_smoothing=0.1)(outputs, labels, 8),
+                               curve_loss(logits, labels, EL, label_smoothing=0.1, divisor=8))
+    with pytest.raises(ArgumentError, match="regression"):
+        loss_func(EL, multi_label=False)(SequenceClassifierOutput(logits=torch.randn(2, 1)), torch.zeros(2, 1))

@@ -24,6 +24,9 @@ OPTIONAL = {
     "pycocotools": 'average precision: task = "detection"',
     "simplejpeg": 'JPEG files are decoded faster: task = "image_files"',
     "pyautoattack": "attacks: AutoAttack",
+    "transformers": "any curve in its models: encouraging.integrations.transformers",
+    "keras": "losses for it: encouraging.integrations.keras",
+    "jax": "losses for it: encouraging.integrations.jax",
     "ray": "encouraging run --ray",
     "tensorboard": "encouraging run --track tensorboard",
 }

@@ -118,7 +118,7 @@ def check_curve(curve: object) -> None:
     """Refuse what is not a curve, such as its name or its class."""
     if not isinstance(curve, Curve):
         came = f"the class {curve.__name__}, which was not called" if isinstance(curve, type) else type(curve).__name__
-        raise DtypeError(f"curve is {came}: expected a Curve, such as curves.conservative(0.75) or "
+        raise DtypeError(f"curve is {came}: expected a Curve, such as curves.encouraging(log_end=0.5) or "
                          "curves.by_name('focal', gamma=2.0).")
 
 

@@ -69,6 +69,8 @@ def as_labels(given: Any, logits: jax.Array, axis: int, included: jax.Array | No
     shape = logits.shape[:axis] + logits.shape[axis + 1:]
     came = f"labels are {labels.dtype} of shape {labels.shape} for logits of shape {logits.shape}"
     if jnp.issubdtype(labels.dtype, jnp.floating):
+        if labels.dtype.itemsize == 1:
+            raise DtypeError(f"{came}: expected probabilities in float64, float32, float16 or bfloat16.")
         if labels.shape != logits.shape:
             raise TargetError(f"{came}: expected integers of shape {shape}, or probabilities of the logits' shape. "
                               "Labels that were read as floats become labels with labels.astype(jnp.int32).")
@@ -164,7 +166,7 @@ def _broadcasting(name: str, factor: jax.Array, logits: jax.Array) -> jax.Array:
     return factor.reshape(padded)
 
 
-def as_presence(given: Any, logits: jax.Array) -> jax.Array:
+def as_presence(given: Any, logits: jax.Array, included: jax.Array | None) -> jax.Array:
     """Whether, or how surely, each class is present, or the index of the one that is."""
     numbers = _readable(given)
     labels = _as_array("labels", given, "0s and 1s, or probabilities")
@@ -177,6 +179,11 @@ def as_presence(given: Any, logits: jax.Array) -> jax.Array:
                          f"{logits.shape[:-1]}, the index of the one class that is present.")
     if index:
         return _wide(labels)
-    if numbers is not None and bool(((numbers < 0) | (numbers > 1)).any()):
-        raise TargetError("labels hold numbers outside [0, 1]: expected 0, 1 or a probability for each logit.")
+    mask = None if included is None else _readable(included)
+    if numbers is None or (included is not None and mask is None):
+        return labels
+    outside = (numbers < 0) | (numbers > 1)
+    if bool((outside if mask is None else outside & mask).any()):
+        raise TargetError("labels hold numbers outside [0, 1]: expected 0, 1 or a probability for each logit. Leave "
+                          "out logits with where=, for example where=labels != -1.")
     return labels

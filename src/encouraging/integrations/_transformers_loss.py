@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..curves import Curve
 from ..curves._curve import check_curve
-from ..errors import ArgumentError, DtypeError
+from ..errors import ArgumentError, DtypeError, ShapeError
 from ..losses import curve_loss, linear_curve_loss, sigmoid_curve_loss
 from ..targets import check_smoothing
 
@@ -28,6 +28,7 @@ class CurveLossFunction:
     """
 
     used = True
+    latest: object = None  # a new object for every call: another thread may reset ``used`` before it is read
 
     def __init__(self, curve: Curve, head: str, label_smoothing: float = 0.0, weight: Tensor | None = None,
                  match_norm: bool = False) -> None:
@@ -44,8 +45,23 @@ class CurveLossFunction:
         return (f"{type(self).__name__}({self.curve!r}, {self.head!r}, label_smoothing={self.label_smoothing}"
                 f"{weight}, match_norm={self.match_norm})")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor | None:
+    def reset(self) -> object:
+        """Before a forward pass. Returns what :meth:`called_since` needs after it."""
+        self.used = False
+        return None if torch.compiler.is_compiling() else self.latest
+
+    def called(self) -> None:
+        """The loss is being computed."""
         self.used = True
+        if not torch.compiler.is_compiling():
+            self.latest = object()
+
+    def called_since(self, before: object) -> bool:
+        """Whether the loss has been computed since the reset."""
+        return self.used or (not torch.compiler.is_compiling() and self.latest is not before)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor | None:
+        self.called()
         loss: Tensor | None = getattr(self, self.head)(*args, **kwargs)
         return loss
 
@@ -98,14 +114,27 @@ class CurveLossFunction:
                               ignore_index, label_smoothing=self.label_smoothing, match_norm=self.match_norm,
                               divisor=as_divisor(num_items_in_batch, logits))
 
+    def of_probabilities(self, logits: Tensor, probabilities: Tensor, num_items_in_batch: Items = None) -> Tensor:
+        """The mean over rows of probabilities, or their sum over ``num_items_in_batch``."""
+        rows = (-1, logits.shape[-1])
+        with in_float32(logits):
+            return curve_loss(logits.reshape(rows), probabilities.reshape(rows), self.curve, self.weight_on(logits),
+                              label_smoothing=self.label_smoothing, match_norm=self.match_norm,
+                              divisor=as_divisor(num_items_in_batch, logits))
+
     def of_presence(self, logits: Tensor, present: Tensor, num_items_in_batch: Items = None) -> Tensor:
         """Every class on its own."""
-        self.check_presence()
+        self.check_presence(logits, present)
         return sigmoid_curve_loss(logits, present, self.curve, self.weight_on(logits),
                                   divisor=as_divisor(num_items_in_batch, logits))
 
-    def check_presence(self) -> None:
+    def check_presence(self, logits: Tensor, present: Tensor) -> None:
         """Refuse what has no meaning for several labels per example."""
+        if present.shape != logits.shape:
+            raise ShapeError(f"labels are {present.dtype} of shape {tuple(present.shape)} for the logits "
+                             f"{tuple(logits.shape)} of a multi-label problem: expected one 0 or 1 for each logit. For "
+                             "one class per example pass labels.long() and set "
+                             "config.problem_type='single_label_classification'.")
         if self.label_smoothing or self.match_norm:
             raise ArgumentError(f"label_smoothing={self.label_smoothing}, match_norm={self.match_norm} for a "
                                 "multi-label problem: expected neither. They belong to one label per example.")
@@ -142,7 +171,11 @@ class FusedLossFunction(CurveLossFunction):
         if type(self.layer.weight).__name__ == "DTensor":
             raise ArgumentError("the output layer is sharded by itself: with fused=True its weight is needed after its "
                                 "forward pass. Shard it together with the model (fully_shard(model)), not alone.")
-        target = next_tokens(labels, shift_labels, ignore_index).to(held.device).reshape(held.shape[:-1])
+        target = next_tokens(labels, shift_labels, ignore_index).to(held.device)
+        if target.numel() != held.shape[:-1].numel():
+            raise ShapeError(f"labels of shape {tuple(target.shape)} for hidden states of shape {tuple(held.shape)}: "
+                             f"expected one label for each position, {tuple(held.shape[:-1])}.")
+        target = target.reshape(held.shape[:-1])
         with in_float32(held):
             return linear_curve_loss(held, self.layer.weight, target, self.curve, self.layer.bias, self.weight_on(held),
                                      ignore_index, label_smoothing=self.label_smoothing, match_norm=self.match_norm,

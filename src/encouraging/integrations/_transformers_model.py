@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable
 from types import MethodType
@@ -50,13 +51,13 @@ class Replace(TorchFunctionMode):
                  reduce: None = None, reduction: str = "mean", pos_weight: Tensor | None = None) -> Tensor:
         """As ``F.binary_cross_entropy_with_logits``."""
         loss = self._used(weight is not None, False)
-        loss.check_presence()
+        loss.check_presence(input, target)
         return sigmoid_curve_loss(input, target, loss.curve, loss.weight_on(input) if weight is None else weight,
                                   reduction, pos_weight)
 
     def _used(self, own_weight: bool, own_smoothing: bool) -> CurveLossFunction:
         loss = self.loss
-        loss.used = True
+        loss.called()
         if (own_weight and loss.weight is not None) or (own_smoothing and loss.label_smoothing):
             raise ArgumentError("the model has class weights or label smoothing of its own: pass none to with_curve.")
         return loss
@@ -96,9 +97,7 @@ def curved_class(base: type[nn.Module]) -> type[Any]:
 @functools.cache
 def _curved_class(base: type[nn.Module]) -> type[Any]:
     signature = inspect.signature(base.forward)
-    names = [name for name in signature.parameters if name != "self"]
-    places = {name: place for place, name in enumerate(names)
-              if "label" in name or name in ("start_positions", "end_positions")}
+    places = _places(base)
     if not places:
         raise ArgumentError(f"{base.__name__} takes no labels, so that it has no loss of its own. Compute the loss of "
                             "its logits with encouraging.curve_loss.")
@@ -114,14 +113,14 @@ def _curved_class(base: type[nn.Module]) -> type[Any]:
             if self.training and torch.is_grad_enabled() and not self._curve_warned:
                 _warn(self)
             return own_forward(self, *args, **kwargs)
-        self.curve_loss.used = False
+        before = self.curve_loss.reset()
         if self._curve_path == "inside":
             outputs = _inside(self, own_forward, args, kwargs)
         elif self._curve_path == "fused" and self.training:
             outputs = _fused(self, own_forward, args, kwargs)
         else:
             outputs = own_forward(self, *args, **kwargs)
-        if not self.curve_loss.used and not getattr(self, "_is_replica", False):
+        if not self.curve_loss.called_since(before) and not getattr(self, "_is_replica", False):
             _check_loss(outputs, f"{base.__name__} computes its loss without cross_entropy or its loss_function")
         return outputs
 
@@ -131,6 +130,23 @@ def _curved_class(base: type[nn.Module]) -> type[Any]:
     contents = {"_curve_base": base, "forward": forward, "__module__": base.__module__,
                 "__qualname__": base.__qualname__, "__doc__": base.__doc__}
     return type(base.__name__, (CurveModel, base), contents)
+
+
+def _places(base: type[nn.Module]) -> dict[str, int]:
+    """The labels among the arguments of a forward pass, and where they stand. A forward pass without labels that hands
+    on its ``**kwargs`` takes those of the class that it extends."""
+    handed_on = True  # whether its positional arguments are
+    for kind in base.__mro__:
+        if "forward" not in kind.__dict__:
+            continue
+        parameters = [one for name, one in inspect.signature(kind.__dict__["forward"]).parameters.items()
+                      if name != "self"]
+        places = {one.name: place if handed_on else sys.maxsize for place, one in enumerate(parameters)
+                  if "label" in one.name or one.name in ("start_positions", "end_positions")}
+        if places or not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            return places
+        handed_on = handed_on and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
+    return {}
 
 
 def _empty(base: type[nn.Module]) -> Any:
@@ -178,12 +194,14 @@ def _fused(model: Any, own_forward: Callable[..., Any], args: Any, kwargs: Any) 
     if getattr(model, "_is_replica", False):
         raise ArgumentError("fused=True under nn.DataParallel: the replicas share one loss. Start one process per GPU "
                             "(torchrun, accelerate launch), or call with_curve without fused=True.")
-    layer.held = True
+    # A checkpoint around the model may run it again while its loss is computed.
+    before = layer.held, layer.received, layer.version
+    layer.held, layer.received = True, None
     try:
         outputs = own_forward(model, *args, **kwargs)
         received = layer.received
     finally:
-        layer.held, layer.received = False, None
+        layer.held, layer.received, layer.version = before
     if isinstance(outputs, tuple):
         return tuple(one for one in outputs if one is not received)
     return type(outputs)(**{name: value for name, value in outputs.items() if name != "logits"})
@@ -228,9 +246,9 @@ def _watched(replacement: Any, model: Any) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.curve_loss.used = False
+        before = self.curve_loss.reset()
         outputs = function(self, *args, **kwargs) if bound else function(*args, **kwargs)
-        if not self.curve_loss.used and not getattr(self, "_is_replica", False):
+        if not self.curve_loss.called_since(before) and not getattr(self, "_is_replica", False):
             _check_loss(outputs, "another library has replaced the forward pass of this model with one that computes "
                         "cross-entropy by itself (TRL's SFTTrainer: class CurveSFTTrainer(ModelLoss, SFTTrainer), with "
                         "ModelLoss of encouraging.integrations.transformers; Liger: use_liger_kernel=False and "

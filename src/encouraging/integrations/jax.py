@@ -117,7 +117,8 @@ def sigmoid_curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, we
         pos_weight: Multiplies the positive part; broadcasts to the logits.
         alpha: Focal loss's balance: positives count ``alpha``, negatives ``1 - alpha``.
         negative_curve: A curve of its own for absent classes; by default the same.
-        where: Booleans that say which logits count; broadcasts to the logits. The others have loss and gradient 0.
+        where: Booleans that say which logits count; broadcasts to the logits. The others have loss and gradient 0,
+            whatever their logits and labels hold.
 
     Returns:
         The loss per logit, of their shape and dtype.
@@ -130,9 +131,10 @@ def sigmoid_curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, we
     check_curve(negative_curve)
     check_alpha(alpha)
     z = as_logits(logits)
-    present = as_presence(labels, z)
+    included = as_mask(where, z)
+    present = as_presence(labels, z, included)
     losses: jax.Array = _sigmoid_losses(
-        z, present, as_factor("weight", weight, z), as_factor("pos_weight", pos_weight, z), as_mask(where, z),
+        z, present, as_factor("weight", weight, z), as_factor("pos_weight", pos_weight, z), included,
         curve=curve, negative_curve=negative_curve, alpha=alpha)
     return losses
 
@@ -157,7 +159,8 @@ def _softmax_losses(logits: jax.Array, labels: jax.Array, weight: jax.Array | No
     else:
         losses = label_values(z, labels, curve, axis)
         if weight is not None:
-            losses = losses * jnp.take(weight, labels, mode="clip")
+            # Not jnp.take: explicit sharding would ask how its result is sharded.
+            losses = losses * jnp.take_along_axis(jnp.broadcast_to(weight, z.shape), labels, axis, mode="clip")
     losses = losses if rows is None else jnp.where(rows, losses, 0.0)
     return jnp.squeeze(losses, axis).astype(result)
 
@@ -174,7 +177,7 @@ def _sigmoid_losses(logits: jax.Array, labels: jax.Array, weight: jax.Array | No
     if pos_weight is not None:
         for_positives = for_positives * pos_weight.astype(z.dtype)
     if jnp.issubdtype(labels.dtype, jnp.floating):
-        presence = labels.astype(z.dtype)
+        presence = labels.astype(z.dtype) if included is None else jnp.where(included, labels.astype(z.dtype), 0.0)
         losses = (weighted(presence * for_positives, value(curve, z))
                   + weighted((1 - presence) * for_negatives, value(negative_curve, -z)))
     else:

@@ -12,9 +12,16 @@ probabilities unless it is told otherwise. The losses here take what ``SparseCat
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, Self, TypedDict, Unpack
 
-import keras
+try:
+    import keras
+except ModuleNotFoundError as error:
+    if (error.name or "").split(".")[0] == "tensorflow":  # the backend that Keras takes where nothing else is said
+        raise ImportError("Keras could not import its backend, TensorFlow: set KERAS_BACKEND=torch before keras is "
+                          "imported.") from error
+    raise
 import torch
 from torch import Tensor
 
@@ -75,20 +82,36 @@ class CurveLoss(keras.losses.Loss):  # type: ignore[misc]
                                 "encouraging.integrations.jax.")
         check_curve(curve)
         check_smoothing(label_smoothing)
+        for argument, value in (("axis", axis), ("ignore_class", 0 if ignore_class is None else ignore_class)):
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                raise ArgumentError(f"{argument}={value!r}: expected an integer.")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.curve, self.from_logits, self.ignore_class = curve, from_logits, ignore_class
-        self.label_smoothing, self.axis = label_smoothing, axis
+        self.curve, self.from_logits = curve, from_logits
+        self.ignore_class = None if ignore_class is None else int(ignore_class)
+        self.label_smoothing, self.axis = label_smoothing, int(axis)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """The loss of each example; Keras reduces it."""
         y_true, y_pred = keras.ops.convert_to_tensor(y_true), keras.ops.convert_to_tensor(y_pred)  # lists stay lists
-        logits = y_pred if self.from_logits else y_pred.clamp(min=torch.finfo(y_pred.dtype).tiny).log()
+        if not -y_pred.ndim <= self.axis < y_pred.ndim:
+            raise ArgumentError(f"axis={self.axis} for predictions of shape {tuple(y_pred.shape)}: expected an integer "
+                                f"from {-y_pred.ndim} to {y_pred.ndim - 1}, where the classes are.")
+        logits = y_pred if self.from_logits else _log(y_pred)
         logits, classes = logits.movedim(self.axis, 1 if logits.ndim > 1 else 0), y_pred.shape[self.axis]
+        if classes == 1:
+            raise ArgumentError(f"predictions of shape {tuple(y_pred.shape)} have one class, which is always certain: "
+                                "expected one number per class. Let the model end in Dense(2, activation='softmax') "
+                                "instead of one sigmoid.")
         soft = y_true.ndim == y_pred.ndim and y_true.shape[self.axis] == classes
         if soft:
-            return self._per_example(logits, y_true.movedim(self.axis, 1 if y_true.ndim > 1 else 0).to(logits.dtype))
+            if self.ignore_class is not None:
+                raise ArgumentError(f"ignore_class={self.ignore_class} with labels of the predictions' shape "
+                                    f"{tuple(y_pred.shape)}: probabilities have no label to ignore. Leave rows out "
+                                    "with sample_weight 0, or pass class indices.")
+            probabilities = y_true.movedim(self.axis, 1 if y_true.ndim > 1 else 0).to(logits.dtype)
+            return self._per_example(logits, probabilities).to(y_pred.dtype)
         labels = (y_true.squeeze(self.axis) if y_true.ndim == y_pred.ndim else y_true).long()
-        loss = self._per_example(logits, labels)
+        loss = self._per_example(logits, labels).to(y_pred.dtype)
         if self.ignore_class is not None:
             loss._keras_mask = labels != self.ignore_class  # type: ignore[attr-defined]  # the mean leaves these out
         return loss
@@ -140,3 +163,9 @@ class EncouragingLoss(CurveLoss):
         loss = cls(**arguments)
         loss.curve = curve
         return loss
+
+
+def _log(probabilities: Tensor) -> Tensor:
+    """Their logarithms, in float32 at least: float16 has no normal number below 6e-5."""
+    p = probabilities.float() if probabilities.dtype.itemsize < 4 else probabilities
+    return p.clamp(min=torch.finfo(p.dtype).tiny).log()

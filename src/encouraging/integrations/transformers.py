@@ -89,11 +89,13 @@ class LossFunc:
     """The loss of a model's outputs; :func:`loss_func` makes one."""
 
     def __init__(self, curve: Curve, shift: bool | None, label_smoothing: float, weight: Tensor | None,
-                 match_norm: bool) -> None:
-        self.loss, self.shift = CurveLossFunction(curve, "masked_lm", label_smoothing, weight, match_norm), shift
+                 match_norm: bool, multi_label: bool) -> None:
+        self.loss = CurveLossFunction(curve, "masked_lm", label_smoothing, weight, match_norm)
+        self.shift, self.multi_label = shift, multi_label
 
     def __repr__(self) -> str:
-        return f"loss_func({self.loss.curve!r}, shift={self.shift}, label_smoothing={self.loss.label_smoothing})"
+        return (f"loss_func({self.loss.curve!r}, shift={self.shift}, label_smoothing={self.loss.label_smoothing}, "
+                f"multi_label={self.multi_label})")
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Items = None) -> Tensor:
         """The mean over labels, or their sum over ``num_items_in_batch``."""
@@ -103,8 +105,9 @@ class LossFunc:
             raise ArgumentError(f"there are no {missing}: expected outputs with logits, and the labels that Trainer "
                                 "takes from the column 'labels'.")
         labels = labels.to(logits.device)
-        if labels.is_floating_point() and labels.shape == logits.shape:
-            return self.loss.of_presence(logits, labels, num_items_in_batch)
+        if labels.is_floating_point() and labels.shape == logits.shape and (self.multi_label or logits.shape[-1] > 1):
+            of = self.loss.of_presence if self.multi_label else self.loss.of_probabilities
+            return of(logits, labels, num_items_in_batch)
         if labels.is_floating_point() or logits.shape[-1] == 1:
             raise ArgumentError(f"labels of type {labels.dtype} and shape {tuple(labels.shape)} for logits "
                                 f"{tuple(logits.shape)}: a regression has no classes for a curve.")
@@ -122,7 +125,7 @@ class LossFunc:
 
 
 def loss_func(curve: Curve, *, shift: bool | None = None, label_smoothing: float = 0.0, weight: Tensor | None = None,
-              match_norm: bool = False) -> LossFunc:
+              match_norm: bool = False, multi_label: bool = True) -> LossFunc:
     """``Trainer(compute_loss_func=loss_func(curve))``: the loss of the model's logits, for models of any kind.
 
     ``Trainer`` then takes the labels away from the model and hands them to this function, and its
@@ -134,12 +137,13 @@ def loss_func(curve: Curve, *, shift: bool | None = None, label_smoothing: float
         shift: Whether a position predicts the next token. By default that is read from the type of the outputs, such
             as ``CausalLMOutputWithPast``.
         label_smoothing, weight, match_norm: As in :func:`with_curve`.
+        multi_label: What floating-point labels of the logits' shape are: True for every class on its own, as in
+            transformers, False for probabilities over the classes, as from MixUp or distillation.
 
     Returns:
-        A function of outputs, labels and ``num_items_in_batch``, which can be pickled. Floating-point labels of the
-        logits' shape are a multi-label problem.
+        A function of outputs, labels and ``num_items_in_batch``, which can be pickled.
     """
-    return LossFunc(curve, shift, label_smoothing, weight, match_norm)
+    return LossFunc(curve, shift, label_smoothing, weight, match_norm, multi_label)
 
 
 class ModelLoss:
