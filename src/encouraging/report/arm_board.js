@@ -15,11 +15,5 @@ for (const table of document.querySelectorAll(".arm-board")) {
       return sign * (x - y) || place(a) - place(b);
     }));
   };
-  for (const head of heads) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...head.childNodes);
-    head.append(button);
-    button.addEventListener("click", () => sort(head));
-  }
+  sortedByHeads(heads, sort);
 }

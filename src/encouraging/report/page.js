@@ -1,3 +1,14 @@
+// Heads of a table become buttons that sort it.
+function sortedByHeads(heads, sort) {
+  for (const head of heads) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => sort(head));
+  }
+}
+
 (() => {
 "use strict";
 
@@ -146,13 +157,7 @@ const sort = (head) => {
     body.append(...[...body.rows].filter((row) => !row.matches(".kind")).sort(compare));
   }
 };
-for (const head of heads) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.append(...head.childNodes);
-  head.append(button);
-  button.addEventListener("click", () => sort(head));
-}
+sortedByHeads(heads, sort);
 form.hidden = rows.length < 6;
 filter();
 })();
