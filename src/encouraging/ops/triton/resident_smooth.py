@@ -228,9 +228,6 @@ def resident_smooth_kernel(
     factor = tl.where(taught, factor, fill)
     if not SUMS:
         tl.store(loss + o_r, row_loss, mask=m_r)
-    elif not LAST:  # now, so that the gradient has the registers
-        finish_mean(shares, counter, loss, state, n_rows, tl.sum(tl.where(m_r, row_loss, 0.0), axis=0),
-                    tl.sum(w, axis=0), denominator, COUNT, 0, False)
     if STATE:
         store_state(state, o_r, m_r, n_rows, top, factor, at_pivot, pivot)
         store_smooth_state(state, o_r, m_r, n_rows, tl.where(taught, top_p, 0.0), at_label,
@@ -258,6 +255,6 @@ def resident_smooth_kernel(
         tl.store(out + pivot.to(tl.int64) * grad_stride_class, (at_pivot * scale).to(grad.dtype.element_ty),
                  mask=taught)
         tl.store(out + y.to(tl.int64) * grad_stride_class, (at_label * scale).to(grad.dtype.element_ty), mask=taught)
-    if SUMS and LAST:
+    if SUMS:
         finish_mean(shares, counter, loss, state, n_rows, tl.sum(tl.where(m_r, row_loss, 0.0), axis=0),
-                    tl.sum(w, axis=0), denominator, COUNT, 7 if STATE else 0, True)
+                    tl.sum(w, axis=0), denominator, COUNT, 7 if STATE else 0, LAST)
