@@ -33,7 +33,8 @@ from .soft_autograd import soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES
 
-few_bytes = 16 << 20  # of logits whose gradient is made later
+few_bytes = 16 << 20  # of logits and states whose gradient is made later
+_STATE_BYTES = 32  # of a row, written and read
 
 
 def rows_loss(rows: Rows, curve: Curve, *, match_norm: bool = False, **arguments: Any) -> Any:
@@ -105,8 +106,13 @@ def _eager(problem: Problem, curve: Curve, reduction: str, inplace: bool,
 
 
 def is_made_later(logits: Tensor, inplace: bool = False) -> bool:
-    """Whether the gradient of a mean or a sum of these logits is made in the backward pass."""
-    return logits.dtype == torch.float16 or (not inplace and logits.numel() * logits.element_size() <= few_bytes)
+    """Whether the gradient of a mean or a sum of these logits is made in the backward pass. The states of many short
+    rows take more time than the launch that they save."""
+    if logits.dtype == torch.float16:
+        return True
+    count = logits.numel()
+    return not inplace and (
+        count * logits.element_size() + count // max(1, logits.shape[1]) * _STATE_BYTES <= few_bytes)
 
 
 def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, reduction: str,
