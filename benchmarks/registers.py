@@ -3,7 +3,7 @@
     python benchmarks/registers.py [--shape 8192x8142] [--dtype float32] [--capability 90] [PATH ...]
 
 The paths are those of ``host_time.py``. Every launch is compiled by Triton for the given compute capability instead of
-being made, and the compiled code is read by the tools that come with Triton. Two versions of a kernel compared like this
+being made, and the compiled code is read by the tools that come with Triton. Two versions of a kernel compared so
 show why one of them is slower before a GPU has seen them: registers decide how many programs fit on a multiprocessor.
 """
 
