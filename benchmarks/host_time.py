@@ -31,13 +31,11 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
-import triton
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from encouraging import EncouragingLoss, curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss, targets
 from encouraging.ops import dispatch
-from encouraging.ops.triton import cached_launch
 
 EL = curves.conservative(0.75)
 _OWN = curves.custom(lambda gap: -0.5 * gap, lambda gap: torch.full_like(gap, 0.5), "halved")
@@ -92,6 +90,10 @@ def _yes(*_: Any, **__: Any) -> bool:
 def no_launches(launched: list[str] | None = None) -> Iterator[None]:
     """Take the path of a GPU with tensors of the CPU; nothing is launched, and the names of the kernels are added to
     ``launched``."""
+    import triton
+
+    from encouraging.ops.triton import cached_launch
+
     def compile_and_launch(kernel: Any, *_: Any, **__: Any) -> _Compiled:
         return _Compiled(kernel)
 

@@ -18,22 +18,18 @@ from typing import Any
 from unittest import mock
 
 import torch
-import triton
 from host_time import Paths, no_launches
-from triton.backends import nvidia
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-
-TOOLS = Path(nvidia.__file__).parent / "bin"
 
 
 class NoDriver:
     """What Triton asks a driver before it compiles."""
 
     def __init__(self, capability: int) -> None:
+        from triton.backends.compiler import GPUTarget
+
         self._target = GPUTarget("cuda", capability, 32)
 
-    def get_current_target(self) -> GPUTarget:
+    def get_current_target(self) -> Any:
         return self._target
 
     def get_current_device(self) -> int:
@@ -58,7 +54,10 @@ def usage(compiled: Any) -> str:
 
 
 def _tool(name: str, *words: str) -> str:
-    return subprocess.run([TOOLS / name, *words], check=True, capture_output=True, text=True).stdout
+    from triton.backends import nvidia
+
+    tool = Path(nvidia.__file__).parent / "bin" / name
+    return subprocess.run([tool, *words], check=True, capture_output=True, text=True).stdout
 
 
 def main() -> None:
@@ -68,6 +67,9 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--capability", type=int, default=90)
     asked = parser.parse_args()
+    import triton
+    from triton.runtime import driver
+
     rows, classes = map(int, asked.shape.split("x"))
     paths = Paths(rows, classes, getattr(torch, asked.dtype))
     driver.set_active(NoDriver(asked.capability))

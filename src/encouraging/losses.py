@@ -72,12 +72,13 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     tensor(-3.3069)
     """
     signature = None
-    if weight is None and divisor is None and not (match_norm or inplace):
-        signature = repeat.signature(input, target, curve, ignore_index, reduction, label_smoothing, impl)
+    if not (match_norm or inplace):
+        signature = repeat.signature(input, target, curve, weight, ignore_index, reduction, label_smoothing, divisor,
+                                     impl)
         same_again = None if signature is None else repeat.find(signature)
         if same_again is not None:
             dtype = torch.float32 if input.dtype is torch.float32 else result_dtype(input, target)
-            return same_again(input, target, dtype)
+            return same_again(input, target, dtype, weight, divisor)
     check_curve(curve)
     if divisor is not None:
         check_divisor(divisor, reduction)

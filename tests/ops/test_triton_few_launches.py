@@ -179,6 +179,55 @@ def test_rows_and_soft_targets_repeat_too(soft: bool, reduction: str, dtype: tor
         assert wanted.grad is not None
 
 
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("given", ["weight", "divisor", "both"])
+def test_weights_and_divisors_repeat_too_and_are_read_anew(given: str, smoothing: float, soft: bool, few: bool) -> None:
+    repeat.forget()
+    z, y = draw(12, seed=9)
+    target = torch.softmax(torch.randn(z.shape, generator=torch.Generator().manual_seed(1)), 1) if soft else y
+    weights, divisors = torch.rand(2, z.shape[1]) + 0.5, torch.tensor([7.0, 11.0])
+    for turn in (0, 0, 1, 0):
+        weight = weights[turn] if given != "divisor" else None
+        divisor = divisors[turn].clone() if given != "weight" else None
+        leaf, exact = z.clone().requires_grad_(), z.double().requires_grad_()
+        loss = curve_loss(leaf, target, EL, weight, label_smoothing=smoothing, divisor=divisor, impl="triton")
+        first, = torch.autograd.grad(loss, leaf, create_graph=True)
+        first.sum().backward()
+        loss = curve_loss(leaf, target, EL, weight, label_smoothing=smoothing, divisor=divisor, impl="triton")
+        found, = torch.autograd.grad(loss, leaf)
+        wide = None if weight is None else weight.double()
+        expected = curve_loss(exact, target.double() if soft else y, EL, wide, label_smoothing=smoothing,
+                              divisor=divisor, impl="reference")
+        torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-7, check_dtype=False)
+        assert (row_error(found, torch.autograd.grad(expected, exact)[0]) <= 1e-5).all()
+        assert (row_error(first, found) <= 1e-5).all()
+    assert len(repeat._remembered) == 1
+
+
+def test_weights_and_divisors_that_are_not_read_as_they_lie_are_not_remembered() -> None:
+    repeat.forget()
+    z, y = draw(12, seed=9)
+    weight = torch.rand(z.shape[1])
+    for other in (weight.double(), weight.bfloat16(), weight.repeat_interleave(2)[::2], weight.clone().requires_grad_(),
+                  torch.nn.Parameter(weight)):
+        torch.testing.assert_close(curve_loss(z, y, EL, other, impl="triton"),
+                                   curve_loss(z, y, EL, other.detach().float(), impl="reference"), rtol=1e-3, atol=0)
+    for divisor in (7, 7.0, torch.tensor(7), torch.tensor(7.0, dtype=torch.float64)):
+        torch.testing.assert_close(curve_loss(z, y, EL, divisor=divisor, impl="triton"),
+                                   curve_loss(z, y, EL, reduction="sum", impl="reference") / 7)
+    assert not repeat._remembered
+    for _ in range(2):
+        assert curve_loss(z, y, EL, weight, impl="triton").isfinite()
+        with pytest.raises(ValueError, match="weight"):
+            curve_loss(z, y, EL, weight[1:], impl="triton")
+        with pytest.raises(ValueError, match="divisor"):
+            curve_loss(z, y, EL, divisor=torch.ones(1), impl="triton")
+        with pytest.raises(ValueError, match="divisor"):
+            curve_loss(z, y, EL, divisor=torch.ones(()), reduction="sum", impl="triton")
+    assert len(repeat._remembered) == 1
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_repeated_loss_of_16_bits_has_their_type(dtype: torch.dtype, few: bool) -> None:
     repeat.forget()

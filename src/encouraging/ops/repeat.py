@@ -16,29 +16,53 @@ from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
 from ..torch_state import in_forward_mode, in_transform, is_jit_tracing
 
-Loss = Callable[[Tensor, Tensor, torch.dtype], Tensor]
+Loss = Callable[[Tensor, Tensor, torch.dtype, Tensor | None, Tensor | None], Tensor]
 _PLAIN = (Tensor, torch.nn.Parameter)
 _MOST = 1024  # signatures; a program that meets more of them starts over
 
 _remembered: dict[tuple[Any, ...], Loss] = {}
+_own_curves: set[type] = set()  # the types of the catalogue that were met
 find = _remembered.get
 
 
-def signature(input: Tensor, target: Tensor, curve: Curve, ignore_index: int, reduction: str, label_smoothing: float,
-              impl: str) -> tuple[Any, ...] | None:
+def signature(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None, ignore_index: int, reduction: str,
+              label_smoothing: float, divisor: object, impl: str) -> tuple[Any, ...] | None:
     """All that the way of a call depends on, beside the state of torch; None for a call whose way is not remembered."""
     if type(input) not in _PLAIN or type(target) not in _PLAIN or not (input.is_cuda or impl == "triton"):
         return None
     if torch.compiler.is_compiling() or in_transform() or in_forward_mode() or is_jit_tracing():
         return None
-    if not (isinstance(curve, Curve) and is_in_catalogue(curve)):
+    if type(curve) not in _own_curves and not _is_own(curve):
         return None
     if type(ignore_index) is not int or type(label_smoothing) not in (float, int):
         return None  # 1, 1.0 and True are one key
     if type(reduction) is not str or type(impl) is not str:
         return None
-    return (input.shape, input.stride(), input.dtype, input.device, input.data_ptr() & 15, target.shape,
-            target.stride(), target.dtype, target.device, curve, ignore_index, reduction, label_smoothing, impl)
+    device = input.device
+    own = None
+    if weight is not None or divisor is not None:
+        own = _numbers(weight, device), _numbers(divisor, device)
+        if False in own:
+            return None
+    return (input.shape, input.stride(), input.dtype, device, input.data_ptr() & 15, target.shape, target.stride(),
+            target.dtype, target.device, curve, ignore_index, reduction, label_smoothing, impl, own)
+
+
+def _is_own(curve: object) -> bool:
+    if not (isinstance(curve, Curve) and is_in_catalogue(curve)):
+        return False
+    _own_curves.add(type(curve))
+    return True
+
+
+def _numbers(tensor: object, device: torch.device) -> torch.Size | bool | None:
+    """The shape of a tensor that the kernels read as it is; None for none, False for anything else."""
+    if tensor is None:
+        return None
+    if (type(tensor) not in _PLAIN or tensor.dtype is not torch.float32 or tensor.device != device
+            or tensor.requires_grad or not tensor.is_contiguous()):
+        return False
+    return tensor.shape
 
 
 def remember(key: tuple[Any, ...], loss: Loss) -> None:

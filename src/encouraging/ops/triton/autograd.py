@@ -25,7 +25,7 @@ from ..elementwise import curve_values
 from ..reduction import Divisor, label_divisor, reduce
 from . import operators
 from .curves import Gap, constants
-from .functions import NO_EXTRAS, Ahead, Extras, Later, LaterReduced, Overwritten, Step, divisor_of
+from .functions import NO_EXTRAS, Ahead, Extras, Later, LaterReduced, Overwritten, Step, bare_apply, divisor_of
 from .launch import Problem, empty_lengths, loss_sum, losses
 from .matching import norm_ratio
 from .own import OwnCurve
@@ -118,36 +118,42 @@ def is_made_later(logits: Tensor, inplace: bool = False) -> bool:
 def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, reduction: str,
                   soft: bool = False) -> Callable[..., Tensor]:
     """:func:`hard_loss` or :func:`soft_loss` for calls that repeat: of logits (N, C) and labels (N) or probabilities of
-    the same shapes, types and layouts, in eager mode, without further arguments. The loss has the type that is asked
-    for."""
+    the same shapes, types and layouts, in eager mode; ``weight`` and ``divisor`` are float32 and contiguous. The loss has
+    the type that is asked for."""
     smoothing = float(label_smoothing)
     if soft or reduction == "none":
         return _repeated_rows(curve, ignore_index, smoothing, reduction, soft)
     steps: dict[tuple[Any, torch.dtype], Step] = {}
 
-    def loss(logits: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
-        form = None
+    def loss(logits: Tensor, target: Tensor, dtype: torch.dtype, weight: Tensor | None = None,
+             divisor: Tensor | None = None) -> Tensor:
+        apply = None
         if logits.requires_grad and torch.is_grad_enabled():
-            form = LaterReduced if is_made_later(logits) else Ahead
-        step = steps.get((form, dtype))
+            apply = _apply_later if is_made_later(logits) else _apply_ahead
+        step = steps.get((apply, dtype))
         if step is None:
-            step = steps[form, dtype] = Step(curve, ignore_index, smoothing, reduction == "mean", True, dtype)
-        if form is None:
-            return step.loss(logits, target, None, NO_EXTRAS, None, None)
-        result: Tensor = form.apply(logits, target, None, step, NO_EXTRAS)
-        return result
+            step = steps[apply, dtype] = Step(curve, ignore_index, smoothing, reduction == "mean", True, dtype)
+        extras = NO_EXTRAS if divisor is None else Extras(divisor=divisor)
+        if apply is None:
+            return step.loss(logits, target, weight, extras, None, None)
+        return apply(logits, target, weight, step, extras)
 
     return loss
 
 
+_apply_later, _apply_ahead = bare_apply(LaterReduced), bare_apply(Ahead)
+
+
 def _repeated_rows(curve: Curve, ignore_index: int, smoothing: float, reduction: str,
                    soft: bool) -> Callable[..., Tensor]:
-    def loss(logits: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
+    def loss(logits: Tensor, target: Tensor, dtype: torch.dtype, weight: Tensor | None = None,
+             divisor: Tensor | None = None) -> Tensor:
         if soft:
-            result = soft_loss(logits, target, curve, label_smoothing=smoothing, reduction=reduction)
+            result = soft_loss(logits, target, curve, weight=weight, label_smoothing=smoothing, reduction=reduction,
+                               divisor=divisor)
         else:
-            result = hard_loss(logits, target, curve, ignore_index=ignore_index, label_smoothing=smoothing,
-                               reduction=reduction)
+            result = hard_loss(logits, target, curve, weight=weight, ignore_index=ignore_index,
+                               label_smoothing=smoothing, reduction=reduction, divisor=divisor)
         return result if result.dtype == dtype else result.to(dtype)
 
     return loss

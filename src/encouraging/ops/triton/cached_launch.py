@@ -12,6 +12,8 @@ is not one that was tested on a GPU, every launch takes Triton's own way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import torch
@@ -44,25 +46,25 @@ def is_captured(device: int) -> bool:
 class _Ready:
     """A compiled kernel and all it is launched with but the addresses."""
 
-    __slots__ = ("_before", "_behind", "_compiled", "_launch", "_programs")
+    __slots__ = ("_compiled", "_programs", "before", "behind", "launch")
 
     def __init__(self, compiled: Any, programs: int, behind: tuple[Any, ...]) -> None:
         launcher = compiled.run
         bare = _bare_launch(launcher)
         self._compiled = compiled  # which owns what ``function`` stands for
-        self._programs, self._behind = programs, behind
-        self._before: tuple[Any, ...]
+        self._programs, self.behind = programs, behind
+        self.before: tuple[Any, ...]
         if bare is None:
-            self._launch = launcher
-            self._before = compiled.function, compiled.packed_metadata, None, None, None
+            self.launch = launcher
+            self.before = compiled.function, compiled.packed_metadata, None, None, None
         else:  # what the launcher does for a kernel that needs no memory of its own, without asking each time
-            self._launch = bare
-            self._before = (compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl, None, None,
-                            compiled.packed_metadata, None, None, None)
+            self.launch = bare
+            self.before = (compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl, None, None,
+                           compiled.packed_metadata, None, None, None)
 
     def __call__(self, device: int, addresses: list[int | None]) -> None:
         stream = torch._C._cuda_getCurrentRawStream(device)
-        self._launch(self._programs, 1, 1, stream, *self._before, *addresses, *self._behind)
+        self.launch(self._programs, 1, 1, stream, *self.before, *addresses, *self.behind)
 
 
 def _bare_launch(launcher: Any) -> Callable[..., None] | None:
@@ -138,17 +140,15 @@ class Prepared:
             self._kernel[(self.programs,)](*tensors, *self._numbers, **self._constants)
             return
         addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
-        together = 0
-        for address in addresses:
-            if address is not None:
-                together |= address
+        together = reduce(or_, filter(None, addresses), 0)
         key = 0 if not together & 15 else tuple([None if at is None else at & 15 for at in addresses])
         ready = self._compiled.get(key)
         if ready is None:
             self._compiled[key] = _compile_and_launch(self._kernel, self.programs, tensors, self._numbers,
                                                       self._constants)
-        else:
-            ready(device, addresses)
+        else:  # as ready(device, addresses) does
+            ready.launch(self.programs, 1, 1, torch._C._cuda_getCurrentRawStream(device), *ready.before, *addresses,
+                         *ready.behind)
 
 
 class Kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -31,8 +32,8 @@ def divisor_of(divisor: Divisor, device: torch.device) -> Tensor | None:
 class Step:
     """What all calls of a loss over labels with the same arguments share.
 
-    With ``repeats`` they also have the same shapes, types and layouts, as the steps of a training have, and no argument
-    that is a tensor: the launches are worked out in the first of them. ``dtype`` is that of the loss.
+    With ``repeats`` they also have the same shapes, types and layouts, as the steps of a training have: the launches are
+    worked out in the first of them. ``dtype`` is that of the loss.
     """
 
     __slots__ = ("backward", "curve", "dtype", "forward", "ignore_index", "mean", "numbers", "repeats", "smoothing")
@@ -51,12 +52,13 @@ class Step:
              state: Tensor | None) -> Tensor:
         """The sum or the mean, and whatever there is a buffer for."""
         if self.forward is not None:
-            return self.forward.run(logits, target, weight, None, grad, state)
+            return self.forward.run(logits, target, weight, extras.divisor, grad, state)
         problem = self.problem(logits, target, weight)
         if self.repeats and target.shape[0]:
-            asked = Asked(True, 0, False, grad is not None, state is not None, False, False)
+            n_partial = 0 if extras.divisor is None else 1
+            asked = Asked(True, n_partial, False, grad is not None, state is not None, False, False)
             self.forward = plan_for(problem, asked, self.mean, grad, self.dtype)
-            return self.forward.run(logits, target, weight, None, grad, state)
+            return self.forward.run(logits, target, weight, extras.divisor, grad, state)
         loss = loss_sum(problem, self.mean, extras.divisor, grad=grad, state=state, lengths=extras.lengths,
                         stats=extras.by_products)
         return loss if loss.dtype == self.dtype else loss.to(self.dtype)
@@ -79,6 +81,13 @@ class Extras(NamedTuple):
 NO_EXTRAS = Extras()
 
 
+def bare_apply(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
+    """``function.apply`` for callers that know that no transform of ``torch.func`` surrounds them: torch looks through
+    all arguments for what is left of one, which takes as long as a launch."""
+    apply: Callable[..., Tensor] = super(torch.autograd.Function, function).apply
+    return apply
+
+
 class Ahead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, step: Step, extras: Extras) -> Tensor:
@@ -92,7 +101,7 @@ class Ahead(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, weight, grad = ctx.saved_tensors
         if torch.is_grad_enabled():
-            above = upstream if ctx.divisor is None else upstream / ctx.divisor[0]
+            above = upstream if ctx.divisor is None else upstream / ctx.divisor.reshape(())
             reduction = "mean" if ctx.step.mean and ctx.divisor is None else "sum"
             result = ctx.step.differentiable(logits, target, weight, above, reduction)
         else:
