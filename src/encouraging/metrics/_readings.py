@@ -209,6 +209,18 @@ def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> No
                               f"{logits.shape[1] - 1}; leave out rows without a label.")
 
 
+def check_labels(logits: Tensor, target: Tensor) -> None:
+    """Refuse types and shapes that do not fit, for logits of any layout; the numbers are not looked at, which a GPU
+    would have to be waited for. A shorter target would silently be broadcast."""
+    if not logits.is_floating_point() or logits.dtype.itemsize == 1:
+        raise DtypeError(f"logits: expected floating-point numbers, got {logits.dtype}.")
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise DtypeError(f"labels: expected integers, got {target.dtype}.")
+    if target.shape != logits.shape[:-1] or not logits.ndim:
+        raise ShapeError(f"labels: expected one per row of the logits, the shape {tuple(logits.shape[:-1])}, got "
+                         f"{tuple(target.shape)}.")
+
+
 def _empty(logits: Tensor, several: int) -> list[Tensor]:
     dtype = torch.promote_types(logits.dtype, torch.float32)
     return [torch.empty(len(logits), dtype=dtype, device=logits.device) for _ in range(several)]
