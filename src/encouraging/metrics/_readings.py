@@ -8,7 +8,7 @@ nothing is binned or rounded on the way, so streaming gives the same results as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -178,7 +178,7 @@ def _read_unlabelled(logits: Tensor, first: int) -> Unlabelled:
     return Unlabelled(highest, odds)
 
 
-def as_tensor(values: Tensor | np.ndarray) -> Tensor:
+def as_tensor(values: Tensor | np.ndarray | Sequence[float]) -> Tensor:
     """Arrays of any library that numpy can read, without a copy where none is needed."""
     if isinstance(values, Tensor):
         return values
