@@ -86,6 +86,7 @@ def test_other_formats_by_suffix(tmp_path: Path, suffix: str, magic: bytes) -> N
     (["--curve", "focal:gama=2"], "Did you mean 'gamma'?"),
     (["--curve", "focal:gamma"], "expected PARAM=VALUE"),
     (["--curve", "focal:gamma=two"], "gamma must be a number, got 'two'"),
+    (["--curve", "focal:gamma=1,gamma=2"], "gamma is given twice"),
     (["--curve", "conservative:log_end=1.5"], "expected 0 <= log_end < 1"),
     (["--out", "curves.gif"], ".svg, .png or .pdf"),
     (["--out", "no/such/folder/curves.svg"], "there is no folder"),

@@ -33,7 +33,7 @@ def install_words(package: str, error: Exception) -> str:
 
 
 class CurveError(ValueError):
-    """A curve's parameter, or its name, is not one that exists."""
+    """A curve's parameter, or its name, is not one that exists, or its pull does not fit its value."""
 
 
 class ArgumentError(ValueError):

@@ -165,6 +165,7 @@ def test_logits_and_labels_alone_are_enough(tmp_path: Path, page: list[Any], mon
     np.savez("two.npz", logits=np.array([[1.0, 0.0]]), labels=np.array([0]))
     result = run("two.npz", "--json", "two.json")
     assert result.exit_code == 0, result.output
+    assert "two.npz: 1 example, 2 classes" in result.output
     assert "out-of-distribution" not in result.output
     assert "frequency" not in result.output
     np.savez("sure.npz", logits=np.array([[1e4, -np.inf], [-np.inf, 1e4]]), labels=np.array([0, 1]))

@@ -134,3 +134,49 @@ def test_collect_says_in_words_where_it_cannot_write(folder: Path, out: str) -> 
     assert code == 2
     assert f"encouraging: {out}" in said
     assert "cannot be written to" in said
+
+
+def test_runs_that_could_not_be_written_are_refused_once_and_not_one_by_one(folder: Path,
+                                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "file").touch()
+    words = ["run", "digits", "--device", "cpu", "--jobs", "1"]
+    code, said = call(*words, "--out", "file/runs")
+    assert (code, said.count("cannot be written to")) == (2, 1), said
+    assert said.endswith("Choose another place.")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write everywhere
+    code, said = call(*words, "--out", "locked")
+    assert code == 2, said
+    assert "cannot be written to ([Errno 13] Permission denied)" in said
+
+
+def test_finished_runs_are_shown_where_nothing_can_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["run", "digits", "--device", "cpu", "--jobs", "1", "--arm", "ce", "--seeds", "1", "--set",
+             "train.epochs=1", "--set", "train.milestones=[]", "--out", "mine"]
+    assert call(*words)[0] == 0
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    code, said = call(*words)
+    assert code == 0, said
+    assert "1 of 1 runs were finished before" in said
+
+
+def test_a_page_or_records_of_nothing_are_refused(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    (folder / "page.md").write_text("kept")
+    for words in (["results", "empty", "-o", "page.md"], ["collect", "empty", "-o", "new"],
+                  ["collect", "empty", "-o", "new", "--by-arm"]):
+        code, said = call(*words)
+        assert code == 2, said
+        assert "encouraging: empty: no finished run" in said
+    assert (folder / "page.md").read_text() == "kept"
+    assert not (folder / "new").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder in which no file can be made")
+@pytest.mark.parametrize("words", [["curves", "--out", "/proc/x.svg"], ["report", "r", "-o", "/proc/x.html"],
+                                   ["diagnose", "x.npz", "--out", "/proc/x.html"]], ids=lambda words: words[0])
+def test_a_place_that_takes_no_files_is_named_with_what_to_do(folder: Path, words: list[str]) -> None:
+    code, said = call(*words)
+    assert code == 2, said
+    assert words[-1] in said
+    assert "hoose another place" in said
+    assert "make room" not in said

@@ -143,7 +143,8 @@ def test_the_labels_of_a_single_column_are_0_and_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("logits", "expected"), [
     (torch.randn(200, 4).softmax(1), True), (torch.randn(200, 4).softmax(1).half(), True), (torch.randn(200, 4), False),
     (torch.randn(200, 4).log_softmax(1), False), (torch.rand(200, 4), False), (torch.randn(200, 1).sigmoid(), True),
-    (torch.randn(200, 1), False), (torch.full((3, 2), torch.nan), False),
+    (torch.randn(200, 1), False), (torch.full((3, 2), torch.nan), False), (100 * torch.randn(200, 4).softmax(1), True),
+    (10 * torch.randn(200, 4).softmax(1), False),
 ])
 def test_probabilities_are_noticed_before_any_number_is_computed(tmp_path: Path, logits: Tensor,
                                                                  expected: bool) -> None:

@@ -91,6 +91,11 @@ def test_bfloat16_in_safetensors(tmp_path: Path) -> None:
     assert found.outside == {}
 
 
+def test_the_suffix_may_be_written_in_capitals(tmp_path: Path) -> None:
+    written = as_safetensors(tmp_path, {"logits": drawn(), "labels": LABELS})
+    assert torch.equal(joined(open_logits(written.rename(tmp_path / "MINE.SAFETENSORS"))), drawn())
+
+
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
 def test_labels_of_any_integer_type(tmp_path: Path, write: Writer, kind: str) -> None:
@@ -147,14 +152,17 @@ def test_what_is_not_used_is_named(tmp_path: Path) -> None:
     ({"logits": drawn()[:0], "labels": LABELS[:0]}, "at least one example"),
     ({"logits": LABELS[:, None].repeat(1, C)}, "expected float16, bfloat16, float32 or float64, got int64"),
     ({"labels": LABELS[:-1]}, "expected the shape (23,), one label per row of the logits, got (22,)"),
-    ({"labels": torch.nn.functional.one_hot(LABELS)}, "got (23, 4)"),
+    ({"labels": torch.nn.functional.one_hot(LABELS)}, "got (23, 4). Take labels.argmax(1) of one-hot rows."),
+    ({"labels": LABELS[:, None]}, "got (23, 1). Take labels[:, 0]."),
     ({"labels": LABELS.float()}, "expected integers"),
     ({"labels": LABELS - 1}, "row 0 has -1, expected 0 to 3"),
-    ({"labels": LABELS + 1}, "row 3 has 4, expected 0 to 3"),
+    ({"labels": LABELS + 1}, "row 3 has 4, expected 0 to 3; the labels seem to count from 1: subtract it."),
+    ({"labels": LABELS + 2}, "expected 0 to 3; leave out rows without a label."),
     ({"ood_logits": drawn()[:, :3]}, "has 3 classes where logits has 4"),
     ({"ood_logits.far": LABELS.clone()}, "expected the shape (examples, classes)"),
     ({"class_counts": COUNTS[:2]}, "expected 4 numbers, one per class, got the shape (2,)"),
     ({"class_counts": -COUNTS}, "class 0 has -100"),
+    ({"class_counts": COUNTS * torch.tensor([1.0, torch.inf, 1.0, 1.0])}, "class 1 has inf"),
 ])
 def test_what_does_not_fit_is_refused_with_file_and_key(tmp_path: Path, write: Writer, change: dict[str, Any],
                                                         says: str) -> None:
@@ -226,12 +234,12 @@ def test_pickled_files_are_refused_with_a_way_out(tmp_path: Path, suffix: str) -
 
 @pytest.mark.parametrize(("name", "content", "says"), [
     ("mine.csv", b"1,2", "expected .safetensors, .npz"),
-    ("mine", b"1,2", "expected .safetensors, .npz"),
+    ("mine", b"1,2", "got a name without a suffix."),
     ("logits.npy", b"", "Give the folder"),
-    ("mine.safetensors", b"", "cannot be read"),
+    ("mine.safetensors", b"", "the file is empty"),
     ("mine.safetensors", b"\xff" * 64, "cannot be read"),
     ("mine.safetensors", (2).to_bytes(8, "little") + b"{}", "has no 'logits'; it holds nothing"),
-    ("mine.npz", b"", "cannot be read"),
+    ("mine.npz", b"", "the file is empty"),
     ("mine.npz", b"PK\x03\x04 and no more", "cannot be read"),
 ])
 def test_what_is_no_such_file_is_refused(tmp_path: Path, name: str, content: bytes, says: str) -> None:

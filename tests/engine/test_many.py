@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -129,6 +130,20 @@ def test_whatever_happens_to_one_job_leaves_the_others_alone():
     assert last["good"].detail == "GOOD"
     assert "code -9" in last["dies"].detail
     assert "ZeroDivisionError: no reason" in last["fails"].detail
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no signal masks")
+def test_ctrl_c_is_not_heard_by_workers_that_are_still_starting():
+    """A terminal sends it to every process; the parent stops its workers by SIGTERM."""
+    events: list[Event] = []
+
+    def interrupt(event: Event) -> None:
+        events.append(event)
+        for process in multiprocessing.active_children() if event.kind == "started" else ():
+            os.kill(process.pid, signal.SIGINT)
+
+    run_pool(["fine", "good"], moody, interrupt, workers=2)
+    assert [event.kind for event in events if event.last] == ["done", "done"]
 
 
 def after_the_last(job: str, on_epoch, folder: Path | None) -> None:

@@ -150,8 +150,27 @@ def test_own_curves_are_written_with_jax_numpy():
             same(outcome(Z, Y, curve, **how), [factor * part for part in outcome(Z, Y, known, **how)])
 
 
+def test_a_pull_that_is_not_minus_the_derivative_is_refused_also_where_it_is_traced():
+    value, pull = (lambda gap: jnp.logaddexp(0.0, -gap)), (lambda gap: -jax.nn.sigmoid(-gap))
+    lifted = curves.custom(value, pull, "lifted")  # not seen yet: torch tensors are nothing for jax.numpy
+    for loss in (curve_loss, jax.jit(curve_loss, static_argnums=2), jax.grad(lambda *a: curve_loss(*a).sum())):
+        with pytest.raises(CurveError, match=r"'lifted'.*The sign is wrong"):
+            loss(jnp.asarray(Z), jnp.asarray(Y), lifted)
+    with pytest.raises(CurveError, match=r"'lifted'"):
+        sigmoid_curve_loss(Z, np.eye(3)[Y], EL, negative_curve=lifted)
+    assert curve_loss(Z, Y, curves.custom(value, pull, "meant", check=False)).shape == Y.shape
+
+
+def test_a_curve_with_a_traced_parameter_is_taken():
+    def loss(strength):
+        own = curves.custom(lambda gap: -strength * gap, lambda gap: strength * jnp.ones_like(gap))
+        return curve_loss(Z, Y, own).sum()
+
+    np.testing.assert_allclose(jax.jit(loss)(2.0), 2 * curve_loss(Z, Y, curves.normal(0)).sum(), rtol=1e-6)
+
+
 @pytest.mark.parametrize("curve", [
-    curves.custom(torch.nn.functional.softplus, torch.sigmoid, "for torch"),
+    curves.custom(torch.nn.functional.logsigmoid, lambda gap: -torch.sigmoid(-gap), "for torch"),
     curves.from_probability(lambda p: -p.log(), "for torch"),
     curves.custom(lambda gap: gap.sum(), lambda gap: gap, "for torch"),
     curves.custom(lambda gap: 1.0, lambda gap: gap, "for torch"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -52,19 +53,57 @@ def test_class_indices_are_no_multi_label_problem(build):
         with_curve(build(), EL)(**batch | {"labels": batch["labels"].to(torch.uint8)})
 
 
+@contextmanager
+def eager_switching():
+    """Threads take turns after every few bytecodes."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+
+
 @pytest.mark.parametrize("build", [toys.llama, lambda: toys.bert("MaskedLM")], ids=["called", "inside"])
 def test_threads_share_a_model(build):
     """A pass that another thread begins, between the loss of this one and its end, changes nothing here."""
     model = with_curve(build().eval(), EL)
     expected = model(**toys.text()).loss.detach()
-    switch = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(3) as pool:
-            losses = list(pool.map(lambda _: model(**toys.text()).loss.detach(), range(90)))
-    finally:
-        sys.setswitchinterval(switch)
+    with eager_switching(), ThreadPoolExecutor(3) as pool:
+        losses = list(pool.map(lambda _: model(**toys.text()).loss.detach(), range(90)))
     torch.testing.assert_close(torch.stack(losses), expected.expand(90))
+
+
+def test_threads_share_a_fused_model():
+    """Each thread has its own hidden states, also where another one evaluates without labels meanwhile."""
+    model = with_curve(toys.llama().train(), EL, fused=True)
+    tokens = [torch.randint(toys.VOCABULARY, (2, 3 + step % 4)) for step in range(90)]
+    expected = [model(input_ids=one, labels=one).loss.detach() for one in tokens]
+    with eager_switching(), ThreadPoolExecutor(3) as pool:
+        logits = pool.submit(torch.no_grad()(lambda: [model(input_ids=one).logits for one in tokens]))
+        losses = list(pool.map(lambda one: model(input_ids=one, labels=one).loss.detach(), tokens))
+    torch.testing.assert_close(losses, expected)
+    assert all(one.shape[-1] == toys.VOCABULARY for one in logits.result())
+
+
+def test_a_thread_begins_while_another_is_in_the_middle_of_its_fused_step():
+    model = with_curve(toys.llama().train(), EL, fused=True)
+    text = toys.text()
+    expected = model(**text).loss.detach()
+    inner = []
+
+    def begin_another(*_):
+        if not inner:
+            inner.append(None)
+            with ThreadPoolExecutor(1) as pool:
+                inner[0] = pool.submit(lambda: model(**text).loss.detach()).result()
+
+    for module in (model.model, model.lm_head):  # before and after this thread holds its hidden states
+        inner.clear()
+        handle = module.register_forward_hook(begin_another)
+        torch.testing.assert_close(model(**text).loss.detach(), expected)
+        torch.testing.assert_close(inner, [expected])
+        handle.remove()
 
 
 def test_fused_labels_of_another_length_are_refused_in_words():

@@ -136,8 +136,8 @@ def test_models_that_change_their_logits_are_refused_in_the_first_step(build, wo
     model = with_curve(build().train(), EL, fused=True)
     with pytest.raises(ArgumentError, match=words):
         model(**toys.text())
-    assert model.lm_head.received is None
-    assert not model.lm_head.held
+    assert model.lm_head.holding.received is None
+    assert not model.lm_head.holding.held
 
 
 class Adapter(torch.nn.Linear):

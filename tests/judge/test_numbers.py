@@ -106,7 +106,7 @@ def test_lists_by_arm_keep_every_number(source):
     ("n.jsonl", "[" * 100_000, "line 1: not JSON"),
     ("n.json", "{", "cannot be read"),
     ("n.json", "3", "numbers are a int"),
-    ("n.json", '{"ce": 3}', "arm ce: a int; expected a list of numbers"),
+    ("n.json", '{"ce": 3}', "arm ce: int; expected a list of numbers"),
     ("n.json", '{"ce": [true]}', "arm ce, seed 0: accuracy is 'True', expected a number"),
     ("n.json", '{"seed": [0, 1], "arm": ["ce"], "accuracy": [1, 2]}', "columns of different lengths"),
 ])

@@ -131,6 +131,8 @@ def test_many_pairs_use_fixed_draws_close_to_the_exact_p():
 def test_mean_and_deviation():
     assert describe([1.0, 3.0]) == (2.0, pytest.approx(math.sqrt(2)))
     assert math.isnan(describe([1.0])[1])
+    for values in ([1.0, math.inf], [1e308, -1e308, 1e308]):  # and numpy prints no warning, which would fail this test
+        assert not math.isfinite(describe(values)[1])
 
 
 def test_differences_without_spread_decide_nothing_and_do_not_stand_in_the_way_of_others():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
+from encouraging.errors import DtypeError, ShapeError
 from encouraging.metrics import _readings as readings
-from encouraging.metrics import accuracy, correct, margin, read
+from encouraging.metrics import accuracy, correct, margin, read, rival_energy
 from strategies import SEEDS, generator
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -53,3 +57,16 @@ def test_blocks_do_not_change_it_and_the_logits_stay_as_they_were(monkeypatch: p
     before = logits.clone()
     assert torch.equal(correct(logits.requires_grad_(), target.to(torch.uint8)), margin(before, target) > 0)
     assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize("metric", [correct, margin, rival_energy])
+def test_labels_that_do_not_fit_are_refused_and_never_broadcast(metric: Callable[..., Tensor]) -> None:
+    logits = torch.zeros(5, 3)
+    for target in (torch.tensor([0]), torch.zeros(5, 1, dtype=torch.long), torch.tensor(0)):
+        with pytest.raises(ShapeError, match=r"labels: expected one per row of the logits, the shape \(5,\)"):
+            metric(logits, target)
+    for wrong in (torch.zeros(5), torch.zeros(5, dtype=torch.bool)):
+        with pytest.raises(DtypeError, match="labels: expected integers"):
+            metric(logits, wrong)
+    with pytest.raises(DtypeError, match=r"logits: expected floating-point numbers, got torch\.int64"):
+        metric(logits.long(), torch.zeros(5, dtype=torch.long))

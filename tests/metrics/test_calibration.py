@@ -88,6 +88,14 @@ def test_what_is_no_confidence_is_refused() -> None:
         reliability(torch.ones(2), torch.tensor([True]))
 
 
+def test_labels_in_the_place_of_right_or_wrong_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="correct has other numbers than 0 and 1"):
+        reliability(torch.tensor([0.5, 0.6]), torch.tensor([1, 7]))
+    same = [reliability(torch.tensor([0.5, 0.6]), torch.tensor([0, 1], dtype=dtype)).ece
+            for dtype in (torch.bool, torch.int64, torch.float32)]
+    assert same == [same[0]] * 3
+
+
 def calibrated(temperature: float, seed: int, n: int = 40_000) -> tuple[torch.Tensor, torch.Tensor]:
     """Labels drawn from the softmax of logits that are then multiplied by a temperature."""
     g = generator(seed)

@@ -177,6 +177,9 @@ def test_numbers_are_those_of_the_plain_functions() -> None:
     assert found["shots"]["many"] == pytest.approx(found["class_accuracy"][0])
     assert found["class_counts"] == counts.tolist()
     assert found["class_margin"][1] == pytest.approx(float(margin(logits, target)[target == 1].double().mean()))
+    for same in (counts.tolist(), counts.numpy()):
+        again = whole(logits, target, outside).diagnosis(counts=same, curves={"mine": focal(2.0)})
+        assert (again["shots"], again["class_counts"]) == (found["shots"], found["class_counts"])
     other = whole(logits, target, outside).diagnosis(counts=counts, many=10, few=6)["shots"]
     assert other["many"] == pytest.approx(100 * float(right[target < 2].double().mean()))
     assert set(found["teaching"]["shares"]) == {"examples", "mine"}

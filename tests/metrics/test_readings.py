@@ -87,6 +87,12 @@ def test_margins_and_energies_are_two_views_of_the_same(case: tuple[Tensor, Tens
     assert energies(found)["rival_zeroed"] == pytest.approx(zeroed)
 
 
+def test_a_temperature_of_the_free_energy_is_above_0() -> None:
+    for temperature in (0.0, -1.0, math.nan):
+        with pytest.raises(ArgumentError, match="expected a number above 0"):
+            free_energy(torch.zeros(2, 3), temperature)
+
+
 @given(case=labelled())
 def test_free_energy_lies_within_log_c_below_the_minimum(case: tuple[Tensor, Tensor]) -> None:
     logits, _ = case

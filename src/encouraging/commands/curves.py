@@ -28,6 +28,8 @@ def parse_curve(spec: str) -> Curve:
         key, equals, text = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise CurveError(f"--curve {spec}: expected PARAM=VALUE after the colon, got {part!r}.")
+        if key in params:
+            raise CurveError(f"--curve {spec}: {key} is given twice; for two curves write --curve twice.")
         if text.lower() in {"true", "false"}:
             params[key] = text.lower() == "true"
             continue

@@ -123,8 +123,8 @@ def misgivings(source: Logits) -> Iterator[str]:
         yield ("These are probabilities, not logits: every number is between 0 and 1. Give the logits, "
                "log(p / (1 - p)); the numbers here describe a sigmoid of probabilities.")
     elif source.probabilities:
-        yield ("These are probabilities, not logits: no number is below 0, and rows sum to 1. Give the logits, or the "
-               "logarithms of the probabilities; the numbers here describe a softmax of probabilities.")
+        yield ("These are probabilities, not logits: no number is below 0, and rows sum to 1 (or 100). Give the "
+               "logits, or the logarithms of the probabilities; the numbers here describe a softmax of probabilities.")
 
 
 def remarks(diagnosis: Mapping[str, Any], source: Logits) -> Iterator[str]:

@@ -15,7 +15,7 @@ from ..report.sections.out_of_distribution import SCORES, UNNAMED
 def overview(diagnosis: Mapping[str, Any], title: str) -> Table:
     """Subjects on the left, what there is to say about them on the right."""
     table = Table.grid(padding=(0, 2))
-    table.title = f"{escape(title)}: {diagnosis['examples']:,} examples, {diagnosis['classes']:,} classes"
+    table.title = f"{escape(title)}: {counted(diagnosis['examples'], 'example')}, {diagnosis['classes']:,} classes"
     table.title_justify = "left"
     for subject, words in _lines(diagnosis):
         table.add_row(f"[bold]{escape(subject)}[/]", escape(words))
@@ -33,7 +33,7 @@ def _lines(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                      f"free {energy['free']['mean']:.4g} (means; lower is more confident)")
     for name, detection in diagnosis.get("ood", {}).items():
         yield ("detection" if name == UNNAMED else name,
-               f"{detection['examples']:,} out-of-distribution examples, detected by")
+               f"{counted(detection['examples'], 'out-of-distribution example')}, detected by")
         rates: dict[str, None] = {}
         for score, numbers in detection["scores"].items():
             line = f"AUROC {numbers['auroc']:.2f}, AUPR {numbers['aupr']:.2f}, FPR95 {numbers['fpr95']:.2f}"
@@ -70,6 +70,14 @@ def _gradient(diagnosis: Mapping[str, Any]) -> Iterator[str]:
     yield f"{name} takes {part} of its gradient from examples below p = 0.9, which are {percent(few)} of all examples"
     if below[1:]:
         yield "other losses: " + "; ".join(f"{name}: {part}" for name, part in below[1:])
+
+
+def counted(n: int, word: str) -> str:
+    """
+    >>> counted(1, "example"), counted(10_000, "example")
+    ('1 example', '10,000 examples')
+    """
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
 
 
 def percent(share: float) -> str:

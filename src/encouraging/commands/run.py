@@ -14,6 +14,7 @@ from ..data import absent, data_dir, download, missing
 from ..engine import RunDir, sweep
 from ..engine.distributed import World, join, leave
 from ..engine.environment import choose_device
+from ..engine.outputs import make_folder
 from ..engine.records import Record
 from ..engine.together import run_together
 from ..errors import DataError, RecipeError, RunError
@@ -72,6 +73,8 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
                        threads=threads, tracker=track, at_once=1 if world.size > 1 else jobs)
         for job in grid:
             RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
+        if ray in (None, "local") and not all(RunDir(job.folder).done for job in grid):
+            make_folder(folder)  # refused once, instead of once per run
 
         def train(part: list[Job]) -> ProgressDisplay:
             return _train(part, console, jobs, threads, ray, chosen.type, world)

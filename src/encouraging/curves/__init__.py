@@ -10,6 +10,7 @@ from ._cross_entropy import CrossEntropy as cross_entropy
 from ._curve import Curve
 from ._curve import Custom as custom
 from ._curve import FromProbability as from_probability
+from ._fit import check_pull
 from ._focal import Focal as focal
 from ._focal import HaltedFocal as halted_focal
 from ._log_bonus import Aggressive as aggressive
@@ -21,6 +22,6 @@ from ._polynomial import Power as power
 from ._square import Square as square
 
 __all__ = [
-    "Curve", "Entry", "Parameter", "aggressive", "by_name", "catalogue", "conservative", "cross_entropy", "custom",
-    "encouraging", "focal", "from_probability", "halted_focal", "names", "normal", "poly", "power", "square",
+    "Curve", "Entry", "Parameter", "aggressive", "by_name", "catalogue", "check_pull", "conservative", "cross_entropy",
+    "custom", "encouraging", "focal", "from_probability", "halted_focal", "names", "normal", "poly", "power", "square",
 ]

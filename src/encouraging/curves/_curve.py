@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CurveError, DtypeError
+from ._fit import check_pull
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -24,9 +25,10 @@ class Curve(ABC):
     """A loss as a function of the gap. Curves are frozen, comparable, hashable and know their own name.
 
     A subclass is a frozen dataclass whose fields are its parameters; it defines :meth:`value` and :meth:`pull`, both
-    elementwise and differentiable. ``pull`` must be minus the derivative of ``value``: the losses use it as the
-    gradient and do not differentiate ``value``. The exceptions are forward mode inside forward mode, and transforms of
-    ``torch.func`` inside ``torch.compile``, where torch loses the rules of an autograd Function.
+    elementwise and differentiable. ``pull`` must be minus the derivative of ``value`` (:func:`check_pull` says whether
+    it is): the losses use it as the gradient and do not differentiate ``value``. The exceptions are forward mode inside
+    forward mode, and transforms of ``torch.func`` inside ``torch.compile``, where torch loses the rules of an autograd
+    Function.
     """
 
     name: ClassVar[str]
@@ -61,7 +63,17 @@ class Curve(ABC):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Custom(Curve):
-    """A user's own curve from its two functions of the gap.
+    """A user's own curve from its two functions of the gap, both elementwise.
+
+    Args:
+        value_of_gap: The loss.
+        pull_of_gap: Minus its derivative, which the losses use as the gradient.
+        label: What the curve is called.
+        check: Whether the two are compared; ``False`` for a gradient that differs from the loss on purpose. Functions
+            written for JAX are compared by its losses; other ones that take no torch tensors on the CPU are not.
+
+    Raises:
+        CurveError: Where the pull is not minus the derivative of the value.
 
     >>> halved = Custom(lambda gap: -0.5 * gap, lambda gap: torch.full_like(gap, 0.5), "halved")
     >>> halved.pull(torch.tensor([0.0, 9.0]))
@@ -72,6 +84,17 @@ class Custom(Curve):
     value_of_gap: Callable[[Tensor], Tensor]
     pull_of_gap: Callable[[Tensor], Tensor]
     label: str = "custom"
+    check: bool = dataclasses.field(default=True, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.check or torch.compiler.is_compiling():
+            return
+        try:
+            check_pull(self)
+        except CurveError:
+            raise
+        except Exception:  # written for JAX or for tensors on a GPU: the loss says what it cannot use
+            return
 
     def value(self, gap: Tensor) -> Tensor:
         return self.value_of_gap(gap)

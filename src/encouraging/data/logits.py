@@ -83,12 +83,14 @@ def open_logits(path: str | Path) -> Logits:
     elif not path.exists():
         raise DataError(f"{shown(path)}: there is no such file. Expected .safetensors, .npz, a folder of .npy files or "
                         "a run directory.")
-    elif path.suffix == ".safetensors":
-        arrays = in_safetensors(path)
-    elif path.suffix == ".npz":
-        arrays = in_npz(path, KEYS)
-    else:
+    elif path.suffix.lower() not in (".safetensors", ".npz"):
         raise DataError(f"{shown(path)}: {other_ending(path)}")
+    elif path.is_file() and not path.stat().st_size:
+        raise DataError(f"{shown(path)}: the file is empty.")
+    elif path.suffix.lower() == ".safetensors":
+        arrays = in_safetensors(path)
+    else:
+        arrays = in_npz(path, KEYS)
     logits, labels = _checked(_required(arrays, "logits", path)), _required(arrays, "labels", path)
     outside: dict[str, Array] = {}
     for key, array in arrays.items():
@@ -125,13 +127,18 @@ def _labels(array: Array, logits: Array) -> Tensor:
     if array.dtype not in INTEGERS:
         raise DataError(f"{array.where}: expected integers, the right class of each example, got {array.dtype}.")
     if array.shape != logits.shape[:1]:
+        wide = len(array.shape) == 2 and array.shape[0] == logits.shape[0]
+        advice = " Take labels[:, 0]." if wide and array.shape[1] == 1 else \
+            " Take labels.argmax(1) of one-hot rows." if wide else ""
         raise DataError(f"{array.where}: expected the shape {logits.shape[:1]}, one label per row of the logits, got "
-                        f"{array.shape}.")
+                        f"{array.shape}.{advice}")
     labels, classes = array.whole().to(torch.int64), _classes(logits)
     wrong = ((labels < 0) | (labels >= classes)).nonzero()
     if len(wrong):
         row = int(wrong[0])
-        advice = "leave out rows without a label." if logits.shape[1] > 1 else \
+        from_one = bool(labels.min() == 1 and labels.max() == classes)
+        advice = "the labels seem to count from 1: subtract it." if from_one else \
+            "leave out rows without a label." if logits.shape[1] > 1 else \
             "a single column of logits is a binary classifier's, the logit of class 1 against class 0."
         raise DataError(f"{array.where}: row {row} has {int(labels[row])}, expected 0 to {classes - 1}; {advice}")
     return labels
@@ -142,18 +149,21 @@ def _counts(array: Array, classes: int) -> Tensor:
         raise DataError(f"{array.where}: expected {classes} numbers, one per class, got the shape {array.shape} of "
                         f"{array.dtype}.")
     counts = array.whole().to(torch.float64)
-    if not bool((counts >= 0).all()):
-        raise DataError(f"{array.where}: class {int((~(counts >= 0)).nonzero()[0])} has "
-                        f"{float(counts[~(counts >= 0)][0]):g}, expected how many training examples it has.")
+    wrong = ~(counts >= 0) | counts.isinf()
+    if bool(wrong.any()):
+        raise DataError(f"{array.where}: class {int(wrong.nonzero()[0])} has {float(counts[wrong][0]):g}, expected how "
+                        "many training examples it has.")
     return counts
 
 
 def _are_probabilities(logits: Array) -> bool:
-    """The likeliest mistake, seen in the first rows: nothing below 0, and rows that sum to 1 (one column: up to 1)."""
+    """The likeliest mistake, seen in the first rows: nothing below 0, and rows that sum to 1, or to 100 in percent (one
+    column: up to 1)."""
     rows = next(logits.blocks(min(LOOK, logits.shape[0]))).double()
     if isinstance(logits, Column):
         return bool(((rows[:, 1] >= 0) & (rows[:, 1] <= 1)).all())
-    return bool((rows >= 0).all() and ((rows.sum(1) - 1).abs() < 0.02).all())
+    sums = rows.sum(1)
+    return bool((rows >= 0).all() and any(((sums / whole - 1).abs() < 0.02).all() for whole in (1, 100)))
 
 
 def _required(arrays: Mapping[str, Array], key: str, path: Path) -> Array:

@@ -27,7 +27,7 @@ def other_ending(path: Path) -> str:
                 f"line of names): import numpy as np; a = np.loadtxt({shown(path.name)!r}, "
                 f"delimiter={SEPARATORS[suffix]}, skiprows=1); np.savez('mine.npz', logits=a[:, :-1], "
                 "labels=a[:, -1].astype(int))")
-    return f"{EXPECTED}, got {suffix or 'no suffix'!r}."
+    return f"{EXPECTED}, got {suffix!r}." if suffix else f"{EXPECTED}, got a name without a suffix."
 
 
 def rename_words(path: Path, names: Collection[str]) -> str:
@@ -44,7 +44,7 @@ def rename_words(path: Path, names: Collection[str]) -> str:
         files = [f"{name}.npy to {key}.npy" for key, name in meant.items() if name != key]
         return f" Rename {' and '.join(files)}."
     file = shown(path.name)
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         pairs = ", ".join(f"{key}=a[{name!r}]" for key, name in meant.items())
         return f" Rename them: import numpy as np; a = np.load({file!r}); np.savez('renamed.npz', {pairs})"
     pairs = ", ".join(f"{key!r}: a[{name!r}]" for key, name in meant.items())

@@ -21,9 +21,10 @@ def write_whole(path: Path, content: bytes) -> None:
         replace_file(path, content)
         _sync_folder(path.parent)
     except OSError as error:
-        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
-        raise RunError(f"{path} ({len(content)} bytes) could not be written: {reason}. What was there before is "
-                       "untouched; make room and run again to continue.") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise RunError(f"{path} ({len(content)} bytes) could not be written: {'the disk is full' if full else error}. "
+                       f"What was there before is untouched; {'make room' if full else 'choose another place'} and run "
+                       "again.") from error
 
 
 def remove_parts(folder: Path) -> None:

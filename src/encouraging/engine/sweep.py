@@ -13,7 +13,9 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -133,7 +135,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # CUDA and threads do not survive a fork
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, work), daemon=False)
-        self.process.start()
+        with _deaf_children():
+            self.process.start()
         theirs.close()
         self.job: Any = None
         self.stopping = False
@@ -176,9 +179,26 @@ class _Worker:
         self.pipe.close()
 
 
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes that are started here do not hear Ctrl-C, which a terminal sends to all of them, while they still
+    import torch: they would die with a traceback before the parent could stop them in order."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # started together with a process, it would let the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(pipe: Connection, work: Work) -> None:
     """A worker's life. Between jobs the parent decides when to stop; inside one the run sees to signals itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         while (job := pipe.recv()) is not None:
             event = attempt(work, job, Teller(lambda kind, detail: pipe.send((kind, detail))))

@@ -18,7 +18,8 @@ import torch
 
 from ..curves import Curve
 from ..curves._cross_entropy import CrossEntropy
-from ..curves._curve import FromProbability, logit
+from ..curves._curve import Custom, FromProbability, logit
+from ..curves._fit import check_fit
 from ..curves._focal import Focal, HaltedFocal, LateFocal
 from ..curves._log_bonus import Aggressive, Conservative, Normal, clamp_edge, log_or_minus_infinity
 from ..curves._polynomial import Poly, Power
@@ -176,6 +177,19 @@ def _at(curve: Curve, which: str, gap: jax.Array) -> jax.Array:
                          "the same shape. Write the curve's functions with jax.numpy, element by element.")
     cast: jax.Array = result.astype(gap.dtype)
     return cast
+
+
+@functools.lru_cache(maxsize=1024)
+def check_own(curve: Curve) -> None:
+    """Refuse ``curves.custom`` with a pull that is not minus the derivative of its value."""
+    if not isinstance(curve, Custom) or not curve.check:
+        return
+    try:
+        with jax.ensure_compile_time_eval():  # the loss may be called for the first time while it is traced
+            check_fit(repr(curve), lambda gap: np.asarray(_at(curve, "value", jnp.asarray(gap)), np.float64),
+                      lambda gap: np.asarray(_at(curve, "pull", jnp.asarray(gap)), np.float64))
+    except jax.errors.TracerArrayConversionError:  # a curve with a traced parameter has no numbers yet
+        return
 
 
 def pull(curve: Curve, gap: jax.Array) -> jax.Array:

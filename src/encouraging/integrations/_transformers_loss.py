@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -160,7 +161,7 @@ class FusedLossFunction(CurveLossFunction):
                   num_items_in_batch: Items = None, ignore_index: int = IGNORED, shift_labels: Tensor | None = None,
                   **rest: Any) -> Tensor:
         """The loss of hidden states that were held back, else that of logits."""
-        held = self.layer.received
+        held = self.layer.holding.received
         if held is None:
             return super().causal_lm(logits, labels, vocab_size, num_items_in_batch, ignore_index, shift_labels)
         if logits is not held or self.layer.was_written():
@@ -182,28 +183,37 @@ class FusedLossFunction(CurveLossFunction):
                                      divisor=as_divisor(num_items_in_batch, held), chunk_bytes=self.chunk_bytes)
 
 
-class HeldLinear(torch.nn.Linear):
-    """An output layer that returns its input while it is ``held``, and remembers what it has returned."""
+class Holding(threading.local):
+    """What an output layer holds back in the forward pass of this thread. Copies and pickles hold nothing."""
 
-    held: bool
-    received: Tensor | None
-    version: int  # of the tensor that was received: writing into it counts it up
+    held = False
+    received: Tensor | None = None
+    version = 0  # of the tensor that was received: writing into it counts it up
+
+    def __reduce__(self) -> Any:
+        return Holding, ()
+
+
+class HeldLinear(torch.nn.Linear):
+    """An output layer that returns its input while it is held, and remembers what it has returned."""
+
+    holding: Holding
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.held:
+        if not self.holding.held:
             return super().forward(input)
-        if self.received is not None:
+        if self.holding.received is not None:
             raise ArgumentError("this model calls its output layer more than once per step: fused=True computes one "
                                 "loss. Call with_curve without fused=True.")
-        self.received = input
+        self.holding.received = input
         if not torch.compiler.is_compiling():
-            self.version = input._version
+            self.holding.version = input._version
         return input
 
     def was_written(self) -> bool:
         """Whether something has changed what the layer returned, in place; a compiler cannot tell."""
-        return (self.received is not None and not torch.compiler.is_compiling()
-                and self.received._version != self.version)
+        received = self.holding.received
+        return received is not None and not torch.compiler.is_compiling() and received._version != self.holding.version
 
 
 def next_tokens(labels: Tensor | None, shift_labels: Tensor | None, ignore_index: int = IGNORED) -> Tensor:

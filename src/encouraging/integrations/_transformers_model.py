@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import ArgumentError
 from ..losses import curve_loss, sigmoid_curve_loss
-from ._transformers_loss import CurveLossFunction, FusedLossFunction, HeldLinear
+from ._transformers_loss import CurveLossFunction, FusedLossFunction, HeldLinear, Holding
 
 NO_CLASSES = (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.nll_loss, F.ctc_loss, F.kl_div,
               F.binary_cross_entropy, torch.ctc_loss)
@@ -195,13 +195,14 @@ def _fused(model: Any, own_forward: Callable[..., Any], args: Any, kwargs: Any) 
         raise ArgumentError("fused=True under nn.DataParallel: the replicas share one loss. Start one process per GPU "
                             "(torchrun, accelerate launch), or call with_curve without fused=True.")
     # A checkpoint around the model may run it again while its loss is computed.
-    before = layer.held, layer.received, layer.version
-    layer.held, layer.received = True, None
+    holding = layer.holding
+    before = holding.held, holding.received, holding.version
+    holding.held, holding.received = True, None
     try:
         outputs = own_forward(model, *args, **kwargs)
-        received = layer.received
+        received = holding.received
     finally:
-        layer.held, layer.received, layer.version = before
+        holding.held, holding.received, holding.version = before
     if isinstance(outputs, tuple):
         return tuple(one for one in outputs if one is not received)
     return type(outputs)(**{name: value for name, value in outputs.items() if name != "logits"})
@@ -214,7 +215,7 @@ def held_layer(layer: Any) -> HeldLinear:
             f"fused=True with an output layer of {type(layer)}: expected a plain nn.Linear, without an "
             "adapter, quantization or offloading. Call with_curve without fused=True, or leave the layer as it is.")
     layer.__class__ = HeldLinear
-    layer.held, layer.received, layer.version = False, None, 0
+    layer.holding = Holding()
     return layer  # type: ignore[no-any-return]
 
 
@@ -226,8 +227,7 @@ def set_curve(model: Any, loss: CurveLossFunction, path: str) -> None:
         loss.layer = held_layer(model.get_output_embeddings())
     elif type(layer := model.get_output_embeddings()) is HeldLinear:
         layer.__class__ = nn.Linear  # type: ignore[assignment]
-        for name in ("held", "received", "version"):
-            del layer.__dict__[name]
+        del layer.__dict__["holding"]
     model.__class__ = kind
     model.curve_loss, model._curve_path, model._curve_warned = loss, path, False
     if "forward" in model.__dict__:  # put there by another library, before

@@ -33,7 +33,7 @@ from ._jax_checks import (
     as_weight,
     promote,
 )
-from ._jax_curves import value
+from ._jax_curves import check_own, value
 from ._jax_rows import is_label, label_values, mass_values, target_mass, weighted
 
 __all__ = ["curve_loss", "encouraging_loss", "sigmoid_curve_loss"]
@@ -73,6 +73,7 @@ def curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, axis: int 
     -3.307
     """
     check_curve(curve)
+    check_own(curve)
     check_smoothing(label_smoothing)
     z = as_logits(logits)
     place = as_axis(axis, z)
@@ -129,6 +130,8 @@ def sigmoid_curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, we
     check_curve(curve)
     negative_curve = curve if negative_curve is None else negative_curve
     check_curve(negative_curve)
+    check_own(curve)
+    check_own(negative_curve)
     check_alpha(alpha)
     z = as_logits(logits)
     included = as_mask(where, z)

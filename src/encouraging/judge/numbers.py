@@ -79,7 +79,7 @@ class Reader:
             if isinstance(values, list | tuple):
                 values = dict(enumerate(values))
             if not isinstance(values, Mapping):
-                raise DataError(f"arm {arm}: a {type(values).__name__}; expected a list of numbers, one per seed, or a "
+                raise DataError(f"arm {arm}: {type(values).__name__}; expected a list of numbers, one per seed, or a "
                                 "mapping from seeds to numbers.")
             found[str(arm)] = {seed: self._numbers(value if isinstance(value, Mapping) else
                                                    dict.fromkeys(self.metrics, value), f"arm {arm}, seed {seed}")

@@ -194,6 +194,7 @@ def permutation_p(differences: Sequence[float] | np.ndarray) -> float:
     return float((abs(sums) >= observed).mean())
 
 
+@_QUIET
 def describe(values: Sequence[float]) -> tuple[float, float]:
     """Mean and standard deviation; the latter is NaN for a single value."""
     array = np.asarray(values, float)

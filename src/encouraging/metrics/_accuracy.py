@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._readings import Readings, block_size, blocks
+from ._readings import Readings, block_size, blocks, check_labels
 
 
 def correct(logits: Tensor, target: Tensor) -> Tensor:
@@ -21,9 +21,13 @@ def correct(logits: Tensor, target: Tensor) -> Tensor:
     Returns:
         Booleans of the shape of ``target``.
 
+    Raises:
+        ShapeError, DtypeError: The two do not fit, or the labels are no integers.
+
     >>> correct(torch.tensor([[2.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0]))
     tensor([ True, False])
     """
+    check_labels(logits, target)
     logits, target = logits.detach(), target.long()
     if logits.numel() <= block_size(logits):
         column = target[..., None]

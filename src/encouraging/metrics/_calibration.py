@@ -66,6 +66,9 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliab
         row = int(np.argmin((sure >= 0) & (sure <= 1)))
         raise ArgumentError(f"reliability: the confidence of row {row} is {sure[row]:g}, expected 0 to 1.")
     right = correct.detach().double().cpu().numpy()
+    if not bool(((right == 0) | (right == 1)).all()):
+        raise ArgumentError("reliability: correct has other numbers than 0 and 1; expected whether each example is "
+                            "classified correctly, such as metrics.correct(logits, target).")
     # Edges in the type of the confidence: as float32, 0.3 is a little above 0.3 and would miss the bin that it ends.
     inner = (torch.arange(1, bins, dtype=torch.float64) / bins).to(confidence.dtype).double().numpy()
     bin_of = np.searchsorted(inner, sure, side="left")  # (low, high]: a confidence on an edge belongs below it

@@ -8,7 +8,7 @@ data, small enough to be kept for every run: the report draws everything from it
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -113,9 +113,10 @@ class Reader:
         self.random = torch.Generator()
         self.random.set_state(state["random"])
 
-    def diagnosis(self, *, counts: Tensor | None = None, curves: Mapping[str, Curve] | None = None, bins: int = BINS,
-                  positive: Positive = "inside", taught: Readings | None = None, many: int = MANY,
-                  few: int = FEW, groups: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def diagnosis(self, *, counts: Tensor | np.ndarray | Sequence[float] | None = None,
+                  curves: Mapping[str, Curve] | None = None, bins: int = BINS, positive: Positive = "inside",
+                  taught: Readings | None = None, many: int = MANY, few: int = FEW,
+                  groups: Mapping[str, str] | None = None) -> dict[str, Any]:
         """All metrics as plain data.
 
         Args:
@@ -145,6 +146,7 @@ class Reader:
         if (scaled := self.sample.temperature(bins)) is not None:
             whole["calibration"]["temperature"] = scaled
         if counts is not None:
+            counts = as_tensor(counts)
             if len(counts) != self.classes:
                 raise ShapeError(f"class counts: expected {self.classes} numbers, one per class, got {len(counts)}.")
             whole["shots"] = shot_accuracy(readings, counts, many, few)

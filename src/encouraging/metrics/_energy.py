@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._readings import Readings, Unlabelled
+from ..errors import ArgumentError
+from ._readings import Readings, Unlabelled, check_labels
 from ._spread import spread
 
 
@@ -26,6 +27,8 @@ def free_energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     >>> free_energy(torch.tensor([[0.0, 0.0]])).exp()
     tensor([0.5000])
     """
+    if not temperature > 0:
+        raise ArgumentError(f"free_energy(temperature={temperature}): expected a number above 0.")
     return -temperature * torch.logsumexp(logits / temperature, -1)
 
 
@@ -44,6 +47,7 @@ def rival_energy(logits: Tensor, target: Tensor, *, zero_label: bool = False) ->
     >>> rival_energy(logits, target).item(), rival_energy(logits, target, zero_label=True).item()
     (1.0, -0.0)
     """
+    check_labels(logits, target)
     target = target.long()
     return -logits.scatter(-1, target[..., None], 0.0 if zero_label else -torch.inf).amax(-1)
 

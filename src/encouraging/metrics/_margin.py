@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._readings import Readings
+from ._readings import Readings, check_labels
 from ._spread import median, spread
 
 
@@ -17,6 +17,7 @@ def margin(logits: Tensor, target: Tensor) -> Tensor:
     >>> margin(torch.tensor([[3.0, 1.0], [0.0, 2.0]]), torch.tensor([0, 0]))
     tensor([ 2., -2.])
     """
+    check_labels(logits, target)
     target = target.long()
     rival = logits.scatter(-1, target[..., None], -torch.inf).amax(-1)
     return logits.gather(-1, target[..., None])[..., 0] - rival

@@ -8,7 +8,7 @@ nothing is binned or rounded on the way, so streaming gives the same results as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -178,7 +178,7 @@ def _read_unlabelled(logits: Tensor, first: int) -> Unlabelled:
     return Unlabelled(highest, odds)
 
 
-def as_tensor(values: Tensor | np.ndarray) -> Tensor:
+def as_tensor(values: Tensor | np.ndarray | Sequence[float]) -> Tensor:
     """Arrays of any library that numpy can read, without a copy where none is needed."""
     if isinstance(values, Tensor):
         return values
@@ -207,6 +207,18 @@ def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> No
             wrong = int(((label < 0) | (label >= logits.shape[1])).nonzero()[0])
             raise TargetError(f"labels: row {first + wrong} has {int(label[wrong])}, expected 0 to "
                               f"{logits.shape[1] - 1}; leave out rows without a label.")
+
+
+def check_labels(logits: Tensor, target: Tensor) -> None:
+    """Refuse types and shapes that do not fit, for logits of any layout; the numbers are not looked at, which a GPU
+    would have to be waited for. A shorter target would silently be broadcast."""
+    if not logits.is_floating_point() or logits.dtype.itemsize == 1:
+        raise DtypeError(f"logits: expected floating-point numbers, got {logits.dtype}.")
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise DtypeError(f"labels: expected integers, got {target.dtype}.")
+    if target.shape != logits.shape[:-1] or not logits.ndim:
+        raise ShapeError(f"labels: expected one per row of the logits, the shape {tuple(logits.shape[:-1])}, got "
+                         f"{tuple(target.shape)}.")
 
 
 def _empty(logits: Tensor, several: int) -> list[Tensor]:

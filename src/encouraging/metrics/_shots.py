@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import ArgumentError, ShapeError
-from ._readings import Readings
+from ._readings import Readings, as_tensor
 
 MANY, FEW = 100, 20
 
 
-def shot_groups(counts: Tensor, many: int = MANY, few: int = FEW) -> dict[str, Tensor]:
+def shot_groups(counts: Tensor | np.ndarray | Sequence[float], many: int = MANY, few: int = FEW) -> dict[str, Tensor]:
     """Which classes have more than ``many`` training examples, fewer than ``few``, and a number between.
 
     Args:
@@ -25,12 +28,14 @@ def shot_groups(counts: Tensor, many: int = MANY, few: int = FEW) -> dict[str, T
     >>> {name: mask.tolist() for name, mask in shot_groups(torch.tensor([500, 100, 5])).items()}
     {'many': [True, False, False], 'medium': [False, True, False], 'few': [False, False, True]}
     """
+    counts = as_tensor(counts)
     if few > many:
         raise ArgumentError(f"shot groups with many={many} and few={few}: expected few to be at most many.")
     return {"many": counts > many, "medium": (counts >= few) & (counts <= many), "few": counts < few}
 
 
-def shot_accuracy(readings: Readings, counts: Tensor, many: int = MANY, few: int = FEW) -> dict[str, float]:
+def shot_accuracy(readings: Readings, counts: Tensor | np.ndarray | Sequence[float], many: int = MANY,
+                  few: int = FEW) -> dict[str, float]:
     """Percent right among the examples of each group of classes; a group without examples is left out.
 
     The arguments are those of :func:`shot_groups`.
@@ -40,6 +45,7 @@ def shot_accuracy(readings: Readings, counts: Tensor, many: int = MANY, few: int
     >>> shot_accuracy(readings, torch.tensor([500, 5]))
     {'many': 100.0, 'few': 0.0}
     """
+    counts = as_tensor(counts)
     if counts.ndim != 1 or (len(readings) and int(readings.label.max()) >= len(counts)):
         raise ShapeError(f"class counts: expected one number per class, got the shape {tuple(counts.shape)} for labels "
                          f"up to {int(readings.label.max()) if len(readings) else 0}.")

@@ -47,6 +47,8 @@ def results_page(folder: str | Path) -> str:
     """The page as Markdown: the scoreboard, then one section per recipe that has records below this folder; first those
     of the package, then the reader's own as their runs have kept them."""
     records = read_runs(folder, failed=True)
+    if not records:
+        raise RunError(f"{folder}: no finished run and no record is below it; the page would be empty.")
     measured = [name for name in names() if any(record.recipe == name for record in records)]
     own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
     board = board_of_records(records)

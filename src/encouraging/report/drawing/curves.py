@@ -87,8 +87,11 @@ def save(figure: Figure, path: Path) -> None:
         raise ArgumentError(f"{path}: there is no folder {path.parent}; create it first.")
     title = {"Title": "Losses over the label's probability, and their pulls over the gap"}
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-    with base_style():
-        figure.savefig(path, format=kind, metadata=title | dates[kind], dpi=160)
+    try:
+        with base_style():
+            figure.savefig(path, format=kind, metadata=title | dates[kind], dpi=160)
+    except OSError as error:
+        raise ArgumentError(f"{path}: cannot be written to ({error}). Choose another place.") from error
 
 
 def _line(curve: Curve, label: str, colour: str, dashes: str | Dash = "-",
