@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,16 @@ from toy_tasks import CPU, Blobs, run_spec
 ROWS, TOKENS, CLASSES, WIDTH = 12, 5, 4, 6
 
 
+def forkserver() -> ForkServerContext:
+    """Starts processes that have their imports already. The list is that of every caller: the first one's counts."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["two_ranks", "split_vocabulary"])
+    return context
+
+
 def on_two_ranks(work: Callable[..., Any], *args: Any, timeout: float = 60.0) -> list[Any]:
     """What ``work(world, *args)`` returns on rank 0 and on rank 1."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["two_ranks"])
+    context = forkserver()
     with tempfile.TemporaryDirectory() as folder:
         pipes, processes = [], []
         for rank in (0, 1):
