@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import multiprocessing
 import pickle
 import signal
 import tempfile
@@ -13,7 +12,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +25,10 @@ from encouraging.engine import Interrupted, Loss, Metric, StagePlan, Train, dist
 from encouraging.engine.distributed import World
 from encouraging.engine.sync_norm import share_batch_norms
 from encouraging.tasks import BaseTask, Objective, ObjectiveConfig, StageSpec, TaskSpec
+from forked import forkserver
 from toy_tasks import CPU, Blobs, run_spec
 
 ROWS, TOKENS, CLASSES, WIDTH = 12, 5, 4, 6
-
-
-def forkserver() -> ForkServerContext:
-    """Starts processes that have their imports already. The list is that of every caller: the first one's counts."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["two_ranks", "split_vocabulary"])
-    return context
 
 
 def on_two_ranks(work: Callable[..., Any], *args: Any, timeout: float = 60.0) -> list[Any]:

@@ -10,8 +10,8 @@ import torch
 
 from encouraging import curves, parallel_curve_loss
 from encouraging.errors import ArgumentError
+from forked import forkserver
 from split_vocabulary import CASES, run_rank
-from two_ranks import forkserver
 
 WORLDS = (2, 4)
 TIMEOUT = 240
