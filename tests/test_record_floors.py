@@ -1,0 +1,32 @@
+"""Baselines of the committed records lie where the literature has them: a comparison with a broken one means nothing."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def finals(recipe: str, arm: str, metric: str) -> list[float]:
+    files = sorted((RESULTS / recipe).glob(f"{arm}-seed*.json"))
+    return [json.loads(file.read_text())["final"][metric] for file in files]
+
+
+@pytest.mark.parametrize(("recipe", "arm", "metric", "least", "most", "seeds"), [
+    ("cifar100-lt", "ce", "best_accuracy", 37.5, 39.5, 5),
+    ("cifar100-lt", "drw", "best_accuracy", 40.5, 42.5, 5),
+])
+def test_the_mean_of_a_baseline_is_that_of_the_literature(recipe, arm, metric, least, most, seeds):
+    values = finals(recipe, arm, metric)
+    assert len(values) >= seeds
+    assert least <= statistics.mean(values) <= most
+
+
+def test_every_smoothed_cross_entropy_translates_as_text_only_transformers_do():
+    values = finals("multi30k-de-en", "ce_ls", "bleu")
+    assert len(values) >= 4
+    assert min(values) >= 37.0
