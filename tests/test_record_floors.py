@@ -1,4 +1,4 @@
-"""Baselines of the committed records lie where the literature has them: a comparison with a broken one means nothing."""
+"""Baselines of the committed records lie where the literature has them: a comparison with a broken one says nothing."""
 
 from __future__ import annotations
 

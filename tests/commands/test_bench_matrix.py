@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from typer.testing import CliRunner
 pytest.importorskip("triton")
 
 from encouraging.cli import app
-from encouraging.commands import bench_matrix, bench_records
+from encouraging.commands import bench_matrix, bench_records, bench_timing
 from encouraging.commands.bench_cases import CALLS, TOLERANCE, Case, check, inputs, losses, matrix, random_cases
 from encouraging.commands.bench_workers import Workers
 from encouraging.errors import ArgumentError
@@ -110,6 +112,9 @@ def test_a_case_slower_than_before_is_named_and_sets_the_exit_code(tmp_path: Pat
     slower = bench("--compare", before, after)
     assert slower.exit_code == 1
     assert slower.output.splitlines()[0] == " 1.05 8 x 5: ours, EL: 2.000 ms, now 2.100  SLOWER"
+    again = bench("--compare", before, after, "--again", before)  # each case as fast as it was once
+    assert again.exit_code == 0
+    assert again.output.splitlines()[-1] == "3 times in both records, 0 slower by more than 3%"
 
 
 @pytest.mark.parametrize(("words", "message"), [
@@ -198,12 +203,28 @@ def test_an_item_comes_back_to_the_process_that_prepared_it() -> None:
     with Workers(2) as workers:
         workers.all(remember, [1, 2, 3])
         answers = {item: workers.one(pid_and_seen, item, 10) for item in (1, 2, 3)}
-    assert answers[1] == answers[3] != answers[2]
-    assert answers[1][1] == [10, 30]
+    assert all(10 * item in seen for item, (_, seen) in answers.items())
+    assert sum(len(seen) for seen in dict(answers.values()).values()) == 3
     assert os.getpid() not in {pid for pid, _ in answers.values()}
     with Workers(1) as alone:
         alone.all(remember, [4])
         assert alone.one(pid_and_seen, 4, 10)[0] == os.getpid()
+
+
+def end_at_2(item: int) -> None:
+    if item == 2:
+        os._exit(1)
+
+
+def test_a_process_that_ends_takes_no_other_item_with_it() -> None:
+    with Workers(2) as workers:
+        workers.all(end_at_2, [1, 2, 3, 4, 5, 6])
+        found = []
+        for item in range(1, 7):
+            with suppress(BrokenProcessPool):
+                found.append(workers.one(pid_and_seen, item, 1))
+    assert len(found) >= 1
+    assert len({pid for pid, _ in found}) == 1
 
 
 def test_a_contender_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,3 +256,13 @@ def test_every_case_is_compiled_from_code_of_its_own(monkeypatch: pytest.MonkeyP
     assert functions[0].__code__ is not functions[1].__code__
     logits, target = inputs(case, "cpu")
     assert first(logits, target) == second(logits, target) == formula(logits, target)
+
+
+def test_a_rest_comes_before_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[object] = []
+    monkeypatch.setattr(bench_timing.time, "sleep", happened.append)
+    taken = bench_timing.medians({"a": lambda: happened.append("a"), "b": lambda: happened.append("b")}, "cpu", 0.0,
+                                 rounds=2, rest=0.3)
+    assert happened[:6] == ["a"] * 3 + ["b"] * 3  # before anything is measured
+    assert happened[6:] == [0.3, "a", 0.3, "b"] * 2
+    assert set(taken) == {"a", "b"}

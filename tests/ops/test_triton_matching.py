@@ -135,6 +135,26 @@ def test_own_curves_over_images_16_bits_and_unknown_labels() -> None:
     assert loss.isnan().tolist() == [i == 2 for i in range(12)]
 
 
+@pytest.mark.parametrize("classes", [2, 10, 64, 65, 300])
+def test_short_rows_are_made_again_and_long_ones_kept(classes: int) -> None:
+    own, twin = TWINS["value and pull"]
+    z, y = draw(9, classes, seed=15)
+    y[4] = -100
+    weight = torch.rand(classes) + 0.5
+    for arguments in ({}, {"weight": weight}, {"reduction": "sum"}, {"divisor": torch.tensor(7.0)}):
+        (loss, gradient), (expected, slope) = both(z, y, own, twin, torch.tensor(-3.0), **arguments)
+        torch.testing.assert_close(loss, expected, rtol=64 * ULP, atol=256 * ULP)
+        assert row_error(gradient, slope).max() <= 256 * ULP
+        assert (gradient[4] == 0).all()
+    leaf = z.clone().requires_grad_()
+    loss = curve_loss(leaf, y, own, impl="triton")  # torch 2.11 frees what it saved together with the loss
+    kept = loss.grad_fn.saved_tensors[3]
+    assert kept.numel() == (1 if 4 * classes <= 256 else 4 * 9 + 1)
+    several, = torch.autograd.grad(curve_loss(leaf, y, own, impl="triton"), leaf, torch.tensor([1.0, 2.0]),
+                                   is_grads_batched=True)
+    torch.testing.assert_close(several[1], 2 * several[0], rtol=4 * ULP, atol=0)
+
+
 def test_second_derivatives_of_own_curves() -> None:
     own, twin = TWINS["value and pull"]
     z, y = draw(5, 4, seed=6, lowest=0.01, highest=0.99)

@@ -271,3 +271,24 @@ def test_one_number_for_all_is_told_from_one_for_each() -> None:
     rows, how = one_or_each(torch.rand(3, 1).expand(3, 4))
     assert how == each
     assert rows.is_contiguous()
+
+
+@pytest.mark.parametrize("shape", [(7, 1000), (2100, 1), (900, 3), (3, 2048), (3, 2049), (2, 5000)], ids=str)
+def test_class_indices_of_rows_that_begin_anywhere_in_a_block(shape: tuple[int, int]) -> None:
+    """A block has 2048 elements: many rows, a few, or parts of two."""
+    z, _ = draw(shape, seed=20)
+    y = torch.randint(shape[1], shape[:1], generator=torch.Generator().manual_seed(21))
+    y[-1] = shape[1]  # names no class: all are absent
+    loss, gradient = ours(z, y, EL, reduction="sum", alpha=0.25)
+    expected, slope = truth(z, y, EL, reduction="sum", alpha=0.25)
+    close(loss, expected, 64)
+    close(gradient, slope, 16)
+
+
+def test_a_label_that_names_no_class_is_not_a_number_under_the_squared_error() -> None:
+    z, _ = draw((4, 600), seed=22)
+    for label in (-1, 600, 2**40):
+        y = torch.tensor([5, label, 0, 599])
+        _, gradient = ours(z, y, curves.square(bonus=True), reduction="sum", mse=True)
+        assert gradient.isnan().all(1).tolist() == [False, True, False, False]
+        assert not gradient[::2].isnan().any()

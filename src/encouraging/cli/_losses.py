@@ -79,6 +79,11 @@ def bench(
         typer.Option(metavar="BEFORE AFTER", help="Compare our times in two records; exit code 1 where one is slower "
                                                   "by more than 3%."),
     ] = None,
+    again: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="With --compare: AFTER measured once more; may be repeated. A case counts as "
+                                          "in the record that has it fastest."),
+    ] = None,
 ) -> None:
     """Measure time and memory of the losses on this machine, beside torch's cross-entropy."""
     from ..commands.bench_arguments import BenchArguments, run_bench
@@ -86,5 +91,6 @@ def bench(
     with errors_in_one_line():
         code = run_bench(BenchArguments(
             out=out, device=device, shapes=shape or (), dtype=dtype, seconds=seconds, only=only, matrix=matrix,
-            count=random, seed=seed, part=part, jobs=jobs, check=check, merge=merge or (), compare=compare))
+            count=random, seed=seed, part=part, jobs=jobs, check=check, merge=merge or (), compare=compare,
+            again=again or ()))
     raise typer.Exit(code)

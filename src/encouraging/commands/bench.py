@@ -3,9 +3,9 @@
 The contenders of a case run in turn, round after round, so that a machine that slows down for a while slows all of
 them; the result is the median. On a GPU the second-level cache is flushed before every run, and the run is queued while
 the GPU is still busy, as in training: milliseconds are the GPU's, and the time that the host needs for queueing is
-reported beside them. ``floor`` is the least that the case can cost: the logits read once and the gradient written once
-at the bandwidth of a large copy on this device, or the three products of an output layer at the speed of a large
-product.
+reported beside them. A run of an output layer begins after a rest, see :func:`bench_timing.medians`. ``floor`` is the
+least that the case can cost: the logits read once and the gradient written once at the bandwidth of a large copy on
+this device, or the three products of an output layer at the speed of a large product.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..engine.environment import choose_device
 from ..engine.outputs import check_output, make_folder, write_output
 from ..errors import ArgumentError, did_you_mean
 from .bench_contenders import layer_contenders, loss_contenders, step
-from .bench_timing import Step, copy_time_per_byte, extra_memory, medians, product_time
+from .bench_timing import REST, Step, copy_time_per_byte, extra_memory, medians, product_time
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -183,7 +183,8 @@ def _case(shape: Shape, device: str, seconds: float, only: str = "") -> dict[str
         except Exception as error:  # a contender that cannot run here is a result, not the end of the table
             results[name] = {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
             del steps[name]
-    for name, (milliseconds, host) in medians(steps, device, seconds).items():
+    rounds, rest = (11, REST if shape.width else 0.0) if device == "cuda" else (5, 0.0)
+    for name, (milliseconds, host) in medians(steps, device, seconds, rounds, rest).items():
         results[name] |= {"milliseconds": milliseconds, "share_of_floor": floor / milliseconds}
         if device == "cuda":
             results[name]["host_milliseconds"] = host

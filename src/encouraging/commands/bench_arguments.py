@@ -29,6 +29,7 @@ class BenchArguments:
     check: bool = False
     merge: Sequence[Path] = ()
     compare: tuple[Path, Path] | None = None
+    again: Sequence[Path] = ()
 
 
 def run_bench(asked: BenchArguments) -> int:
@@ -45,6 +46,7 @@ def run_bench(asked: BenchArguments) -> int:
         "--jobs": (asked.jobs > 1, cases), "--check": (asked.check, cases), "--shape": (bool(asked.shapes), shapes),
         "--dtype": (asked.dtype is not None, shapes), "--only": (bool(asked.only), shapes),
         "--seconds": (asked.seconds is not None and not asked.check, cases | shapes),
+        "--again": (bool(asked.again), {"--compare"}),
         "--device": (asked.device != "auto", shapes), "--out": (asked.out is not None, cases | shapes | {"--merge"}),
     }
     for name, (given, kinds_with_it) in belongs.items():
@@ -54,7 +56,7 @@ def run_bench(asked: BenchArguments) -> int:
     if asked.out is not None:
         check_output(asked.out, asked.merge, make_parents=True)
     if asked.compare is not None:
-        return bench_records.compare(*asked.compare)
+        return bench_records.compare(*asked.compare, asked.again)
     if asked.merge:
         bench_records.merge(asked.merge, asked.out)
     elif kind in cases and asked.check:

@@ -11,6 +11,7 @@ from functools import lru_cache
 import torch
 
 Step = Callable[..., object]
+REST = 0.1  # seconds before a run of matrix products
 _HEAD_START = 4_000_000  # GPU cycles, about 2 ms: longer than any contender takes to queue its work
 
 
@@ -22,8 +23,14 @@ def _flush(device: str) -> Step:
     return torch.empty(max(size, 1 << 28), dtype=torch.int8, device=device).zero_
 
 
-def medians(steps: Mapping[str, Step], device: str, seconds: float) -> dict[str, tuple[float, float]]:
-    """Median milliseconds of every step on the device and on the host, measured in turn, round after round."""
+def medians(steps: Mapping[str, Step], device: str, seconds: float, rounds: int = 5,
+            rest: float = 0.0) -> dict[str, tuple[float, float]]:
+    """Median milliseconds of every step on the device and on the host, measured in turn, round after round: at least so
+    many ``rounds``, and ``seconds`` for every step.
+
+    The device has ``rest``, in seconds, before every run. Matrix products are bound by its power: without a rest, a
+    step is a tenth faster when its turn comes after one that draws little.
+    """
     if not steps:
         return {}
     flush = _flush(device)
@@ -32,8 +39,10 @@ def medians(steps: Mapping[str, Step], device: str, seconds: float) -> dict[str,
         for _ in range(3):
             step()
     start = time.perf_counter()
-    while time.perf_counter() - start < seconds * len(steps) or min(map(len, times.values())) < 5:
+    while time.perf_counter() - start < seconds * len(steps) or min(map(len, times.values())) < rounds:
         for name, step in steps.items():
+            if rest:
+                time.sleep(rest)  # the run before has ended
             times[name].append(_time(step, flush, device))
     return {name: (statistics.median(one for one, _ in taken), statistics.median(host for _, host in taken))
             for name, taken in times.items()}
@@ -85,5 +94,6 @@ def product_time(rows: int, classes: int, width: int, dtype: torch.dtype, device
     """Milliseconds of the three products of an output layer, at the speed of one large product."""
     n = 8192 if device == "cuda" else 512
     a, b = (torch.randn(n, n, device=device, dtype=dtype) for _ in range(2))
-    per_flop = medians({"product": lambda: a @ b}, device, seconds)["product"][0] / (2 * n**3)
+    rest = REST if device == "cuda" else 0.0
+    per_flop = medians({"product": lambda: a @ b}, device, seconds, rest=rest)["product"][0] / (2 * n**3)
     return 6 * rows * classes * width * per_flop

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -35,12 +37,23 @@ class Workers:
         if not self._pools:
             return
         print(f"compiling {len(items)} cases in {len(self._pools)} processes ...", flush=True)
-        waiting: list[Future[object]] = []
-        for i, item in enumerate(items):
-            self._of[item] = self._pools[i % len(self._pools)]
-            waiting.append(self._of[item].submit(function, item))
-        for future in waiting:
-            future.exception()
+        left = iter(items)
+        busy: dict[Future[object], ProcessPoolExecutor] = {}
+
+        def give_next(pool: ProcessPoolExecutor) -> None:
+            for item in left:
+                self._of[item] = pool
+                with suppress(BrokenProcessPool):  # a process that has ended gets no more; :meth:`one` says so
+                    busy[pool.submit(function, item)] = pool
+                return
+
+        for pool in self._pools:
+            give_next(pool)
+        while busy:  # whoever is done takes the next: some items take ten times as long as others
+            done, _ = wait(busy, return_when=FIRST_COMPLETED)
+            for future in done:
+                future.exception()
+                give_next(busy.pop(future))
 
     def one(self, function: Callable[..., _Result], item: Any, *arguments: Any) -> _Result:
         """The result for an item, from the process that has prepared it."""

@@ -53,6 +53,8 @@ def curve_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, we
     if upstream is not None and upstream.shape != logits.shape[:1]:
         raise ShapeError(f"upstream has shape {tuple(upstream.shape)}: expected ({logits.shape[0]},), one number per "
                          "row.")
+    if upstream is not None and upstream.device != logits.device:
+        raise ArgumentError(f"logits are on {logits.device} but upstream on {upstream.device}: move one of them.")
     if dispatch.choose(impl, logits, rows.target, curve) == "triton":
         if divisor is not None and not isinstance(divisor, Tensor):
             divisor = torch.full((), float(divisor), device=logits.device)

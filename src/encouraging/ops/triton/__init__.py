@@ -3,7 +3,7 @@
 Importing this package imports Triton; everything else asks :mod:`encouraging.ops.dispatch` first.
 """
 
-from .autograd import hard_loss, loss_and_gradient_, rows_loss
+from .autograd import hard_loss, loss_and_gradient_, repeated_loss, rows_loss
 from .matching import norm_ratio
 from .mse_autograd import mse_loss
 from .sigmoid_autograd import sigmoid_loss
@@ -11,5 +11,5 @@ from .soft_autograd import soft_loss
 from .stats import Stats
 from .tiling import Tiling, tiling_for, use_tiling
 
-__all__ = ["Stats", "Tiling", "hard_loss", "loss_and_gradient_", "mse_loss", "norm_ratio", "rows_loss", "sigmoid_loss",
-           "soft_loss", "tiling_for", "use_tiling"]
+__all__ = ["Stats", "Tiling", "hard_loss", "loss_and_gradient_", "mse_loss", "norm_ratio", "repeated_loss", "rows_loss",
+           "sigmoid_loss", "soft_loss", "tiling_for", "use_tiling"]

@@ -1,11 +1,11 @@
-"""The kernels around the loss: the mean's denominator, its last sum, the upstream gradient, the gradient made later."""
+"""The kernels around the loss: the mean's denominator, the upstream gradient, the gradient made later."""
 
 import triton
 import triton.language as tl
 
 from .ends import end_columns, inner_part, inner_row
 from .maths import INF, row_start
-from .rows import gradient, read_label, sum_of
+from .rows import gradient, read_label
 
 
 # Weights of the labels that count, one sum per program of a fixed grid. The kernels that divide by the mean's
@@ -19,17 +19,6 @@ def denominator_kernel(target, weight, partial_weights, n_rows, n_classes, ignor
         y, taught, w, fill = read_label(target, weight, o_r, o_r < n_rows, n_classes, ignore_index, WEIGHTED)
         b_sum += w
     tl.store(partial_weights + tl.program_id(0), tl.sum(b_sum, axis=0))
-
-
-# One program: the sum of the programs' losses, times a number or over the denominator. 0 / 0 is the NaN that torch
-# gives for no labels.
-@triton.jit(do_not_specialize=["n_sums"])
-def total_kernel(sums, partial_weights, out, n_sums, factor, N_PARTIAL: tl.constexpr, BLOCK: tl.constexpr):
-    b_total = tl.zeros([BLOCK], tl.float32)
-    for start in tl.range(0, n_sums, BLOCK):
-        o = start + tl.arange(0, BLOCK)
-        b_total += tl.load(sums + o, mask=o < n_sums, other=0.0)
-    tl.store(out, tl.sum(b_total, axis=0) * factor / sum_of(partial_weights, N_PARTIAL))
 
 
 # out = source * upstream. Where that is 1 and nothing is to be copied, all programs exit at once: a few microseconds
@@ -52,9 +41,10 @@ def scale_kernel(source, out, upstream, n_elements, n_classes, inner, stride_out
 
 
 @triton.jit
-def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, upstream, o_r, m_r, n_rows, n_classes,
-                   stride_upstream, smoothing, k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr,
-                   WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SIXTEEN_BIT: tl.constexpr):
+def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, upstream, above, o_r, m_r, n_rows,
+                   n_classes, stride_upstream, smoothing, k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr,
+                   WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SCALED: tl.constexpr, OWN: tl.constexpr,
+                   SIXTEEN_BIT: tl.constexpr):
     """Columns ``o_c`` of the gradient of some rows, from their states."""
     top = tl.load(state + o_r, mask=m_r, other=0.0)[:, None]
     factor = tl.load(state + n_rows + o_r, mask=m_r, other=0.0)
@@ -63,6 +53,12 @@ def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, 
     taught = m_r & (pivot >= 0)
     z = tl.load(from_pointers, mask=taught[:, None] & m_c, other=-INF).to(tl.float32)
     g = tl.load(upstream + o_r.to(tl.int64) * stride_upstream, mask=m_r, other=0.0).to(tl.float32)
+    if SCALED:
+        g *= tl.load(state + (7 if SMOOTH else 4) * n_rows)
+    if OWN:  # the upstream gradient of a row's gap is minus its pull, times what is above the curve
+        g *= -tl.load(above).to(tl.float32)
+        if WEIGHTED:
+            g *= tl.load(weight + tl.where(taught, pivot, 0), mask=taught, other=0.0)
     # An ignored row has gradient 0 under any upstream gradient, also the infinite one of a mean over no labels.
     g = tl.where(taught | (factor != 0.0), g, 0.0)[:, None]
     top_p, log_top_p, base = top, top, top
@@ -81,15 +77,18 @@ def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, 
     tl.store(to_pointers, (slope * g).to(to_pointers.dtype.element_ty), mask=m_r[:, None] & m_c)
 
 
-# The gradient from the rows' states and any upstream gradient: one read of the logits, one write, no sums.
+# The gradient from the rows' states and any upstream gradient, one per row or (of stride 0) one for all: one read of
+# the logits, one write, no sums. SCALED gradients are those of a sum or mean, whose scale stands behind the state; with
+# OWN, the upstream gradients are a curve's pulls, and ``above`` is what comes from above the sum.
 @triton.jit(do_not_specialize=["n_rows", "phase"])
 def later_kernel(
-    logits, target, weight, state, upstream, grad,
+    logits, target, weight, state, upstream, above, grad,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, stride_upstream, phase,
     smoothing, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    ENDS: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SIXTEEN_BIT: tl.constexpr,
+    ENDS: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SCALED: tl.constexpr, OWN: tl.constexpr,
+    SIXTEEN_BIT: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     n_blocks = tl.cdiv(n_classes, BLOCK)
@@ -103,18 +102,20 @@ def later_kernel(
         i_grad_start = row_start(i_row, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
         head, n_inner = inner_part(i_start, phase, n_classes, ENDS)
         _gradient_tile(inner_row(logits + i_start, head, ENDS) + o_c, inner_row(grad + i_grad_start, head, ENDS) + o_c,
-                       o_c + head, o_c < n_inner, target, weight, state, upstream, o_r, m_r, n_rows, n_classes,
-                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SIXTEEN_BIT)
+                       o_c + head, o_c < n_inner, target, weight, state, upstream, above, o_r, m_r, n_rows, n_classes,
+                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN,
+                       SIXTEEN_BIT)
         if i_block == 0:
             o_e, m_e = end_columns(head, n_inner, n_classes, ENDS)
             o_e = o_e[None, :]
             _gradient_tile(logits + i_start + o_e, grad + i_grad_start + o_e, o_e, m_e[None, :], target, weight, state,
-                           upstream, o_r, m_r, n_rows, n_classes, stride_upstream, smoothing, k0, k1, k2, k3, KIND,
-                           TAIL, WEIGHTED, SMOOTH, SIXTEEN_BIT)
+                           upstream, above, o_r, m_r, n_rows, n_classes, stride_upstream, smoothing, k0, k1, k2, k3,
+                           KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN, SIXTEEN_BIT)
     else:
         start = row_start(o_r, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
         grad_start = row_start(o_r, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
         _gradient_tile(logits + start[:, None] + o_c.to(tl.int64) * stride_class,
                        grad + grad_start[:, None] + o_c.to(tl.int64) * grad_stride_class,
-                       o_c, o_c < n_classes, target, weight, state, upstream, o_r, m_r, n_rows, n_classes,
-                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SIXTEEN_BIT)
+                       o_c, o_c < n_classes, target, weight, state, upstream, above, o_r, m_r, n_rows, n_classes,
+                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN,
+                       SIXTEEN_BIT)

@@ -3,12 +3,14 @@
 Two forms. *Ahead*: the forward pass writes the gradient of a mean or a sum, and the backward pass only multiplies by
 the upstream gradient, on the device, where it is not 1. One read and one write of the logits' size in all. *Later*: the
 forward pass keeps a few numbers per row and the backward pass makes the gradient from them and the logits. That serves
-reduction ``none``; float16, whose small gradients would be lost before a gradient scaler could lift them; and
-``torch.compile``, which cannot pass a buffer from one pass to the other without a copy.
+reduction ``none``; float16, whose small gradients would be lost before a gradient scaler could lift them;
+``torch.compile``, which cannot pass a buffer from one pass to the other without a copy; and few logits, of which a
+second read costs less than a launch for the upstream gradient.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,12 +25,16 @@ from ..elementwise import curve_values
 from ..reduction import Divisor, label_divisor, reduce
 from . import operators
 from .curves import Gap, constants
-from .functions import Ahead, Later, LaterReduced, Overwritten, denominator_of
-from .launch import Problem, empty_lengths, losses, total
+from .functions import NO_EXTRAS, Ahead, Extras, Later, LaterReduced, Overwritten, Step, divisor_of
+from .launch import Problem, empty_lengths, loss_sum, losses
 from .matching import norm_ratio
+from .own import OwnCurve
 from .soft_autograd import soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES
+
+few_bytes = 16 << 20  # of logits and states whose gradient is made later
+_STATE_BYTES = 32  # of a row, written and read
 
 
 def rows_loss(rows: Rows, curve: Curve, *, match_norm: bool = False, **arguments: Any) -> Any:
@@ -81,22 +87,69 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
 
 def _eager(problem: Problem, curve: Curve, reduction: str, inplace: bool,
            by_products: ByProducts | None, divisor: Divisor) -> Tensor:
-    logits = problem.logits
+    logits, over = problem.logits, divisor_of(divisor, problem.logits.device)
     if not (logits.requires_grad and torch.is_grad_enabled()):
         if reduction == "none":
             return losses(problem, stats=by_products)
-        return total(losses(problem, sums=True, stats=by_products), denominator_of(problem, reduction, divisor))
+        return loss_sum(problem, reduction == "mean", over, stats=by_products)
     if inplace:
         _check_inplace(logits)
     if reduction == "none":
         rows: Tensor = Later.apply(logits, problem, curve, by_products)
         return rows
-    if logits.dtype == torch.float16:
-        later: Tensor = LaterReduced.apply(logits, problem, curve, reduction, by_products, divisor, None)
-        return later
-    loss: Tensor = Ahead.apply(logits, problem, curve, reduction, inplace, by_products, divisor)
-    if inplace:
+    step = Step(curve, problem.ignore_index, problem.smoothing, reduction == "mean")
+    form = LaterReduced if is_made_later(logits, inplace) else Ahead
+    loss: Tensor = form.apply(logits, problem.target, problem.weight, step, Extras(by_products, over, None, inplace))
+    if inplace and form is Ahead:
         Overwritten.apply(logits)
+    return loss
+
+
+def is_made_later(logits: Tensor, inplace: bool = False) -> bool:
+    """Whether the gradient of a mean or a sum of these logits is made in the backward pass. The states of many short
+    rows take more time than the launch that they save."""
+    if logits.dtype == torch.float16:
+        return True
+    count = logits.numel()
+    return not inplace and (
+        count * logits.element_size() + count // max(1, logits.shape[1]) * _STATE_BYTES <= few_bytes)
+
+
+def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, reduction: str,
+                  soft: bool = False) -> Callable[..., Tensor]:
+    """:func:`hard_loss` or :func:`soft_loss` for calls that repeat: of logits (N, C) and labels (N) or probabilities of
+    the same shapes, types and layouts, in eager mode, without further arguments. The loss has the type that is asked
+    for."""
+    smoothing = float(label_smoothing)
+    if soft or reduction == "none":
+        return _repeated_rows(curve, ignore_index, smoothing, reduction, soft)
+    steps: dict[tuple[Any, torch.dtype], Step] = {}
+
+    def loss(logits: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
+        form = None
+        if logits.requires_grad and torch.is_grad_enabled():
+            form = LaterReduced if is_made_later(logits) else Ahead
+        step = steps.get((form, dtype))
+        if step is None:
+            step = steps[form, dtype] = Step(curve, ignore_index, smoothing, reduction == "mean", True, dtype)
+        if form is None:
+            return step.loss(logits, target, None, NO_EXTRAS, None, None)
+        result: Tensor = form.apply(logits, target, None, step, NO_EXTRAS)
+        return result
+
+    return loss
+
+
+def _repeated_rows(curve: Curve, ignore_index: int, smoothing: float, reduction: str,
+                   soft: bool) -> Callable[..., Tensor]:
+    def loss(logits: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
+        if soft:
+            result = soft_loss(logits, target, curve, label_smoothing=smoothing, reduction=reduction)
+        else:
+            result = hard_loss(logits, target, curve, ignore_index=ignore_index, label_smoothing=smoothing,
+                               reduction=reduction)
+        return result if result.dtype == dtype else result.to(dtype)
+
     return loss
 
 
@@ -107,7 +160,9 @@ def _matched(problem: Problem, curve: Curve, reduction: str, by_products: ByProd
     if reduction == "none":
         rows: Tensor = Later.apply(problem.logits, problem, curve, by_products, lengths)
         return rows * norm_ratio(lengths)
-    loss: Tensor = LaterReduced.apply(problem.logits, problem, curve, reduction, by_products, divisor, lengths)
+    step = Step(curve, problem.ignore_index, problem.smoothing, reduction == "mean")
+    extras = Extras(by_products, divisor_of(divisor, problem.logits.device), lengths)
+    loss: Tensor = LaterReduced.apply(problem.logits, problem.target, problem.weight, step, extras)
     return loss
 
 
@@ -117,6 +172,11 @@ def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tens
     """:func:`hard_loss` of a curve that has no kernel: a pass over the logits gives the gaps, torch evaluates the curve
     on one number per row, and the backward pass writes the gradient."""
     labels = target.reshape(-1).contiguous()
+    if reduction != "none" and not match_norm and not torch.compiler.is_compiling():
+        over = divisor_of(divisor, logits.device)
+        mean = reduction == "mean"
+        own: Tensor = OwnCurve.apply(logits, labels, _plain(weight), curve, ignore_index, mean, over)
+        return own
     lengths = None
     if torch.compiler.is_compiling():
         gaps = operators.rows(logits, labels, None, Gap(), ignore_index, 0.0)
@@ -170,7 +230,7 @@ def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
         return soft_loss_and_gradient_(logits, target, curve, weight, label_smoothing, denominator, upstream)
     problem = Problem(logits, target.reshape(-1).contiguous(), _plain(weight), constants(curve), ignore_index,
                       label_smoothing)
-    partial_weights = None if denominator is None else denominator.reshape(1).float()
+    partial_weights = None if denominator is None else denominator.reshape(1).to(logits.device, torch.float32)
     upstream = None if upstream is None else upstream.contiguous()
     return losses(problem, grad=logits, partial_weights=partial_weights, upstream=upstream, lengths=lengths)
 

@@ -3,12 +3,15 @@
 Triton's own launch binds some forty arguments anew each time, looks at each for what the compiler may assume of it, and
 makes a string of the result to find the compiled kernel: 0.1 ms and more on the host, as long as the whole loss takes a
 GPU for a hundred thousand rows. Here the kernel that Triton returned for the same numbers, types and alignments is
-launched directly. How that is done is private to Triton and changes between versions: where the version is not one that
-was tested on a GPU, every launch takes Triton's own way.
+launched directly, with addresses in place of tensors, each of which Triton would look up in the driver. Nobody looks at
+an address again: whoever launches has tensors of one device. Triton's launch hooks are not called; profilers that ask
+the driver see every launch. How all this is done is private to Triton and changes between versions: where the version
+is not one that was tested on a GPU, every launch takes Triton's own way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,32 +20,98 @@ from torch import Tensor
 
 TESTED_VERSIONS = ("3.6",)
 _MOST_REMEMBERED = 4096  # sizes; a program that meets more of them starts over
+_INTERPRETER = -1  # the number of the device of a CPU tensor: there Triton interprets, and compiles nothing
 
 _is_tested = ".".join(triton.__version__.split(".")[:2]) in TESTED_VERSIONS
-_compiled: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
+_compiled: dict[Any, _Ready] = {}
+
+
+def current_stream(device: int) -> int:
+    """The stream that a launch on this device takes; 0 for the interpreter."""
+    return 0 if device == _INTERPRETER else torch._C._cuda_getCurrentRawStream(device)
+
+
+def is_captured(device: int) -> bool:
+    """Whether the stream that a launch on this device takes is being captured as a graph."""
+    if device < 0:
+        return False
+    if _elsewhere(device):
+        with torch.cuda.device(device):
+            return torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_current_stream_capturing()
+
+
+class _Ready:
+    """A compiled kernel and all it is launched with but the addresses."""
+
+    __slots__ = ("_before", "_behind", "_compiled", "_launch", "_programs")
+
+    def __init__(self, compiled: Any, programs: int, behind: tuple[Any, ...]) -> None:
+        launcher = compiled.run
+        bare = _bare_launch(launcher)
+        self._compiled = compiled  # which owns what ``function`` stands for
+        self._programs, self._behind = programs, behind
+        self._before: tuple[Any, ...]
+        if bare is None:
+            self._launch = launcher
+            self._before = compiled.function, compiled.packed_metadata, None, None, None
+        else:  # what the launcher does for a kernel that needs no memory of its own, without asking each time
+            self._launch = bare
+            self._before = (compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl, None, None,
+                            compiled.packed_metadata, None, None, None)
+
+    def __call__(self, device: int, addresses: list[int | None]) -> None:
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        self._launch(self._programs, 1, 1, stream, *self._before, *addresses, *self._behind)
+
+
+def _bare_launch(launcher: Any) -> Callable[..., None] | None:
+    """The compiled function behind a launcher of Triton for CUDA, where it takes its arguments in the order that is
+    known here and the kernel needs no memory of its own."""
+    call = getattr(type(launcher).__call__, "__code__", None)
+    # Known is __call__(self, gridX, gridY, gridZ, stream, function, *args): the others name what *args holds.
+    if call is None or call.co_argcount != 6 or not hasattr(launcher, "launch_pdl"):
+        return None
+    if launcher.global_scratch_size or launcher.profile_scratch_size:
+        return None
+    bare: Callable[..., None] = launcher.launch
+    return bare
 
 
 def launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], numbers: tuple[int | float, ...],
            **constants: Any) -> None:
-    """``kernel[(programs,)](*tensors, *numbers, **constants)`` on the current device, which is that of the tensors."""
-    device = tensors[0].get_device() if tensors[0] is not None else -1
-    if device < 0 or not _is_tested:  # the interpreter compiles nothing
+    """``kernel[(programs,)](*tensors, *numbers, **constants)`` on the device of the first tensor."""
+    device = tensors[0].get_device() if tensors[0] is not None else _INTERPRETER
+    if _elsewhere(device):
+        with torch.cuda.device(device):
+            launch(kernel, programs, tensors, numbers, **constants)
+        return
+    if device == _INTERPRETER or not _is_tested:
         kernel[(programs,)](*tensors, *numbers, **constants)
         return
-    layouts = [None if tensor is None else (tensor.dtype, tensor.data_ptr() % 16) for tensor in tensors]
-    key = (kernel.__name__, device, *layouts, numbers, *constants.values())
-    remembered = _compiled.get(key)
-    if remembered is None:
-        compiled = kernel[(programs,)](*tensors, *numbers, **constants)
-        if len(_compiled) >= _MOST_REMEMBERED:
-            _compiled.clear()
-        names = kernel.arg_names[len(tensors) + len(numbers):]
-        _compiled[key] = compiled, (*numbers, *(constants[name] for name in names))
+    addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+    layouts = [None if tensor is None else (tensor.dtype, tensor.get_device(), tensor.data_ptr() & 15)
+               for tensor in tensors]
+    key = (kernel.__name__, device, programs, *layouts, numbers, *constants.values())
+    ready = _compiled.get(key)
+    if ready is not None:
+        ready(device, addresses)
         return
-    compiled, fixed = remembered
-    stream = torch._C._cuda_getCurrentRawStream(device)
-    compiled.run(programs, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, *tensors,
-                 *fixed)
+    if len(_compiled) >= _MOST_REMEMBERED:
+        _compiled.clear()
+    _compiled[key] = _compile_and_launch(kernel, programs, tensors, numbers, constants)
+
+
+def _compile_and_launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...],
+                        numbers: tuple[int | float, ...], constants: dict[str, Any]) -> _Ready:
+    compiled = kernel[(programs,)](*tensors, *numbers, **constants)
+    names = kernel.arg_names[len(tensors) + len(numbers):]
+    return _Ready(compiled, programs, (*numbers, *(constants[name] for name in names)))
+
+
+def _elsewhere(device: int) -> bool:
+    """Whether another device is the current one, on which Triton would launch."""
+    return device >= 0 and device != torch._C._cuda_getDevice()
 
 
 class Prepared:
@@ -51,40 +120,45 @@ class Prepared:
     Whoever launches often keeps it, so that neither the sizes nor the key above are worked out again.
     """
 
-    __slots__ = ("_compiled", "_constants", "_fixed", "_kernel", "_numbers", "programs")
+    __slots__ = ("_compiled", "_constants", "_kernel", "_numbers", "programs")
 
     def __init__(self, kernel: Any, programs: int, numbers: tuple[int | float, ...], **constants: Any) -> None:
         self.programs = programs
         self._kernel, self._numbers, self._constants = kernel, numbers, constants
-        self._fixed: tuple[Any, ...] = ()
-        self._compiled: dict[tuple[int | None, ...], tuple[Any, Any, Any]] = {}  # by the addresses' alignments
+        # By the addresses' alignments; 0 where all are multiples of 16.
+        self._compiled: dict[int | tuple[int | None, ...], _Ready] = {}
 
     def __call__(self, device: int, *tensors: Tensor | None) -> None:
-        """Launch on the current device, which is number ``device`` and that of the tensors; -1 is the interpreter."""
-        if device < 0 or not _is_tested:
+        """Launch on the device of this number, that of the tensors; -1 is the interpreter."""
+        if _elsewhere(device):
+            with torch.cuda.device(device):
+                self(device, *tensors)
+            return
+        if device == _INTERPRETER or not _is_tested:
             self._kernel[(self.programs,)](*tensors, *self._numbers, **self._constants)
             return
-        key = tuple([None if tensor is None else tensor.data_ptr() & 15 for tensor in tensors])
+        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+        together = 0
+        for address in addresses:
+            if address is not None:
+                together |= address
+        key = 0 if not together & 15 else tuple([None if at is None else at & 15 for at in addresses])
         ready = self._compiled.get(key)
         if ready is None:
-            made = self._kernel[(self.programs,)](*tensors, *self._numbers, **self._constants)
-            names = self._kernel.arg_names[len(tensors) + len(self._numbers):]
-            self._fixed = (*self._numbers, *(self._constants[name] for name in names))
-            self._compiled[key] = made.run, made.function, made.packed_metadata
-            return
-        run, function, metadata = ready
-        stream = torch._C._cuda_getCurrentRawStream(device)
-        run(self.programs, 1, 1, stream, function, metadata, None, None, None, *tensors, *self._fixed)
+            self._compiled[key] = _compile_and_launch(self._kernel, self.programs, tensors, self._numbers,
+                                                      self._constants)
+        else:
+            ready(device, addresses)
 
 
 class Kept:
     """Prepared launches by what they depend on; a program that meets very many starts over."""
 
     def __init__(self) -> None:
-        self._launches: dict[Any, Prepared] = {}
+        self._launches: dict[Any, Any] = {}
         self.get = self._launches.get
 
-    def keep(self, key: Any, prepared: Prepared) -> Prepared:
+    def keep(self, key: Any, prepared: Any) -> Any:
         if len(self._launches) >= _MOST_REMEMBERED:
             self._launches.clear()
         self._launches[key] = prepared

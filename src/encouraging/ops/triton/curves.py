@@ -35,6 +35,7 @@ SQUARE_BONUS = tl.constexpr(9)
 GAP = tl.constexpr(10)
 FOCAL_OF_2 = tl.constexpr(11)  # the usual gamma, whose power is a product
 LATE_FOCAL = tl.constexpr(12)
+HALTED_FOCAL_OF_2 = tl.constexpr(13)
 
 # What a curve is at p <= 1/2, where all classes but one are: smoothing is cheap for the first two.
 LIKE_CROSS_ENTROPY = tl.constexpr(0)  # value -log p, pull 1 - p
@@ -96,8 +97,8 @@ _CONSTANTS: dict[type[Curve], Callable[[Any], Constants]] = {
     Power: lambda c: Constants(POWER.value, LIKE_ITSELF.value, float(c.exponent), float(c.weight)),
     Poly: lambda c: Constants(POLY.value, LIKE_ITSELF.value, float(c.epsilon), 1.0 + c.epsilon),
     Focal: lambda c: Constants((FOCAL_OF_2 if c.gamma == 2 else FOCAL).value, LIKE_ITSELF.value, float(c.gamma)),
-    HaltedFocal: lambda c: Constants(HALTED_FOCAL.value, LIKE_ITSELF.value, float(c.gamma), logit(c.halt),
-                                           c.shift),
+    HaltedFocal: lambda c: Constants((HALTED_FOCAL_OF_2 if c.gamma == 2 else HALTED_FOCAL).value, LIKE_ITSELF.value,
+                                     float(c.gamma), logit(c.halt), c.shift, float(c.halt)),
     LateFocal: lambda c: Constants(LATE_FOCAL.value, LIKE_ITSELF.value, float(c.gamma), logit(c.start), c.shift),
     Square: lambda c: Constants((SQUARE_BONUS if c.bonus else SQUARE).value, LIKE_ITSELF.value),
     Gap: lambda c: Constants(GAP.value, LIKE_ITSELF.value),
@@ -165,7 +166,7 @@ def curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND: tl.constexpr):
     elif KIND == GAP:
         value, pull = gap, tl.where(gap == gap, -1.0, gap)
     else:
-        if KIND == FOCAL_OF_2:
+        if KIND == FOCAL_OF_2 or KIND == HALTED_FOCAL_OF_2:  # noqa: SIM109 - Triton knows no `in`
             dimmer = q * q
         else:
             dimmer = tl.where(k0 == 0.0, 1.0, tl.exp2(k0 * log_q * LOG2E))
@@ -173,7 +174,7 @@ def curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND: tl.constexpr):
         finite = tl.where(surprise > 3e38, 3e38, surprise)
         value = dimmer * surprise
         pull = dimmer * (q + k0 * p * finite)
-        if KIND == HALTED_FOCAL:
+        if KIND == HALTED_FOCAL or KIND == HALTED_FOCAL_OF_2:  # noqa: SIM109 - Triton knows no `in`
             value = tl.where(gap <= k1, value, surprise + k2)
             pull = tl.where(gap <= k1, pull, q)
         if KIND == LATE_FOCAL:
@@ -183,11 +184,30 @@ def curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND: tl.constexpr):
 
 
 @triton.jit
-def curve_of_rival(t, top_p, log_top_p, k0, k1, k2, k3, KIND: tl.constexpr):
-    """Value and pull / (1 - p) of classes with p <= 1/2: p = top_p * 2**t, where 1 - p loses nothing."""
-    p = tl.exp2(t) * top_p
+def curve_of_rival(t, e, top_p, log_top_p, k0, k1, k2, k3, KIND: tl.constexpr):
+    """Value and pull / (1 - p) of classes with p <= 1/2: p = top_p * e, where 1 - p loses nothing, and e = 2**t."""
+    p = e * top_p
     q = 1.0 - p
     surprise = -(t * LN2 + log_top_p)
     log_q = log_of_rest(p)
-    value, pull = curve_at(-(surprise + log_q), p, q, surprise, log_q, k0, k1, k2, k3, KIND)
-    return value, pull / q
+    gap = -(surprise + log_q)
+    if KIND == HALTED_FOCAL or KIND == HALTED_FOCAL_OF_2:  # noqa: SIM109 - Triton knows no `in`
+        gap = tl.where(p <= k3, -INF, INF)  # only the side of the halt is asked for: no logarithm for that
+    value, pull = curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND)
+    return value, _over_rest(pull, p, q, surprise, k0, k1, k3, KIND)
+
+
+@triton.jit
+def _over_rest(pull, p, q, surprise, k0, k1, k3, KIND: tl.constexpr):
+    """pull / (1 - p), without a division where 1 - p is a factor of the pull."""
+    if KIND == POWER:
+        over = 1.0 + k1 * k0 * tl.where(k0 == 0.0, 1.0, tl.exp2(-k0 * surprise * LOG2E))
+    elif KIND == POLY:
+        over = tl.where(k0 >= 0.0, 1.0 + k0 * p, k1 - k0 * q)
+    elif KIND == FOCAL_OF_2 or KIND == HALTED_FOCAL_OF_2:  # noqa: SIM109 - Triton knows no `in`
+        over = q * (q + k0 * p * tl.where(surprise > 3e38, 3e38, surprise))
+        if KIND == HALTED_FOCAL_OF_2:
+            over = tl.where(p <= k3, over, 1.0)
+    else:
+        over = pull / q
+    return over

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,52 +12,99 @@ from ...errors import DerivativeError
 from ...torch_state import is_batched
 from .. import reference
 from ..reduction import Divisor
+from .cached_launch import Prepared
 from .curves import constants
-from .launch import Problem, denominator, empty_state, gradient_later, losses, total
-from .matching import norm_ratio
+from .launch import Asked, Plan, Problem, empty_state, gradient_later, later_for, loss_sum, losses, plan_for
 from .stats import ByProducts
 from .upstream import times_upstream
 
 
-def denominator_of(problem: Problem, reduction: str, divisor: Divisor) -> Tensor | None:
-    """What the sum is divided by, as partial sums."""
-    if reduction != "mean":
-        return None
+def divisor_of(divisor: Divisor, device: torch.device) -> Tensor | None:
+    """What a mean is divided by as the kernels take it, partial sums: here one."""
     if divisor is None:
-        return denominator(problem)
+        return None
     if isinstance(divisor, Tensor):
-        return divisor.detach().float().reshape(1)
-    return torch.full((1,), float(divisor), device=problem.logits.device)
+        return divisor.detach().to(device, torch.float32).reshape(1)
+    return torch.full((1,), float(divisor), dtype=torch.float32, device=device)
+
+
+class Step:
+    """What all calls of a loss over labels with the same arguments share.
+
+    With ``repeats`` they also have the same shapes, types and layouts, as the steps of a training have, and no argument
+    that is a tensor: the launches are worked out in the first of them. ``dtype`` is that of the loss.
+    """
+
+    __slots__ = ("backward", "curve", "dtype", "forward", "ignore_index", "mean", "numbers", "repeats", "smoothing")
+
+    def __init__(self, curve: Curve, ignore_index: int, smoothing: float, mean: bool, repeats: bool = False,
+                 dtype: torch.dtype = torch.float32) -> None:
+        self.curve, self.numbers, self.ignore_index, self.smoothing = curve, constants(curve), ignore_index, smoothing
+        self.mean, self.repeats, self.dtype = mean, repeats, dtype
+        self.forward: Plan | None = None
+        self.backward: tuple[Any, Prepared] | None = None  # and how the logits lay for which it was worked out
+
+    def problem(self, logits: Tensor, target: Tensor, weight: Tensor | None) -> Problem:
+        return Problem(logits, target, weight, self.numbers, self.ignore_index, self.smoothing)
+
+    def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None, extras: Extras, grad: Tensor | None,
+             state: Tensor | None) -> Tensor:
+        """The sum or the mean, and whatever there is a buffer for."""
+        if self.forward is not None:
+            return self.forward.run(logits, target, weight, None, grad, state)
+        problem = self.problem(logits, target, weight)
+        if self.repeats and target.shape[0]:
+            asked = Asked(True, 0, False, grad is not None, state is not None, False, False)
+            self.forward = plan_for(problem, asked, self.mean, grad, self.dtype)
+            return self.forward.run(logits, target, weight, None, grad, state)
+        loss = loss_sum(problem, self.mean, extras.divisor, grad=grad, state=state, lengths=extras.lengths,
+                        stats=extras.by_products)
+        return loss if loss.dtype == self.dtype else loss.to(self.dtype)
+
+    def differentiable(self, logits: Tensor | None, target: Tensor, weight: Tensor | None, upstream: Tensor,
+                       reduction: str) -> Tensor:
+        return differentiable(logits, target, weight, upstream, self.curve, self.ignore_index, self.smoothing,
+                               reduction)
+
+
+class Extras(NamedTuple):
+    """What few calls ask for: buffers for by-products, a divisor of the mean, lengths for norm matching."""
+
+    by_products: ByProducts | None = None
+    divisor: Tensor | None = None
+    lengths: Tensor | None = None
+    inplace: bool = False
+
+
+NO_EXTRAS = Extras()
 
 
 class Ahead(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, reduction: str, inplace: bool,
-                by_products: ByProducts | None, divisor: Divisor) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, step: Step, extras: Extras) -> Tensor:
         # .data: the buffer is ours from here on, and its version is not that of the logits.
-        grad = logits.data if inplace else torch.empty_like(logits)
-        parts = denominator_of(problem, reduction, divisor)
-        loss = total(losses(problem, sums=True, grad=grad, partial_weights=parts, stats=by_products), parts)
-        ctx.save_for_backward(None if inplace else logits, problem.target, problem.weight, grad, parts)
-        ctx.arguments = curve, problem.ignore_index, problem.smoothing, "sum"
-        return loss
+        grad = logits.data if extras.inplace else torch.empty_like(logits)
+        ctx.save_for_backward(None if extras.inplace else logits, target, weight, grad)
+        ctx.step, ctx.divisor = step, extras.divisor
+        return step.loss(logits, target, weight, extras, grad, None)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, weight, grad, parts = ctx.saved_tensors
+        logits, target, weight, grad = ctx.saved_tensors
         if torch.is_grad_enabled():
-            above = upstream if parts is None else upstream / parts.sum()
-            result = _differentiable(logits, target, weight, above, *ctx.arguments)
+            above = upstream if ctx.divisor is None else upstream / ctx.divisor[0]
+            reduction = "mean" if ctx.step.mean and ctx.divisor is None else "sum"
+            result = ctx.step.differentiable(logits, target, weight, above, reduction)
         else:
             result = times_upstream(grad, upstream)
-        return result, None, None, None, None, None, None
+        return result, None, None, None, None
 
 
 class Later(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, by_products: ByProducts | None,
                 lengths: Tensor | None = None) -> Tensor:
-        state = empty_state(problem)
+        state = empty_state(problem.target, problem.smoothing)
         rows = losses(problem, state=state, stats=by_products, lengths=lengths)
         ctx.save_for_backward(logits, problem.target, problem.weight, state)
         ctx.arguments = curve, problem.ignore_index, problem.smoothing
@@ -68,7 +115,7 @@ class Later(torch.autograd.Function):
         logits, target, weight, state = ctx.saved_tensors
         curve, ignore_index, smoothing = ctx.arguments
         if torch.is_grad_enabled():
-            result = _differentiable(logits, target, weight, upstream, *ctx.arguments)
+            result = differentiable(logits, target, weight, upstream, *ctx.arguments)
         else:
             problem = Problem(logits, target, weight, constants(curve), ignore_index, smoothing)
             result = torch.empty_like(logits)
@@ -84,33 +131,33 @@ class LaterReduced(torch.autograd.Function):
     """The mean or the sum; with ``lengths``, times the factor that they give."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, reduction: str,
-                by_products: ByProducts | None, divisor: Divisor, lengths: Tensor | None) -> Tensor:
-        state = empty_state(problem)
-        parts = denominator_of(problem, reduction, divisor)
-        loss = total(losses(problem, sums=True, state=state, stats=by_products, lengths=lengths), parts)
-        factor = None if lengths is None else norm_ratio(lengths)
-        ctx.save_for_backward(logits, problem.target, problem.weight, state, parts, factor)
-        ctx.arguments = curve, problem.ignore_index, problem.smoothing
-        return loss if factor is None else loss * factor
+    def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, step: Step, extras: Extras) -> Tensor:
+        state = empty_state(target, step.smoothing, reduced=True)
+        ctx.save_for_backward(logits, target, weight, state)
+        ctx.step = step
+        return step.loss(logits, target, weight, extras, None, state)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, weight, state, parts, factor = ctx.saved_tensors
-        above = upstream if parts is None else upstream / parts.sum()
-        above = above if factor is None else above * factor
-        curve, ignore_index, smoothing = ctx.arguments
+        logits, target, weight, state = ctx.saved_tensors
+        step = ctx.step
         if torch.is_grad_enabled():
-            result = _differentiable(logits, target, weight, above, curve, ignore_index, smoothing, "sum")
-        else:
-            result = torch.empty_like(logits)
-            batched = is_batched(upstream)
-            each = torch.ones_like(state[0]) if batched else above.expand(state.shape[1])
-            gradient_later(Problem(logits, target, weight, constants(curve), ignore_index, smoothing), state, each,
-                           result)
-            if batched:  # what is 0 stays 0 under an infinite factor: rows that teach nothing
-                result = torch.where(result == 0, result, (result.float() * above).to(result.dtype))
-        return result, None, None, None, None, None, None
+            return step.differentiable(logits, target, weight, upstream * state[-1], "sum"), None, None, None, None
+        result = torch.empty_like(logits)
+        batched = is_batched(upstream)
+        # Not always as in the forward pass: hooks on saved tensors give back copies.
+        lie = logits.dtype, logits.stride(), logits.data_ptr() & 15
+        if step.backward is not None and step.backward[0] == lie and not batched:
+            step.backward[1](logits.get_device(), logits, target, weight, state, upstream, None, result)
+            return result, None, None, None, None
+        above = torch.ones((), dtype=torch.float32, device=logits.device) if batched else upstream
+        problem = step.problem(logits, target, weight)
+        gradient_later(problem, state, above, result)
+        if step.repeats and target.shape[0] and not batched:
+            step.backward = lie, later_for(problem, upstream, result)
+        if batched:  # what is 0 stays 0 under an infinite factor: rows that teach nothing
+            result = torch.where(result == 0, result, (result.float() * upstream).to(result.dtype))
+        return result, None, None, None, None
 
 
 class Overwritten(torch.autograd.Function):
@@ -132,7 +179,7 @@ class Overwritten(torch.autograd.Function):
             "operation. Use them before the loss and not after, or pass inplace=False.")
 
 
-def _differentiable(logits: Tensor | None, target: Tensor, weight: Tensor | None, upstream: Tensor, curve: Curve,
+def differentiable(logits: Tensor | None, target: Tensor, weight: Tensor | None, upstream: Tensor, curve: Curve,
                     ignore_index: int, smoothing: float, reduction: str = "none") -> Tensor:
     """The gradient in operations that can be differentiated again: the reference's."""
     if logits is None:

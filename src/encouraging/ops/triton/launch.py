@@ -8,19 +8,25 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .around import denominator_kernel, later_kernel, scale_kernel, total_kernel
+from .around import later_kernel, scale_kernel
 from .cached_launch import Kept, Prepared
 from .curves import LIKE_ITSELF, Constants
-from .layout import ends_of, layout, on_device_of, pieces, power_of_two
+from .finish import EVERYONE, NOBODY, THE_LAST
+from .layout import ends_of, layout, pieces
+from .matching import norm_ratio
+from .maths import PULLS
 from .resident import resident_kernel
 from .resident_smooth import resident_smooth_kernel
 from .streamed import streamed_kernel
 from .streamed_smooth import streamed_smooth_kernel
-from .tiling import as_streamed, ends_for, gradient_tile, piece_of, processors, tiling_for, tiling_override
+from .sums import MOST_ARRIVALS, denominator, n_partial_weights, total, workspace
+from .tiling import Tiling, as_streamed, ends_for, gradient_tile, piece_of, processors, tiling_for, tiling_override
 
 # From here on the power series of the streamed kernel leave out less than rounding does, if every class has little.
 _MANY_CLASSES = 16384
 _LITTLE_WEIGHT = 1.6e-5
+_MOST_LABEL_READS = 1 << 23  # by all programs together, where every one counts the labels for itself
+_SHORT_ROW = 256  # bytes; the state of a row has 16
 _NO_STATS = (None, None, None)
 
 
@@ -35,99 +41,167 @@ class Problem(NamedTuple):
     smoothing: float
 
 
-_denominators, _totals, _losses, _laters, _scales = Kept(), Kept(), Kept(), Kept(), Kept()
+_losses, _sums, _laters, _scales, _of_pulls = Kept(), Kept(), Kept(), Kept(), Kept()
 
 
-def denominator(problem: Problem) -> Tensor:
-    """The mean's denominator, the sum of the labels' weights, as a few partial sums."""
-    target, weight, device = problem.target, problem.weight, problem.logits.get_device()
-    classes = problem.logits.shape[1]
-    key = device, target.shape, target.dtype, classes, problem.ignore_index, weight is None
-    prepared = _denominators.get(key)
-    if prepared is None:
-        rows = target.shape[0]
-        block = min(8192, max(16, power_of_two(rows)))
-        prepared = _denominators.keep(key, Prepared(
-            denominator_kernel, min(256, power_of_two(pieces(rows, block))), (rows, classes, problem.ignore_index),
-            BLOCK=block, WEIGHTED=weight is not None, num_warps=8))
-    partial_weights = torch.empty(prepared.programs, dtype=torch.float32, device=target.device)
-    with on_device_of(target):
-        prepared(device, target, weight, partial_weights)
-    return partial_weights
-
-
-def total(sums: Tensor, partial_weights: Tensor | None, factor: float = 1.0) -> Tensor:
-    """The sum of the programs' losses, times ``factor``, over the denominator."""
-    device, n_sums = sums.get_device(), sums.shape[0]
-    n_partial = 0 if partial_weights is None else partial_weights.shape[0]
-    prepared = _totals.get((device, n_sums, n_partial, factor))
-    if prepared is None:
-        block = min(8192, max(16, power_of_two(n_sums)))
-        prepared = _totals.keep((device, n_sums, n_partial, factor), Prepared(
-            total_kernel, 1, (n_sums, float(factor)), N_PARTIAL=n_partial, BLOCK=block,
-            num_warps=8 if block >= 2048 else 4))
-    out = torch.empty((), dtype=torch.float32, device=sums.device)
-    with on_device_of(sums):
-        prepared(device, sums, partial_weights, out)
-    return out
-
-
-def losses(problem: Problem, *, sums: bool = False, grad: Tensor | None = None, partial_weights: Tensor | None = None,
+def losses(problem: Problem, *, grad: Tensor | None = None, partial_weights: Tensor | None = None,
            upstream: Tensor | None = None, state: Tensor | None = None, lengths: Tensor | None = None,
            stats: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
-    """The loss of every row (with ``sums`` of every program), and whatever there is a buffer for.
+    """The loss of every row, and whatever there is a buffer for.
 
     ``grad`` (which may be the logits) receives the gradient of the rows' losses, each times its ``upstream``, over the
     sum of ``partial_weights``; ``state`` what :func:`gradient_later` needs; ``lengths``, without smoothing, those of
     the rows' gradients, cross-entropy's and the curve's; ``stats`` the by-products.
     """
-    logits, target, weight, curve, ignore_index, smoothing = problem
-    rows, device = target.shape[0], logits.get_device()
+    rows, device = problem.target.shape[0], problem.logits.get_device()
+    out = torch.empty(rows, dtype=torch.float32, device=problem.logits.device)
     if not rows:
-        return torch.empty(0, dtype=torch.float32, device=logits.device)
-    asked = Asked(sums, None if partial_weights is None else partial_weights.shape[0], upstream is not None,
+        return out
+    asked = Asked(False, 0 if partial_weights is None else partial_weights.shape[0], upstream is not None,
                   grad is not None, state is not None, lengths is not None, stats is not None)
-    where = logits.data_ptr()
-    aligned = where % 16, None if grad is None else (grad.stride(), grad.data_ptr() % 16, grad.data_ptr() == where)
-    key = (device, logits.dtype, logits.shape, logits.stride(), target.dtype, weight is None, curve, ignore_index,
-           smoothing, asked, aligned, None if upstream is None else upstream.dtype, tiling_override())
+    key = *_key(problem, grad), asked, None if upstream is None else upstream.dtype
     prepared = _losses.get(key)
     if prepared is None:
-        prepared = _losses.keep(key, _prepare(problem, asked, grad))
-    out = torch.empty(prepared.programs if sums else rows, dtype=torch.float32, device=logits.device)
-    first = logits, target, weight, partial_weights, upstream, out, grad, state
-    with on_device_of(logits):
-        if smoothing > 0:
-            prepared(device, *first, *(stats or _NO_STATS))
-        else:
-            prepared(device, *first, lengths, *(stats or _NO_STATS))
+        tiling, programs = _division(problem)
+        prepared = _losses.keep(key, _prepare(problem, asked, grad, tiling, programs))
+    first = (*problem[:3], partial_weights, upstream, out, None, None, grad, state)
+    between = () if problem.smoothing > 0 else (lengths,)
+    prepared(device, *first, *between, *(stats or _NO_STATS))
     return out
+
+
+def loss_sum(problem: Problem, mean: bool, divisor: Tensor | None = None, *, grad: Tensor | None = None,
+             state: Tensor | None = None, lengths: Tensor | None = None,
+             stats: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
+    """The sum of the rows' losses or their ``mean``, which is over ``divisor``, partial sums, where that is given; and
+    whatever there is a buffer for, as in :func:`losses`. ``grad`` is that of the sum or mean. ``state`` has one number
+    more, what the gradient of the sum is multiplied by. Given ``lengths``, all is multiplied by the factor of norm
+    matching, for which the gradient must be made later.
+    """
+    logits, target, weight = problem[:3]
+    if not target.shape[0]:
+        if mean and divisor is None:
+            divisor = denominator(target, weight, logits.shape[1], problem.ignore_index)
+        return total(torch.empty(1, dtype=torch.float32, device=logits.device), 0, divisor)
+    n_partial = 0 if divisor is None else divisor.shape[0]
+    asked = Asked(True, n_partial, False, grad is not None, state is not None, lengths is not None, stats is not None)
+    plan = plan_for(problem, asked, mean, grad)
+    return plan.run(logits, target, weight, divisor, grad, state, lengths, stats)
+
+
+def plan_for(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None,
+             dtype: torch.dtype = torch.float32) -> Plan:
+    """How such a sum, of this type, is made, remembered."""
+    key = *_key(problem, grad), asked, mean, dtype
+    plan: Plan | None = _sums.get(key)
+    if plan is None:
+        plan = _sums.keep(key, _plan(problem, asked, mean, grad, dtype))
+    return plan
 
 
 class Asked(NamedTuple):
     """What a pass over the logits reads and writes besides."""
 
     sums: bool
-    n_partial: int | None
-    upstream: bool
+    n_partial: int
+    upstream: int  # one number per row: 1, or maths.PULLS
     grad: bool
     state: bool
     lengths: bool
     stats: bool
 
 
-def _prepare(problem: Problem, asked: Asked, grad: Tensor | None) -> Prepared:
+class Plan(NamedTuple):
+    """How a sum over the rows is made: by whom the labels are counted, and whether the last program makes the sum."""
+
+    launch: Prepared
+    device: int
+    count_first: tuple[int, int] | None  # by a launch of its own, for so many classes and this index to ignore
+    counted_by: int
+    last: bool
+    smooth: bool
+    dtype: torch.dtype  # of the sum
+
+    def run(self, logits: Tensor, target: Tensor, weight: Tensor | None, divisor: Tensor | None = None,
+            grad: Tensor | None = None, state: Tensor | None = None, lengths: Tensor | None = None,
+            stats: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
+        """The sum, see :func:`loss_sum`, of at least one row."""
+        if self.count_first is not None:
+            divisor = denominator(target, weight, *self.count_first)
+        out = counter = None
+        if self.last:
+            out = torch.empty((), dtype=self.dtype, device=logits.device)
+            shares, counter = workspace(logits)
+        else:
+            shares = torch.empty(2 * self.launch.programs, dtype=torch.float32, device=logits.device)
+        between = () if self.smooth else (lengths,)
+        self.launch(self.device, logits, target, weight, divisor, None, out, shares, counter, grad, state, *between,
+                    *(stats or _NO_STATS))
+        if out is not None:
+            return out
+        matched = None if lengths is None else norm_ratio(lengths)
+        return total(shares, self.launch.programs, divisor, count=self.counted_by, matched=matched, state=state,
+                     dtype=self.dtype)
+
+
+def gradient_of_pulls(problem: Problem, pulls: Tensor, above: Tensor, factor: Tensor, grad: Tensor) -> None:
+    """Write the gradient of a sum over a curve of one's own from its pulls, one per row, times two numbers on the
+    device, ``above`` and ``factor``. Everything else is made again from the logits: for rows that :func:`are_short`."""
+    key = *_key(problem, grad), above.dtype
+    prepared = _of_pulls.get(key)
+    if prepared is None:
+        asked = Asked(False, 0, PULLS.value, True, False, False, False)
+        prepared = _of_pulls.keep(key, _prepare(problem, asked, grad, *_division(problem)))
+    prepared(problem.logits.get_device(), *problem[:3], above, pulls, None, None, None, grad, factor, None, *_NO_STATS)
+
+
+def are_short(logits: Tensor) -> bool:
+    """Whether rows take less time to be read and added up again than their states to be written and read."""
+    return logits.shape[1] * logits.element_size() <= _SHORT_ROW and tiling_override() is None
+
+
+def _key(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
+    """All that a launch over the logits depends on, but for what it is asked."""
+    logits, target, weight, curve, ignore_index, smoothing = problem
+    where = logits.data_ptr()
+    of_grad = None if grad is None else (grad.stride(), grad.data_ptr() & 15, grad.data_ptr() == where)
+    return (logits.get_device(), logits.dtype, logits.shape, logits.stride(), where & 15, of_grad, target.dtype,
+            weight is None, curve, ignore_index, smoothing, tiling_override())
+
+
+def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype: torch.dtype) -> Plan:
+    tiling, programs = _division(problem)
+    last = programs <= MOST_ARRIVALS and not asked.lengths
+    count = NOBODY.value
+    if mean and not asked.n_partial:
+        few = last and programs * problem.target.shape[0] <= _MOST_LABEL_READS
+        count = THE_LAST.value if not asked.grad else EVERYONE.value if few else NOBODY.value
+    count_first = None
+    if mean and not asked.n_partial and count == NOBODY.value:
+        count_first = problem.logits.shape[1], problem.ignore_index
+        asked = asked._replace(n_partial=n_partial_weights(problem.target.shape[0]))
+    launch = _prepare(problem, asked, grad, tiling, programs, count, last)
+    return Plan(launch, problem.logits.get_device(), count_first, count, last, problem.smoothing > 0, dtype)
+
+
+def _division(problem: Problem) -> tuple[Tiling, int]:
+    """The tiling, and how many programs there are."""
+    logits = problem.logits
+    rows, classes, _, _, inner_stride, class_stride = layout(logits)
+    tiling = tiling_for(classes, problem.smoothing > 0, planes=inner_stride == 1 != class_stride)
+    if problem.smoothing > 0 and problem.curve.unbounded:
+        tiling = as_streamed(tiling)
+    if tiling.streamed:
+        return tiling, min(rows, tiling.per_processor * processors(logits.device))
+    return tiling, pieces(rows, tiling.rows)
+
+
+def _prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling, programs: int,
+             count: int = NOBODY.value, last: bool = False) -> Prepared:
     """The launch for such a problem."""
     logits = problem.logits
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
     weighted, smooth = problem.weight is not None, problem.smoothing > 0
-    tiling = tiling_for(classes, smooth, planes=inner_stride == 1 != class_stride)
-    if smooth and problem.curve.unbounded:
-        tiling = as_streamed(tiling)
-    if tiling.streamed:
-        programs = min(rows, tiling.per_processor * processors(logits.device))
-    else:
-        programs = pieces(rows, tiling.rows)
     to = layout(logits if grad is None else grad)
     unit = math.gcd(16, classes, outer, to.outer_stride)
     ends, phase = ends_for(tiling, logits, grad)
@@ -135,10 +209,10 @@ def _prepare(problem: Problem, asked: Asked, grad: Tensor | None) -> Prepared:
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
         to.outer_stride // unit, to.inner_stride, to.class_stride, problem.ignore_index)
     constants: dict[str, Any] = {
-        "KIND": problem.curve.kind, "UNIT": unit, "BLOCK": tiling.block, "N_PARTIAL": asked.n_partial or 0,
+        "KIND": problem.curve.kind, "UNIT": unit, "BLOCK": tiling.block, "N_PARTIAL": asked.n_partial,
         "WEIGHTED": weighted, "GRAD": asked.grad, "STATE": asked.state, "SUMS": asked.sums, "STATS": asked.stats,
         "UPSTREAM": asked.upstream, "INPLACE": grad is not None and grad.data_ptr() == logits.data_ptr(),
-        "num_warps": tiling.warps,
+        "COUNT": count, "LAST": last, "num_warps": tiling.warps,
         "enable_fp_fusion": True,  # multiply and add in one instruction and one rounding
     }
     if tiling.streamed:
@@ -168,26 +242,34 @@ def _prepare(problem: Problem, asked: Asked, grad: Tensor | None) -> Prepared:
     return Prepared(kernel, programs, (*numbers, *problem.curve[2:]), **constants)
 
 
-def empty_state(problem: Problem) -> Tensor:
-    """Room for what :func:`gradient_later` needs of every row."""
-    rows = layout(problem.logits).rows
-    return torch.empty((7 if problem.smoothing else 4, rows), dtype=torch.float32, device=problem.logits.device)
+def empty_state(target: Tensor, smoothing: float, reduced: bool = False) -> Tensor:
+    """Room for what :func:`gradient_later` needs of every row; for a sum or a mean it is flat and has one more."""
+    rows, numbers = target.shape[0], 7 if smoothing else 4
+    return torch.empty(numbers * rows + 1 if reduced else (numbers, rows), dtype=torch.float32, device=target.device)
 
 
 def empty_lengths(problem: Problem) -> Tensor:
     """Room for the lengths of the rows' gradients."""
-    return torch.empty((2, layout(problem.logits).rows), dtype=torch.float32, device=problem.logits.device)
+    return torch.empty((2, problem.target.shape[0]), dtype=torch.float32, device=problem.logits.device)
 
 
 def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tensor) -> None:
-    """Write the gradient of the rows' losses, each times its ``upstream``."""
+    """Write the gradient of the rows' losses, each times its ``upstream``; or, where that is one number, the gradient
+    of what :func:`loss_sum` has returned."""
+    if problem.target.shape[0]:
+        launch = later_for(problem, upstream, grad)
+        launch(problem.logits.get_device(), *problem[:3], state, upstream, None, grad)
+
+
+def later_for(problem: Problem, upstream: Tensor, grad: Tensor, own: bool = False) -> Prepared:
+    """The launch of :func:`gradient_later`, remembered: it takes logits, target, weight, state, upstream, None and
+    grad. For a curve of one's ``own`` it takes the pulls, and then the upstream gradient of the sum."""
     logits, target, weight, curve, _, smoothing = problem
-    device = logits.get_device()
-    if not target.shape[0]:
-        return
-    key = (device, logits.dtype, logits.shape, logits.stride(), logits.data_ptr() % 16, grad.stride(),
-           grad.data_ptr() % 16, target.dtype, weight is None, curve, smoothing, upstream.dtype, upstream.stride())
-    prepared = _laters.get(key)
+    reduced = upstream.ndim == 0
+    key = (logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() & 15, grad.stride(),
+           grad.data_ptr() & 15, target.dtype, weight is None, curve, smoothing, upstream.dtype,
+           None if reduced else upstream.stride(), own)
+    prepared: Prepared | None = _laters.get(key)
     if prepared is None:
         rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
         to = layout(grad)
@@ -196,33 +278,34 @@ def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tens
         ends, phase = ends_of(logits, grad) if tile_rows == 1 else (0, 0)
         numbers = (
             rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
-            to.outer_stride // unit, to.inner_stride, to.class_stride, upstream.stride(0), phase,
+            to.outer_stride // unit, to.inner_stride, to.class_stride, 0 if reduced else upstream.stride(0), phase,
             float(smoothing), *curve[2:],
         )
         prepared = _laters.keep(key, Prepared(
             later_kernel, pieces(rows, tile_rows) * pieces(classes, block), numbers,
             KIND=curve.kind, TAIL=curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block, ENDS=ends,
-            WEIGHTED=weight is not None, SMOOTH=smoothing > 0, SIXTEEN_BIT=logits.dtype.itemsize == 2, num_warps=4))
-    with on_device_of(logits):
-        prepared(device, logits, target, weight, state, upstream, grad)
+            WEIGHTED=weight is not None, SMOOTH=smoothing > 0, SCALED=reduced or own, OWN=own,
+            SIXTEEN_BIT=logits.dtype.itemsize == 2, num_warps=4))
+    return prepared
 
 
 def scale(source: Tensor, upstream: Tensor, out: Tensor) -> None:
     """``out = source * upstream``; where ``out`` is ``source`` and ``upstream`` is 1, nothing is touched."""
-    device = source.get_device()
-    key = device, source.dtype, source.shape, source.stride(), out.dtype, upstream.dtype, out is source
-    prepared = _scales.get(key)
+    if source.numel():
+        scale_for(source, upstream, out)(source.get_device(), source, out, upstream)
+
+
+def scale_for(source: Tensor, upstream: Tensor, out: Tensor) -> Prepared:
+    """The launch of :func:`scale`, remembered."""
+    key = (source.get_device(), source.dtype, source.shape, source.stride(), out.dtype, upstream.dtype, out is source)
+    prepared: Prepared | None = _scales.get(key)
     if prepared is None:
         rows, classes, inner, outer, inner_stride, class_stride = layout(source)
-        elements = source.numel()
-        if not elements:
-            return
-        block = 4096
+        elements, block = source.numel(), 4096
         dense = elements == 1 + sum(
             (size - 1) * stride for size, stride in zip(source.shape, source.stride(), strict=True))
         prepared = _scales.keep(key, Prepared(
             scale_kernel, min(pieces(elements, block), 8 * processors(source.device)),
             (elements, classes, inner, outer, inner_stride, class_stride),
             COPY=out is not source, DENSE=dense, BLOCK=block, num_warps=8))
-    with on_device_of(source):
-        prepared(device, source, out, upstream)
+    return prepared

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
-
-_CURRENT_DEVICE = nullcontext()
 
 
 class Layout(NamedTuple):
@@ -28,13 +24,6 @@ def layout(tensor: Tensor) -> Layout:
         return Layout(rows, classes, 1, outer, 0, class_stride)
     (batch, classes, inner), (outer, class_stride, inner_stride) = tensor.shape, tensor.stride()
     return Layout(batch * inner, classes, inner, outer, inner_stride, class_stride)
-
-
-def on_device_of(tensor: Tensor) -> AbstractContextManager[object]:
-    """Triton launches on the current device, which need not be the tensor's."""
-    if tensor.is_cuda and tensor.get_device() != torch._C._cuda_getDevice():
-        return torch.cuda.device(tensor.device)
-    return _CURRENT_DEVICE
 
 
 def pieces(n: int, size: int) -> int:

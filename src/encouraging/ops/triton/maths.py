@@ -19,15 +19,26 @@ INF = tl.constexpr(math.inf)
 # The upstream gradient of a loss per element: one number for all, as a sum or a mean of the losses has, or one each.
 ONE = tl.constexpr(1)
 EACH = tl.constexpr(2)
+PULLS = tl.constexpr(3)  # of a curve of one's own, one per row
 
 
 @triton.jit
 def exp_of_minus(x):
     """exp(-x) for x >= 0. The rounding error of x * log2(e) is put back; past 200 the result is 0 anyway."""
-    x = tl.where(x > 200.0, 200.0, x)
+    x = tl.minimum(x, 200.0, propagate_nan=tl.PropagateNan.ALL)
     t = x * LOG2E
     lost = tl.fma(x, LOG2E, -t) + x * LOG2E_REST
     return tl.exp2(-t) * (1.0 - lost * LN2)
+
+
+@triton.jit
+def exp_of_distance(z, top, EXACT: tl.constexpr):
+    """exp(z - top) for z <= top. EXACT where a row has so few classes that no sum averages the errors of the fast one,
+    which grow with the distance."""
+    if EXACT:
+        return exp_of_minus(top - z)
+    else:
+        return tl.exp2((z - top) * LOG2E)
 
 
 @triton.jit
@@ -92,6 +103,15 @@ def inverse_of(x):
     r = (256 / 99 * x - 576 / 99) * x + 420 / 99
     r += r * (1.0 - x * r)
     return r + r * (1.0 - x * r)
+
+
+@triton.jit
+def inverse_of_sum(x):
+    """1 / (1 + x) for 0 <= x <= 1, in the same way."""
+    y = 1.0 + x
+    r = (32 / 99 * y - 144 / 99) * y + 210 / 99
+    r += r * (1.0 - y * r)
+    return r + r * (1.0 - y * r)
 
 
 @triton.jit

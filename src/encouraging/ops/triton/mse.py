@@ -9,8 +9,9 @@ import triton
 import triton.language as tl
 
 from .blocks import offsets
-from .maths import EACH, INF, LOG2E, LOWEST, ONE, row_start, shifted
-from .tile import load_tile, store_tile
+from .finish import finish
+from .maths import EACH, INF, LOG2E, LOWEST, ONE, exp_of_distance, row_start, shifted
+from .tile import FEW_CLASSES, load_tile, store_tile
 
 
 @triton.jit
@@ -47,10 +48,11 @@ def _slope(g, p, q, is_top, of_top, of_rest, rivals):
 # loss, and the gradient times ``scale`` over ``divisor``, or times an upstream gradient for every element.
 @triton.jit(do_not_specialize=["n_rows"])
 def mse_kernel(
-    logits, target, divisor, upstream, loss, grad,
+    logits, target, divisor, upstream, loss, shares, counter, grad,
     n_rows, class_units, stride_units, target_units, scale,
     SOFT: tl.constexpr, BONUS: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PIECE: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, VALUES: tl.constexpr, UPSTREAM: tl.constexpr,
+    LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     stride, target_stride = tl.cast(stride_units, tl.int64) * UNIT, tl.cast(target_units, tl.int64) * UNIT
@@ -67,7 +69,7 @@ def mse_kernel(
         t = tl.where(((y >= 0) & (y < n_classes))[:, None], t, float("nan"))  # a label that names no class
     top = tl.maximum(tl.max(z, axis=1), LOWEST)
     is_top = z == top[:, None]
-    e = tl.exp2((z - top[:, None]) * LOG2E)
+    e = exp_of_distance(z, top[:, None], BLOCK <= FEW_CLASSES)
     rivals = tl.sum(tl.where(is_top, 0.0, e), axis=1) + (tl.sum(tl.where(is_top, 1.0, 0.0), axis=1) - 1.0)
     over = (1.0 / (1.0 + rivals))[:, None]
     p = e * over
@@ -76,8 +78,8 @@ def mse_kernel(
     own = row_start(o_r, 1, tl.cast(n_classes, tl.int64), 0)  # of what is contiguous
     if VALUES:
         store_tile(loss, own, m_r, n_classes, 1, value, BLOCK)
-    else:
-        tl.store(loss + tl.program_id(0), tl.sum(tl.sum(tl.where(m, value, 0.0), axis=1), axis=0))
+    if DIVIDED:
+        scale /= tl.load(divisor).to(tl.float32)
     if GRAD:
         if UPSTREAM == EACH:
             above = load_tile(upstream, own, m_r, n_classes, 1, 0.0, PIECE, BLOCK)
@@ -86,11 +88,12 @@ def mse_kernel(
         of_top = tl.sum(tl.where(is_top, part, 0.0), axis=1)[:, None]
         of_rest = tl.sum(tl.where(is_top, 0.0, part), axis=1)[:, None]
         slope = _slope(g, p, q, is_top, of_top, of_rest, rivals[:, None])
-        if DIVIDED:
-            scale /= tl.load(divisor).to(tl.float32)
+        above_all = scale
         if UPSTREAM == ONE:
-            scale *= tl.load(upstream).to(tl.float32)
-        store_tile(grad, own, m_r, n_classes, 1, slope * scale, BLOCK)
+            above_all *= tl.load(upstream).to(tl.float32)
+        store_tile(grad, own, m_r, n_classes, 1, slope * above_all, BLOCK)
+    if not VALUES:
+        finish(shares, counter, loss, tl.sum(tl.sum(tl.where(m, value, 0.0), axis=1), axis=0), scale, LAST)
 
 
 @triton.jit
@@ -105,10 +108,11 @@ def _load_target(target, start, y, o_c, m_c, SOFT: tl.constexpr):
 # the sums, one for the gradient.
 @triton.jit(do_not_specialize=["n_rows"])
 def mse_streamed_kernel(
-    logits, target, divisor, upstream, loss, grad,
+    logits, target, divisor, upstream, loss, shares, counter, grad,
     n_rows, class_units, stride_units, target_units, scale,
     SOFT: tl.constexpr, BONUS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
     SIXTEEN_BIT: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, VALUES: tl.constexpr, UPSTREAM: tl.constexpr,
+    LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     stride, target_stride = tl.cast(stride_units, tl.int64) * UNIT, tl.cast(target_units, tl.int64) * UNIT
@@ -116,8 +120,9 @@ def mse_streamed_kernel(
     n_blocks = tl.cdiv(n_classes, BLOCK)
     if DIVIDED:
         scale /= tl.load(divisor).to(tl.float32)
+    above_all = scale
     if UPSTREAM == ONE:
-        scale *= tl.load(upstream).to(tl.float32)
+        above_all *= tl.load(upstream).to(tl.float32)
     total = 0.0
     for i in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         i_row = tl.cast(i, tl.int64)
@@ -183,7 +188,7 @@ def mse_streamed_kernel(
                     above = tl.load(upstream + own + o_c, mask=m_c, other=0.0).to(tl.float32)
                     g = _under_upstream(g, above, above_first, BONUS)
                 slope = _slope(g, p, q, is_top, of_top, of_rest, rivals)
-                tl.store(grad + own + o_c, (slope * (scale * known)).to(grad.dtype.element_ty), mask=m_c,
+                tl.store(grad + own + o_c, (slope * (above_all * known)).to(grad.dtype.element_ty), mask=m_c,
                          eviction_policy="evict_first")
     if not VALUES:
-        tl.store(loss + tl.program_id(0), total)
+        finish(shares, counter, loss, total, scale, LAST)

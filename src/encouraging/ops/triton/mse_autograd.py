@@ -14,10 +14,10 @@ from ...torch_state import is_batched
 from ..elementwise import squared_errors
 from ..reduction import Divisor
 from .cached_launch import launch
-from .launch import total
-from .layout import on_device_of, pieces
+from .layout import pieces
 from .mse import mse_kernel, mse_streamed_kernel
 from .sigmoid_autograd import sigmoid_loss
+from .sums import Sum, sum_of
 from .tiling import Tiling, piece_of, processors, soft_tiling_for
 from .upstream import mean_factor, one_or_each, times_upstream
 
@@ -36,7 +36,7 @@ def mse_loss(logits: Tensor, target: Tensor, *, bonus: bool, link: str = "softma
     if reduction == "none":
         losses: Tensor = _MseLater.apply(logits, target, bonus, dtype)
         return losses
-    factor, over = mean_factor(logits.numel(), reduction, divisor)
+    factor, over = mean_factor(logits.numel(), reduction, divisor, logits.device)
     form = _MseLaterReduced if logits.dtype == torch.float16 and logits.requires_grad else _MseAhead
     loss: Tensor = form.apply(logits, target, bonus, factor, over)
     return loss
@@ -49,10 +49,9 @@ class _MseAhead(torch.autograd.Function):
         grad = None
         if ctx.needs_input_grad[0]:
             grad = torch.empty_like(logits, memory_format=torch.contiguous_format)
-        sums = _launch(logits, target, bonus, grad=grad, scale=factor, divisor=divisor)
         ctx.save_for_backward(logits, target, grad, divisor)
         ctx.bonus, ctx.factor = bonus, factor
-        return total(sums, divisor, factor)
+        return _sum(logits, target, bonus, factor, divisor, grad)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -69,10 +68,9 @@ class _MseLaterReduced(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, bonus: bool, factor: float,
                 divisor: Tensor | None) -> Tensor:
-        sums = _launch(logits, target, bonus)
         ctx.save_for_backward(logits, target, divisor)
         ctx.bonus, ctx.factor = bonus, factor
-        return total(sums, divisor, factor)
+        return _sum(logits, target, bonus, factor, divisor)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -121,35 +119,46 @@ def _differentiable(logits: Tensor, target: Tensor, bonus: bool, upstream: Tenso
     return torch.autograd.grad(losses, logits, upstream.to(losses.dtype), create_graph=True)[0]
 
 
-def _launch(logits: Tensor, target: Tensor, bonus: bool, *, losses: Tensor | None = None, grad: Tensor | None = None,
-            upstream: Tensor | None = None, scale: float = 1.0, divisor: Tensor | None = None) -> Tensor:
-    """The programs' sums, or the losses themselves; ``grad`` of the sum times ``scale`` over ``divisor``, and times an
-    upstream gradient, one for all or one for each."""
+def _sum(logits: Tensor, target: Tensor, bonus: bool, factor: float, divisor: Tensor | None,
+         grad: Tensor | None = None) -> Tensor:
+    """The sum of all losses times ``factor`` over ``divisor``, and its gradient."""
+    sums = sum_of(logits, _programs(logits))
+    _launch(logits, target, bonus, sums=sums, grad=grad, scale=factor, divisor=divisor)
+    return sums.total(divisor, factor)
+
+
+def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = None, losses: Tensor | None = None,
+            grad: Tensor | None = None, upstream: Tensor | None = None, scale: float = 1.0,
+            divisor: Tensor | None = None) -> None:
+    """The sum, or the losses themselves; ``grad`` of the sum times ``scale`` over ``divisor``, and times an upstream
+    gradient, one for all or one for each."""
     upstream, how = (None, 0) if upstream is None else one_or_each(upstream)
     rows, classes = logits.shape
-    soft = target.is_floating_point()
-    tiling = _tiling(classes)
-    programs = min(rows, tiling.per_processor * processors(logits.device)) if tiling.streamed else (
-        pieces(rows, tiling.rows))
-    # What only the losses or only the gradient is asked for still has a place for the sums.
-    out = logits.new_empty(programs, dtype=torch.float32) if losses is None else losses
     if not rows:
-        return out
+        return
+    soft = target.is_floating_point()
+    tiling, programs = _tiling(classes), _programs(logits)
+    if sums is None and losses is None:  # the gradient alone: the kernel still has a place for the shares
+        sums = sum_of(logits, programs)
+    out, shares, counter = (losses, None, None) if sums is None else sums[:3]
     unit = math.gcd(16, classes, logits.stride(0), target.stride(0) if soft else 16)
-    tensors = (logits, target, divisor, upstream, out, grad)
+    tensors = (logits, target, divisor, upstream, out, shares, counter, grad)
     numbers = (rows, classes // unit, logits.stride(0) // unit, target.stride(0) // unit if soft else 0, float(scale))
     shared = {"SOFT": soft, "BONUS": bonus, "UNIT": unit, "BLOCK": tiling.block, "DIVIDED": divisor is not None,
               "GRAD": grad is not None, "VALUES": losses is not None, "UPSTREAM": how,
-              "num_warps": tiling.warps, "enable_fp_fusion": True}
-    with on_device_of(logits):
-        if tiling.streamed:
-            launch(mse_streamed_kernel, programs, tensors, numbers, **shared, VECTOR=16 // logits.dtype.itemsize,
-                   SIXTEEN_BIT=logits.dtype.itemsize == 2)
-        else:
-            launch(mse_kernel, programs, tensors, numbers, **shared, ROWS=tiling.rows,
-                   PIECE=piece_of(tiling, logits, unit, 1))
-    return out
+              "LAST": sums is not None and sums.last, "num_warps": tiling.warps, "enable_fp_fusion": True}
+    if tiling.streamed:
+        launch(mse_streamed_kernel, programs, tensors, numbers, **shared, VECTOR=16 // logits.dtype.itemsize,
+               SIXTEEN_BIT=logits.dtype.itemsize == 2)
+    else:
+        launch(mse_kernel, programs, tensors, numbers, **shared, ROWS=tiling.rows,
+               PIECE=piece_of(tiling, logits, unit, 1))
 
 
 def _tiling(classes: int) -> Tiling:
     return soft_tiling_for(classes, cross_entropy=False)
+
+
+def _programs(logits: Tensor) -> int:
+    rows, tiling = logits.shape[0], _tiling(logits.shape[1])
+    return min(rows, tiling.per_processor * processors(logits.device)) if tiling.streamed else pieces(rows, tiling.rows)

@@ -36,7 +36,7 @@ def curve_rows(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: 
                ignore_index: int, label_smoothing: float) -> Tuple[Tensor, Tensor]:
     """Losses (N) and states of the rows."""
     problem = _problem(logits, target, weight, curve, params, ignore_index, label_smoothing)
-    state = empty_state(problem)
+    state = empty_state(problem.target, problem.smoothing)
     return losses(problem, state=state), state
 
 

@@ -4,26 +4,32 @@ import triton
 import triton.language as tl
 
 from .ends import end_columns, inner_part, inner_row
-from .maths import INF, LOG2E, LOWEST, row_start
-from .rows import plain_row, read_label, store_by_products, store_lengths, store_state, sum_of
+from .finish import EVERYONE, divisor_of, finish_mean
+from .maths import INF, LOG2E, LOWEST, PULLS, row_start
+from .rows import plain_row, read_label, store_by_products, store_lengths, store_state
 from .tile import first_column, load_tile, store_tile
 
 
 # A program takes ROWS whole rows and keeps them in registers between the sums and the gradient. With SKIP it does not
-# read rows that teach nothing, for which it must know the labels first. It writes the loss, one number per row or
-# (SUMS) per program, and on request the gradient, the state from which it can be made later, and the by-products.
+# read rows that teach nothing, for which it must know the labels first. It writes the loss of every row, or (SUMS) its
+# share of their sum, see finish.py, and on request the gradient, the state from which it can be made later, and the
+# by-products. UPSTREAM has a number for every row, by which its gradient is multiplied; where these are the PULLS of a
+# curve of one's own, also by minus the first of ``partial_weights``, which then is the upstream gradient of the sum,
+# and by the first of ``state``, the sum's own factor.
 @triton.jit(do_not_specialize=["n_rows", "ignore_index", "phase"])
 def resident_kernel(
-    logits, target, weight, partial_weights, upstream, loss, grad, state, lengths, p_out, lse_out, argmax_out,
+    logits, target, weight, partial_weights, upstream, loss, shares, counter, grad, state, lengths, p_out, lse_out,
+    argmax_out,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, phase, k0, k1, k2, k3,
     KIND: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PIECE: tl.constexpr,
     ENDS: tl.constexpr, SKIP: tl.constexpr, N_PARTIAL: tl.constexpr, WEIGHTED: tl.constexpr, GRAD: tl.constexpr,
     STATE: tl.constexpr, LENGTHS: tl.constexpr, SUMS: tl.constexpr, STATS: tl.constexpr, UPSTREAM: tl.constexpr,
-    INPLACE: tl.constexpr,
+    INPLACE: tl.constexpr, COUNT: tl.constexpr, LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
-    scale = 1.0 / sum_of(partial_weights, N_PARTIAL)
+    denominator = divisor_of(partial_weights, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
+                             WEIGHTED)
     o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     m_r = o_r < n_rows
     y, taught, w, fill = read_label(target, weight, o_r, m_r, n_classes, ignore_index, WEIGHTED)
@@ -55,9 +61,7 @@ def resident_kernel(
     row_loss, factor, at_label, q = plain_row(z_y, top, rival_sum, w, k0, k1, k2, k3, KIND)
     row_loss = tl.where(taught, row_loss, fill)
     factor = tl.where(taught, factor, fill)
-    if SUMS:
-        tl.store(loss + tl.program_id(0), tl.sum(tl.where(m_r, row_loss, 0.0), axis=0))
-    else:
+    if not SUMS and UPSTREAM != PULLS:
         tl.store(loss + o_r, row_loss, mask=m_r)
     if STATE:
         store_state(state, o_r, m_r, n_rows, top, factor, at_label, y)
@@ -73,9 +77,12 @@ def resident_kernel(
             column = tl.minimum(column, first_column(z_e, o_e[None, :], best, n_classes))
         store_by_products(p_out, lse_out, argmax_out, o_r, m_r, taught, z_y, z_y, top, rival_sum, column)
     if GRAD:
-        if N_PARTIAL or UPSTREAM:
+        if N_PARTIAL or COUNT == EVERYONE or UPSTREAM:
+            scale = 1.0 / denominator
             if UPSTREAM:
                 scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
+            if UPSTREAM == PULLS:
+                scale *= -tl.load(partial_weights).to(tl.float32) * tl.load(state)
             factor = tl.where(taught, factor * scale, factor)
             at_label *= scale
         slope = e * factor[:, None]
@@ -94,3 +101,6 @@ def resident_kernel(
             store_tile(grad, start, m_r, n_classes, grad_stride_class, slope, BLOCK)
         tl.debug_barrier()  # the tile first, then the number that is not of its pattern
         tl.store(grad + start + y.to(tl.int64) * grad_stride_class, at_label.to(grad.dtype.element_ty), mask=taught)
+    if SUMS:
+        finish_mean(shares, counter, loss, state, n_rows, tl.sum(tl.where(m_r, row_loss, 0.0), axis=0),
+                    tl.sum(w, axis=0), denominator, COUNT, 4 if STATE else 0, LAST)

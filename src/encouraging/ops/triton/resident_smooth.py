@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, chances, curve_at, curve_of_rival
+from .finish import divisor_of, finish_mean
 from .maths import INF, LOG2E, inverse_of, log, row_start
 from .rows import (
     closed_values,
@@ -15,7 +16,6 @@ from .rows import (
     store_by_products,
     store_smooth_state,
     store_state,
-    sum_of,
     top_rival,
 )
 from .streamed_smooth import smooth_gradient_by_blocks, smooth_row_by_blocks
@@ -98,8 +98,8 @@ def _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, 
         gap, p, q, surprise, log_q, top_p, log_top_p = chances(z_y, top, rival_sum)
         top_value, top_pull, top_over = top_rival(p, top_p, log_top_p, below, n_top, k0, k1, k2, k3, KIND)
         if WEIGHTED or TAIL == LIKE_ITSELF:
-            b_value, b_pull = curve_of_rival((rivals - top[:, None]) * LOG2E, top_p[:, None], log_top_p[:, None],
-                                             k0, k1, k2, k3, KIND)
+            b_value, b_pull = curve_of_rival((rivals - top[:, None]) * LOG2E, e, top_p[:, None],
+                                             log_top_p[:, None], k0, k1, k2, k3, KIND)
             m_rival &= e < 1.0
             if WEIGHTED:
                 m_rival &= base != 0.0  # a class of no weight adds nothing, also where its value is infinite
@@ -138,13 +138,13 @@ def _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, 
 # As resident_kernel.
 @triton.jit(do_not_specialize=["n_rows", "ignore_index"])
 def resident_smooth_kernel(
-    logits, target, weight, partial_weights, upstream, loss, grad, state, p_out, lse_out, argmax_out,
+    logits, target, weight, partial_weights, upstream, loss, shares, counter, grad, state, p_out, lse_out, argmax_out,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, smoothing, label_part, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PIECE: tl.constexpr, SKIP: tl.constexpr, TOGETHER: tl.constexpr, N_PARTIAL: tl.constexpr,
     WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr, SUMS: tl.constexpr,
-    STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
+    STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr, COUNT: tl.constexpr, LAST: tl.constexpr,
 ):
     SIMPLE: tl.constexpr = TAIL == LIKE_CROSS_ENTROPY and not WEIGHTED
     NORMAL: tl.constexpr = TAIL == LIKE_NORMAL and not WEIGHTED
@@ -155,7 +155,9 @@ def resident_smooth_kernel(
     n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
     grad_stride_outer = tl.cast(grad_outer_units, tl.int64) * UNIT
-    scale = tl.zeros([ROWS], tl.float32) + 1.0 / sum_of(partial_weights, N_PARTIAL)
+    denominator = divisor_of(partial_weights, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
+                             WEIGHTED)
+    scale = tl.zeros([ROWS], tl.float32) + 1.0 / denominator
     o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     m_r = o_r < n_rows
     if UPSTREAM:
@@ -224,9 +226,7 @@ def resident_smooth_kernel(
 
     row_loss = tl.where(taught, row_loss, fill)
     factor = tl.where(taught, factor, fill)
-    if SUMS:
-        tl.store(loss + tl.program_id(0), tl.sum(tl.where(m_r, row_loss, 0.0), axis=0))
-    else:
+    if not SUMS:
         tl.store(loss + o_r, row_loss, mask=m_r)
     if STATE:
         store_state(state, o_r, m_r, n_rows, top, factor, at_pivot, pivot)
@@ -255,3 +255,6 @@ def resident_smooth_kernel(
         tl.store(out + pivot.to(tl.int64) * grad_stride_class, (at_pivot * scale).to(grad.dtype.element_ty),
                  mask=taught)
         tl.store(out + y.to(tl.int64) * grad_stride_class, (at_label * scale).to(grad.dtype.element_ty), mask=taught)
+    if SUMS:
+        finish_mean(shares, counter, loss, state, n_rows, tl.sum(tl.where(m_r, row_loss, 0.0), axis=0),
+                    tl.sum(w, axis=0), denominator, COUNT, 7 if STATE else 0, LAST)

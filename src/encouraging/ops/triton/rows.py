@@ -122,13 +122,14 @@ def smooth_row(gap, p, q, surprise, log_q, top_p, log_top_p, z_y, top, rival_sum
     """
     value, pull = curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND)
     t = shifted(z_y, top, SIXTEEN_BIT)
-    y_value, y_pull = curve_of_rival(t, top_p, log_top_p, k0, k1, k2, k3, KIND)
+    e = tl.exp2(t)
+    y_value, y_pull = curve_of_rival(t, e, top_p, log_top_p, k0, k1, k2, k3, KIND)
     u = own + tl.where(is_label, label_weight, 0.0)
     loss = u * value + values + tl.where(is_label, 0.0, label_weight * y_value)
     pulls += tl.where(is_label, 0.0, label_weight * y_pull)
     factor = tl.where(rival_sum == 0.0, 0.0, (q * pulls + u * pull) / rival_sum)
     at_pivot = p * pulls - u * pull
-    at_label = tl.exp2(t) * factor - (own_of_label + label_weight) * y_pull
+    at_label = e * factor - (own_of_label + label_weight) * y_pull
     return loss, factor, at_pivot, tl.where(is_label, at_pivot, at_label)
 
 
@@ -146,7 +147,7 @@ def gradient(z, top, factor, top_p, log_top_p, base, k0, k1, k2, k3, KIND: tl.co
         elif TAIL == LIKE_NORMAL:
             slope -= base * inverse_of(1.0 - e * top_p)
         else:
-            value, pull = curve_of_rival(t, top_p, log_top_p, k0, k1, k2, k3, KIND)
+            value, pull = curve_of_rival(t, e, top_p, log_top_p, k0, k1, k2, k3, KIND)
             slope -= base * pull
     return slope
 

@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 
 from .curves import SQUARE_BONUS, curve_at
-from .maths import EACH, ONE, exp_of_minus, log_of_rest
+from .finish import finish
+from .maths import EACH, ONE, exp_of_minus, inverse_of_sum, log_of_rest
 
 PRESENCE = tl.constexpr(0)       # integers or bool
 PROBABILITY = tl.constexpr(1)    # floats from 0 to 1
@@ -19,7 +20,7 @@ CLASS_INDEX = tl.constexpr(2)    # one integer per row of classes; none of them 
 def _chances(z):
     """p = sigmoid(z), 1 - p, -log p and -log(1 - p), to full relative precision at any z."""
     x = exp_of_minus(tl.abs(z))
-    larger = 1.0 / (1.0 + x)
+    larger = inverse_of_sum(x)
     smaller = x * larger
     excess = -log_of_rest(smaller)  # log(1 + x)
     ahead = z >= 0
@@ -29,28 +30,43 @@ def _chances(z):
     return p, q, surprise, surprise_of_rest
 
 
+@triton.jit
+def _places(i_block, n_classes, WIDE: tl.constexpr, LARGE: tl.constexpr, BLOCK: tl.constexpr):
+    """Row and column of every element of a block. One division for all of them: two for each, as ``//`` and ``%`` would
+    be, take longer than the loss. WIDE rows are no shorter than a block, which then has parts of two at most."""
+    first = (tl.cast(i_block, tl.int64) if LARGE else i_block) * BLOCK
+    first_row = first // n_classes
+    column = (first - first_row * n_classes).to(tl.int32) + tl.arange(0, BLOCK)
+    if WIDE:
+        behind = (column >= n_classes).to(tl.int32)
+    else:  # the quotients of numbers below 2 * BLOCK are at least 0.5 / n_classes away from where they would be wrong
+        behind = ((column.to(tl.float32) + 0.5) * (1.0 / n_classes)).to(tl.int32)
+    return first_row + behind, column - behind * n_classes
+
+
 # A program takes BLOCK elements. A factor's offset is (element // size after it) % its own size, which is what
 # broadcasting over neighbouring dimensions means. MSE corrects the two parts of a square curve for targets between 0
 # and 1, of which the squared error is not linear.
 @triton.jit
 def sigmoid_kernel(
-    logits, target, weight, pos_weight, divisor, upstream, loss, grad,
+    logits, target, weight, pos_weight, divisor, upstream, loss, shares, counter, grad,
     n_elements, n_classes, weight_after, weight_size, pos_after, pos_size, for_positives, for_negatives, scale,
     k0, k1, k2, k3, n0, n1, n2, n3,
     KIND: tl.constexpr, NEGATIVE_KIND: tl.constexpr, TWO_CURVES: tl.constexpr, TARGET: tl.constexpr, MSE: tl.constexpr,
     WEIGHTED: tl.constexpr, POS_WEIGHTED: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, SUMS: tl.constexpr,
-    VALUES: tl.constexpr, UPSTREAM: tl.constexpr, LARGE: tl.constexpr, BLOCK: tl.constexpr,
+    VALUES: tl.constexpr, UPSTREAM: tl.constexpr, LARGE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    LAST: tl.constexpr,
 ):
     i_block = tl.program_id(0)
     o = (tl.cast(i_block, tl.int64) if LARGE else i_block) * BLOCK + tl.arange(0, BLOCK)
     m = o < n_elements
     z = tl.load(logits + o, mask=m, other=0.0).to(tl.float32)
-    p, q, surprise, surprise_of_rest = _chances(z)
     weight_of_positives = for_positives
     if POS_WEIGHTED:
         weight_of_positives *= tl.load(pos_weight + (o // pos_after) % pos_size, mask=m, other=0.0).to(tl.float32)
     if TARGET == PROBABILITY:
         t = tl.load(target + o, mask=m, other=0.0).to(tl.float32)
+        p, q, surprise, surprise_of_rest = _chances(z)
         value, pull = curve_at(z, p, q, surprise, -surprise_of_rest, k0, k1, k2, k3, KIND)
         negative_value, negative_pull = curve_at(-z, q, p, surprise_of_rest, -surprise, n0, n1, n2, n3, NEGATIVE_KIND)
         u, v = t * weight_of_positives, (1.0 - t) * for_negatives
@@ -66,19 +82,19 @@ def sigmoid_kernel(
                 row_loss -= between
     else:
         if TARGET == CLASS_INDEX:
-            label = tl.load(target + o // n_classes, mask=m, other=0).to(tl.int64)
-            present = label == o % n_classes
-            if MSE:  # there every row has a label
-                known = (label >= 0) & (label < n_classes)
-                p, q = tl.where(known, p, float("nan")), tl.where(known, q, float("nan"))
+            row, column = _places(i_block, n_classes, WIDE, LARGE, BLOCK)
+            label = tl.load(target + row, mask=m, other=0).to(tl.int64)
+            present = label == column.to(tl.uint32)
+            if MSE:  # there every row has a label; as an unsigned number, one below 0 is large
+                z = tl.where(label.to(tl.uint64) < n_classes, z, float("nan"))
         else:
             present = tl.load(target + o, mask=m, other=0) != 0
         gap = tl.where(present, z, -z)
-        p, q = tl.where(present, p, q), tl.where(present, q, p)
-        own, other = tl.where(present, surprise, surprise_of_rest), tl.where(present, surprise_of_rest, surprise)
-        value, pull = curve_at(gap, p, q, own, -other, k0, k1, k2, k3, KIND)
+        p, q, surprise, surprise_of_rest = _chances(gap)
+        value, pull = curve_at(gap, p, q, surprise, -surprise_of_rest, k0, k1, k2, k3, KIND)
         if TWO_CURVES:
-            negative_value, negative_pull = curve_at(gap, p, q, own, -other, n0, n1, n2, n3, NEGATIVE_KIND)
+            negative_value, negative_pull = curve_at(gap, p, q, surprise, -surprise_of_rest, n0, n1, n2, n3,
+                                                     NEGATIVE_KIND)
             value, pull = tl.where(present, value, negative_value), tl.where(present, pull, negative_pull)
         w = tl.where(present, weight_of_positives, for_negatives)
         row_loss = w * value
@@ -89,13 +105,14 @@ def sigmoid_kernel(
         slope *= w
     if VALUES:
         tl.store(loss + o, row_loss.to(loss.dtype.element_ty), mask=m)
-    if SUMS:
-        tl.store(loss + i_block, tl.sum(tl.where(m, row_loss, 0.0), axis=0))
+    if DIVIDED:
+        scale /= tl.load(divisor).to(tl.float32)
     if GRAD:
-        if DIVIDED:
-            scale /= tl.load(divisor).to(tl.float32)
+        above = scale
         if UPSTREAM == ONE:
-            scale *= tl.load(upstream).to(tl.float32)
+            above *= tl.load(upstream).to(tl.float32)
         if UPSTREAM == EACH:
             slope *= tl.load(upstream + o, mask=m, other=0.0).to(tl.float32)
-        tl.store(grad + o, (slope * scale).to(grad.dtype.element_ty), mask=m)
+        tl.store(grad + o, (slope * above).to(grad.dtype.element_ty), mask=m)
+    if SUMS:
+        finish(shares, counter, loss, tl.sum(tl.where(m, row_loss, 0.0), axis=0), scale, LAST)

@@ -14,9 +14,9 @@ from .. import elementwise
 from ..reduction import Divisor
 from .cached_launch import launch
 from .curves import constants
-from .launch import total
-from .layout import on_device_of, pieces
+from .layout import pieces
 from .sigmoid import CLASS_INDEX, PRESENCE, PROBABILITY, sigmoid_kernel
+from .sums import Sum, sum_of
 from .upstream import mean_factor, one_or_each, times_upstream
 
 _BLOCK = 2048
@@ -49,7 +49,7 @@ def sigmoid_loss(logits: Tensor, target: Tensor, curve: Curve, *, negative_curve
     if reduction == "none":
         rows: Tensor = _SigmoidLater.apply(logits, target, arguments, dtype)
         return rows
-    factor, over = mean_factor(logits.numel(), reduction, divisor)
+    factor, over = mean_factor(logits.numel(), reduction, divisor, logits.device)
     form = _SigmoidLaterReduced if logits.dtype == torch.float16 and logits.requires_grad else _SigmoidAhead
     loss: Tensor = form.apply(logits, target, arguments, factor, over)
     return loss
@@ -65,11 +65,11 @@ class _SigmoidAhead(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, target: Tensor, arguments: Arguments, factor: float,
                 divisor: Tensor | None) -> Tensor:
         grad = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
-        sums = logits.new_empty(max(1, pieces(logits.numel(), _BLOCK)), dtype=torch.float32)
+        sums = sum_of(logits, pieces(logits.numel(), _BLOCK))
         _launch(logits, target, arguments, sums=sums, grad=grad, scale=factor, divisor=divisor)
         ctx.save_for_backward(logits, target, grad, divisor)
         ctx.arguments, ctx.factor = arguments, factor
-        return total(sums if logits.numel() else sums.zero_(), divisor, factor)
+        return sums.total(divisor, factor)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -88,11 +88,11 @@ class _SigmoidLaterReduced(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, arguments: Arguments, factor: float,
                 divisor: Tensor | None) -> Tensor:
-        sums = logits.new_empty(max(1, pieces(logits.numel(), _BLOCK)), dtype=torch.float32)
-        _launch(logits, target, arguments, sums=sums)
+        sums = sum_of(logits, pieces(logits.numel(), _BLOCK))
+        _launch(logits, target, arguments, sums=sums, scale=factor, divisor=divisor)
         ctx.save_for_backward(logits, target, divisor)
         ctx.arguments, ctx.factor = arguments, factor
-        return total(sums if logits.numel() else sums.zero_(), divisor, factor)
+        return sums.total(divisor, factor)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -137,7 +137,7 @@ def _differentiable(logits: Tensor, target: Tensor, arguments: Arguments, upstre
     return torch.autograd.grad(losses, logits, upstream.to(losses.dtype), create_graph=True)[0]
 
 
-def _launch(logits: Tensor, target: Tensor, arguments: Arguments, *, sums: Tensor | None = None,
+def _launch(logits: Tensor, target: Tensor, arguments: Arguments, *, sums: Sum | None = None,
             losses: Tensor | None = None, grad: Tensor | None = None, upstream: Tensor | None = None,
             scale: float = 1.0, divisor: Tensor | None = None) -> None:
     """Write whatever there is a buffer for; ``grad`` of the sum times ``scale`` over ``divisor``, and times an upstream
@@ -151,16 +151,17 @@ def _launch(logits: Tensor, target: Tensor, arguments: Arguments, *, sums: Tenso
     kind = PROBABILITY if target.is_floating_point() else PRESENCE if target.shape == logits.shape else CLASS_INDEX
     positive, negative = constants(arguments.curve), constants(arguments.negative_curve)
     alpha = arguments.alpha
-    tensors = (logits, target, weight, pos_weight, divisor, upstream, losses if sums is None else sums, grad)
+    out, shares, counter = (losses, None, None) if sums is None else sums[:3]
+    tensors = (logits, target, weight, pos_weight, divisor, upstream, out, shares, counter, grad)
     numbers = (elements, logits.shape[-1] if logits.ndim else 1, weight_after, weight_size, pos_after, pos_size,
                1.0 if alpha is None else float(alpha), 1.0 if alpha is None else 1.0 - alpha, float(scale),
                *positive[2:], *negative[2:])
-    with on_device_of(logits):
-        launch(sigmoid_kernel, pieces(elements, _BLOCK), tensors, numbers, KIND=positive.kind,
-               NEGATIVE_KIND=negative.kind, TWO_CURVES=positive != negative, TARGET=kind.value, MSE=arguments.mse,
-               WEIGHTED=weight is not None, POS_WEIGHTED=pos_weight is not None, DIVIDED=divisor is not None,
-               GRAD=grad is not None, SUMS=sums is not None, VALUES=losses is not None, UPSTREAM=how,
-               LARGE=elements >= 2**31 - _BLOCK, BLOCK=_BLOCK, num_warps=4, enable_fp_fusion=True)
+    launch(sigmoid_kernel, pieces(elements, _BLOCK), tensors, numbers, KIND=positive.kind,
+           NEGATIVE_KIND=negative.kind, TWO_CURVES=positive != negative, TARGET=kind.value, MSE=arguments.mse,
+           WEIGHTED=weight is not None, POS_WEIGHTED=pos_weight is not None, DIVIDED=divisor is not None,
+           GRAD=grad is not None, SUMS=sums is not None, VALUES=losses is not None, UPSTREAM=how,
+           LARGE=elements >= 2**31 - _BLOCK, WIDE=numbers[1] >= _BLOCK, BLOCK=_BLOCK,
+           LAST=sums is not None and sums.last, num_warps=4, enable_fp_fusion=True)
 
 
 def _factor(factor: Tensor | None, logits: Tensor) -> tuple[Tensor | None, int, int]:

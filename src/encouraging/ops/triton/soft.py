@@ -3,24 +3,25 @@
 import triton
 import triton.language as tl
 
-from .maths import INF, LOG2E, LOWEST, row_start
+from .finish import finish
+from .maths import INF, LOG2E, LOWEST, exp_of_distance, row_start
 from .soft_rows import at_largest, largest_class, rival_terms, row_terms
-from .tile import load_tile, store_tile
+from .tile import FEW_CLASSES, load_tile, store_tile
 
 
-# A program takes ROWS whole rows of logits and targets. It reads both once and writes the loss, one number per row or
-# (SUMS) per program, and on request the gradient on the logits and (BY_TARGET) that on the targets. ``label_part`` and
-# ``spread`` smooth the targets: u = (label_part * target + spread) * weight.
+# A program takes ROWS whole rows of logits and targets. It reads both once and writes the loss of every row, or (SUMS)
+# its share of their sum, see finish.py, and on request the gradient on the logits and (BY_TARGET) that on the targets.
+# ``label_part`` and ``spread`` smooth the targets: u = (label_part * target + spread) * weight.
 @triton.jit(do_not_specialize=["n_rows"])
 def soft_kernel(
-    logits, target, weight, divisor, upstream, loss, grad, by_target,
+    logits, target, weight, divisor, upstream, loss, shares, counter, grad, by_target,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     target_outer_units, target_stride_inner, target_stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, scale, label_part, spread, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNBOUNDED: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PIECE: tl.constexpr, WEIGHTED: tl.constexpr, GRAD: tl.constexpr, BY_TARGET: tl.constexpr,
     SUMS: tl.constexpr, UPSTREAM: tl.constexpr, SMOOTH: tl.constexpr,
-    DIVIDED: tl.constexpr,
+    DIVIDED: tl.constexpr, LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
     o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -45,7 +46,7 @@ def soft_kernel(
         second = tl.maximum(tl.max(tl.where(is_top, -INF, z), axis=1), LOWEST)
         reference = tl.where(n_top > 1.0, top, second)
     t = tl.where(is_top, -INF, (z - reference[:, None]) * LOG2E)
-    e = tl.exp2(t)
+    e = tl.where(is_top, 0.0, exp_of_distance(z, reference[:, None], BLOCK <= FEW_CLASSES))
     rival_sum = tl.sum(e, axis=1) + (n_top - 1.0)
     u_rivals = tl.where(is_top, 0.0, u)
     u_largest = tl.sum(tl.where(is_top, u, 0.0), axis=1)
@@ -56,14 +57,12 @@ def soft_kernel(
     values = tl.sum(tl.where(u_rivals == 0.0, 0.0, u_rivals * b_value), axis=1)
     pulls = tl.sum(u_rivals * b_over, axis=1)
     row_loss, factor, base, ratio = row_terms(p, value, pull, over, reference_p, rival_sum, u_largest, values, pulls)
-    if SUMS:
-        tl.store(loss + tl.program_id(0), tl.sum(tl.where(m_r, row_loss, 0.0), axis=0))
-    else:
+    if DIVIDED:
+        scale /= tl.load(divisor).to(tl.float32)
+    if not SUMS:
         tl.store(loss + o_r, row_loss, mask=m_r)
     if GRAD or BY_TARGET:
         row_scale = tl.zeros([ROWS], tl.float32) + scale
-        if DIVIDED:
-            row_scale /= tl.load(divisor).to(tl.float32)
         if UPSTREAM:
             row_scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
     if BY_TARGET:
@@ -77,3 +76,5 @@ def soft_kernel(
         start = row_start(o_r, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
         slope *= row_scale[:, None]
         store_tile(grad, start, m_r, n_classes, grad_stride_class, slope, BLOCK)
+    if SUMS:
+        finish(shares, counter, loss, tl.sum(tl.where(m_r, row_loss, 0.0), axis=0), scale, LAST)

@@ -13,8 +13,7 @@ from .. import reference
 from ..reduction import Divisor, reduce
 from . import soft_operators
 from .curves import constants
-from .launch import total
-from .soft_launch import SoftProblem, soft_losses
+from .soft_launch import SoftProblem, soft_loss_sum, soft_losses
 from .upstream import mean_factor, times_upstream
 
 
@@ -29,11 +28,11 @@ def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
         rows = soft_operators.rows(logits, target, weight, curve, label_smoothing)
         return reduce(rows, reduction, divisor)
     problem = _problem(logits, target, weight, curve, label_smoothing)
-    factor, over = mean_factor(logits.shape[0], reduction, divisor)
+    factor, over = mean_factor(logits.shape[0], reduction, divisor, logits.device)
     if not (torch.is_grad_enabled() and (logits.requires_grad or target.requires_grad)):
         if reduction == "none":
             return soft_losses(problem)
-        return total(soft_losses(problem, sums=True), over, factor)
+        return soft_loss_sum(problem, factor, over)
     if reduction == "none" or torch.float16 in (logits.dtype, target.dtype):
         losses: Tensor = _SoftLater.apply(logits, target, problem.weight, curve, problem.smoothing)
         return reduce(losses, reduction, divisor)
@@ -63,10 +62,9 @@ class _SoftAhead(torch.autograd.Function):
         grad = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
         by_target = torch.empty_like(target) if ctx.needs_input_grad[1] else None
         problem = SoftProblem(logits, _with_strides_of(target, by_target), weight, constants(curve), smoothing)
-        sums = soft_losses(problem, sums=True, scale=factor, divisor=divisor, grad=grad, by_target=by_target)
         ctx.save_for_backward(logits, target, weight, divisor, grad, by_target)
         ctx.arguments, ctx.factor = (curve, smoothing, "sum"), factor
-        return total(sums, divisor, factor)
+        return soft_loss_sum(problem, factor, divisor, grad=grad, by_target=by_target)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:

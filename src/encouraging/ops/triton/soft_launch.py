@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .cached_launch import launch
+from . import sums
+from .cached_launch import Kept, Prepared
 from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, Constants
-from .layout import layout, on_device_of, pieces
+from .layout import layout, pieces
 from .soft import soft_kernel
 from .soft_streamed import soft_streamed_kernel
-from .tiling import ends_for, piece_of, processors, soft_tiling_for
+from .tiling import Tiling, ends_for, piece_of, processors, soft_tiling_for, tiling_override
 
 
 class SoftProblem(NamedTuple):
@@ -26,52 +27,96 @@ class SoftProblem(NamedTuple):
     smoothing: float
 
 
-def soft_losses(problem: SoftProblem, *, sums: bool = False, scale: float = 1.0, divisor: Tensor | None = None,
-                upstream: Tensor | None = None, grad: Tensor | None = None,
+def soft_losses(problem: SoftProblem, *, upstream: Tensor | None = None, grad: Tensor | None = None,
                 by_target: Tensor | None = None) -> Tensor:
-    """The loss of every row (with ``sums`` of every program), and whatever there is a buffer for.
+    """The loss of every row, and whatever there is a buffer for.
 
     ``grad`` (which may be the logits) receives the gradient of the rows' losses on the logits, ``by_target``, which has
-    the target's strides, that on the targets: each row times its ``upstream`` and ``scale``, over ``divisor``.
+    the target's strides, that on the targets: each row times its ``upstream``.
     """
+    rows = layout(problem.logits).rows
+    out = torch.empty(rows, dtype=torch.float32, device=problem.logits.device)
+    if rows:
+        launch = _launch_for(problem, Asked(False, 1.0, False, None if upstream is None else upstream.dtype), grad,
+                             by_target)
+        launch(out.get_device(), *problem[:3], None, upstream, out, None, None, grad, by_target)
+    return out
+
+
+def soft_loss_sum(problem: SoftProblem, factor: float, divisor: Tensor | None = None, *, grad: Tensor | None = None,
+                  by_target: Tensor | None = None) -> Tensor:
+    """The sum of the rows' losses, times ``factor`` over ``divisor``, and its gradients where there is a buffer."""
+    if not layout(problem.logits).rows:
+        return sums.sum_of(problem.logits, 0).total(divisor, factor)
+    launch = _launch_for(problem, Asked(True, float(factor), divisor is not None, None), grad, by_target)
+    made = sums.sum_of(problem.logits, launch.programs)
+    launch(problem.logits.get_device(), *problem[:3], divisor, None, *made[:3], grad, by_target)
+    return made.total(divisor, factor)
+
+
+class Asked(NamedTuple):
+    """What a pass over logits and targets is asked for, beside its buffers."""
+
+    sums: bool
+    scale: float
+    divided: bool
+    upstream: torch.dtype | None
+
+
+_launches = Kept()
+
+
+def _launch_for(problem: SoftProblem, asked: Asked, grad: Tensor | None, by_target: Tensor | None) -> Prepared:
+    """The launch, remembered: it takes logits, target, weight, divisor, upstream, the losses or their sum, shares,
+    counter, grad and by_target."""
     logits, target, weight, curve, smoothing = problem
-    rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
+    key = (logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() & 15, target.dtype,
+           target.stride(), target.data_ptr() & 15, None if grad is None else (grad.stride(), grad.data_ptr() & 15),
+           None if by_target is None else by_target.data_ptr() & 15, weight is None, curve, smoothing, asked,
+           tiling_override(), sums.MOST_ARRIVALS)
+    prepared: Prepared | None = _launches.get(key)
+    if prepared is None:
+        prepared = _launches.keep(key, _prepare(problem, asked, grad, by_target))
+    return prepared
+
+
+def _division(problem: SoftProblem, by_target: Tensor | None) -> tuple[Tiling, int]:
+    """The tiling, and how many programs there are."""
+    logits, _, weight, curve, smoothing = problem
+    rows, classes = layout(logits)[:2]
     # Rows of 16 bits that are not aligned are better off in blocks, which are read in vectors.
     lean = (curve.tail != LIKE_ITSELF.value and weight is None and by_target is None and not smoothing
             and not (classes % 2 and logits.dtype.itemsize == 2))
     tiling = soft_tiling_for(classes, curve.tail == LIKE_CROSS_ENTROPY.value, lean)
     if tiling.streamed:
-        programs = min(rows, tiling.per_processor * processors(logits.device))
-    else:
-        programs = pieces(rows, tiling.rows)
-    out = torch.empty(programs if sums else rows, dtype=torch.float32, device=logits.device)
-    if not rows:
-        return out
+        return tiling, min(rows, tiling.per_processor * processors(logits.device))
+    return tiling, pieces(rows, tiling.rows)
+
+
+def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None, by_target: Tensor | None) -> Prepared:
+    logits, target, weight, curve, smoothing = problem
+    tiling, programs = _division(problem, by_target)
+    rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
     of_target, to = layout(target), layout(logits if grad is None else grad)
     unit = math.gcd(16, classes, outer, of_target.outer_stride, to.outer_stride)
-    tensors = (logits, target, weight, divisor, upstream, out, grad, by_target)
     strides = (
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
         of_target.outer_stride // unit, of_target.inner_stride, of_target.class_stride,
         to.outer_stride // unit, to.inner_stride, to.class_stride)
-    factors = (float(scale), 1.0 - smoothing, smoothing / classes, *curve[2:])
+    factors = (asked.scale, 1.0 - smoothing, smoothing / classes, *curve[2:])
     constants: dict[str, Any] = {
         "KIND": curve.kind, "TAIL": curve.tail, "UNBOUNDED": curve.unbounded, "UNIT": unit, "BLOCK": tiling.block,
-        "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None, "SUMS": sums,
-        "UPSTREAM": upstream is not None, "SMOOTH": smoothing > 0, "DIVIDED": divisor is not None,
+        "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None,
+        "SUMS": asked.sums, "LAST": asked.sums and programs <= sums.MOST_ARRIVALS,
+        "UPSTREAM": asked.upstream is not None, "SMOOTH": smoothing > 0, "DIVIDED": asked.divided,
         "num_warps": tiling.warps, "enable_fp_fusion": True,
     }
-    with on_device_of(logits):
-        if tiling.streamed:
-            ends, phase = ends_for(tiling, logits, target, grad, by_target)
-            # The ends take registers, with which fewer programs would fit.
-            few = ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2
-            registers = 64 if few else tiling.registers or None
-            launch(soft_streamed_kernel, programs, tensors, (*strides, phase, *factors), **constants, ENDS=ends,
-                   maxnreg=registers, VECTOR=ends or 16 // logits.dtype.itemsize,
-                   SIXTEEN_BIT=logits.dtype.itemsize == 2)
-        else:
-            launch(soft_kernel, programs, tensors, (*strides, *factors), **constants, ROWS=tiling.rows,
-                   maxnreg=tiling.registers or None,
-                   PIECE=piece_of(tiling, logits, unit, class_stride))
-    return out
+    if not tiling.streamed:
+        return Prepared(soft_kernel, programs, (*strides, *factors), **constants, ROWS=tiling.rows,
+                        maxnreg=tiling.registers or None, PIECE=piece_of(tiling, logits, unit, class_stride))
+    ends, phase = ends_for(tiling, logits, target, grad, by_target)
+    # The ends take registers, with which fewer programs would fit.
+    few = ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2
+    return Prepared(soft_streamed_kernel, programs, (*strides, phase, *factors), **constants, ENDS=ends,
+                    maxnreg=64 if few else tiling.registers or None, VECTOR=ends or 16 // logits.dtype.itemsize,
+                    SIXTEEN_BIT=logits.dtype.itemsize == 2)

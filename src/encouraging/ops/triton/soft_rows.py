@@ -38,7 +38,7 @@ def rival_terms(t, e, reference_p, log_reference_p, k0, k1, k2, k3, KIND: tl.con
         b_p = e * reference_p
         return log_of_rest(b_p) - (t * LN2 + log_reference_p), inverse_of(1.0 - b_p)
     else:
-        return curve_of_rival(t, reference_p, log_reference_p, k0, k1, k2, k3, KIND)
+        return curve_of_rival(t, e, reference_p, log_reference_p, k0, k1, k2, k3, KIND)
 
 
 @triton.jit

@@ -6,6 +6,7 @@ import triton.language as tl
 from .blocks import offsets, stream_index, stream_rivals
 from .curves import LIKE_CROSS_ENTROPY
 from .ends import end_columns, inner_part, inner_row
+from .finish import finish
 from .maths import INF, LOG2E, LOWEST, row_start, shifted
 from .soft_rows import at_largest, largest_class, rival_terms, row_terms
 
@@ -127,14 +128,14 @@ def _stream_sums(row, target, weight, top, pivot, reference, reference_p, log_re
 # sums and one for the gradient. Other curves take one more between the two, when the largest logit is known.
 @triton.jit(do_not_specialize=["n_rows", "phase"])
 def soft_streamed_kernel(
-    logits, target, weight, divisor, upstream, loss, grad, by_target,
+    logits, target, weight, divisor, upstream, loss, shares, counter, grad, by_target,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     target_outer_units, target_stride_inner, target_stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, phase, scale, label_part, spread, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNBOUNDED: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
     VECTOR: tl.constexpr, ENDS: tl.constexpr, WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr,
     BY_TARGET: tl.constexpr, SUMS: tl.constexpr, UPSTREAM: tl.constexpr, SMOOTH: tl.constexpr,
-    DIVIDED: tl.constexpr,
+    DIVIDED: tl.constexpr, LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
@@ -220,7 +221,7 @@ def soft_streamed_kernel(
                     slope = tl.where(is_top, at_largest(u, u_largest, base, ratio, pull), e * factor - u * b_over)
                     tl.store(out + o_e, (slope * row_scale).to(grad.dtype.element_ty), mask=m_e)
     if SUMS:
-        tl.store(loss + tl.program_id(0), total_loss)
+        finish(shares, counter, loss, total_loss, scale, LAST)
 
 
 @triton.jit

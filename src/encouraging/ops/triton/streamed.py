@@ -5,8 +5,9 @@ import triton.language as tl
 
 from .blocks import offsets, stream_index, stream_rivals
 from .ends import end_columns, inner_part, inner_row
+from .finish import EVERYONE, divisor_of, finish_mean
 from .maths import INF, row_start, shifted
-from .rows import plain_row, read_label, store_by_products, store_lengths, store_state, sum_of
+from .rows import plain_row, read_label, store_by_products, store_lengths, store_state
 
 
 # The gradient of a row, right but for the label. It begins at the end, which was read last and may still be in the
@@ -36,18 +37,21 @@ def _gradient_by_blocks(row, out, top, factor, taught, head, n_inner, n_classes,
 # at language-model sizes.
 @triton.jit(do_not_specialize=["n_rows", "ignore_index", "phase"])
 def streamed_kernel(
-    logits, target, weight, partial_weights, upstream, loss, grad, state, lengths, p_out, lse_out, argmax_out,
+    logits, target, weight, partial_weights, upstream, loss, shares, counter, grad, state, lengths, p_out, lse_out,
+    argmax_out,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, phase, k0, k1, k2, k3,
     KIND: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr, ENDS: tl.constexpr,
     N_PARTIAL: tl.constexpr, WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr,
     LENGTHS: tl.constexpr, SUMS: tl.constexpr, STATS: tl.constexpr, UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
+    COUNT: tl.constexpr, LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
     grad_stride_outer = tl.cast(grad_outer_units, tl.int64) * UNIT
-    denominator = sum_of(partial_weights, N_PARTIAL)
-    total_loss = 0.0
+    denominator = divisor_of(partial_weights, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
+                             WEIGHTED)
+    total_loss, total_weight = 0.0, 0.0
     for i in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         i_row = tl.cast(i, tl.int32)
         m_r = i_row < n_rows
@@ -66,6 +70,7 @@ def streamed_kernel(
         factor = tl.where(taught, factor, fill)
         if SUMS:
             total_loss += row_loss
+            total_weight += w
         else:
             tl.store(loss + i_row, row_loss)
         if STATE:
@@ -77,7 +82,7 @@ def streamed_kernel(
             best = stream_index(row, best, -1, head, n_inner, n_classes, stride_class, BLOCK, VECTOR, ENDS)
             store_by_products(p_out, lse_out, argmax_out, i_row, m_r, taught, z_y, z_y, top, rival_sum, best)
         if GRAD:
-            if N_PARTIAL or UPSTREAM:
+            if N_PARTIAL or COUNT == EVERYONE or UPSTREAM:
                 scale = 1.0 / denominator
                 if UPSTREAM:
                     scale *= tl.load(upstream + i_row).to(tl.float32)
@@ -92,4 +97,5 @@ def streamed_kernel(
             tl.debug_barrier()  # the row first, then the number that is not of its pattern
             tl.store(out + y.to(tl.int64) * grad_stride_class, at_label.to(grad.dtype.element_ty), mask=taught)
     if SUMS:
-        tl.store(loss + tl.program_id(0), total_loss)
+        finish_mean(shares, counter, loss, state, n_rows, total_loss, total_weight, denominator, COUNT,
+                    4 if STATE else 0, LAST)

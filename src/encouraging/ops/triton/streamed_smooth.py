@@ -6,6 +6,7 @@ import triton.language as tl
 from .blocks import offsets, stream_index, stream_rivals
 from .curves import LIKE_NORMAL, chances, curve_of_rival
 from .ends import end_columns, inner_part, inner_row
+from .finish import EVERYONE, divisor_of, finish_mean
 from .maths import INF, row_start, shifted
 from .rows import (
     closed_values,
@@ -16,7 +17,6 @@ from .rows import (
     store_by_products,
     store_smooth_state,
     store_state,
-    sum_of,
 )
 
 
@@ -52,7 +52,8 @@ def _stream_sums(row, weight, pivot, base, top, top_p, log_top_p, head, n_inner,
 def _terms(z, weight, o_c, m_rival, top, top_p, log_top_p, k0, k1, k2, k3, KIND: tl.constexpr, WEIGHTED: tl.constexpr,
            SIXTEEN_BIT: tl.constexpr):
     """What rivals add to the two sums."""
-    value, pull = curve_of_rival(shifted(z.to(tl.float32), top, SIXTEEN_BIT), top_p, log_top_p, k0, k1, k2, k3, KIND)
+    t = shifted(z.to(tl.float32), top, SIXTEEN_BIT)
+    value, pull = curve_of_rival(t, tl.exp2(t), top_p, log_top_p, k0, k1, k2, k3, KIND)
     if WEIGHTED:
         w = tl.load(weight + o_c, mask=m_rival, other=0.0).to(tl.float32)
         value *= w
@@ -152,19 +153,20 @@ def _slope(z, weight, o_c, m_c, top, factor, top_p, log_top_p, base, k0, k1, k2,
 # As streamed_kernel. Smoothing of a curve without a shortcut (MOMENTS off) takes a pass between the two.
 @triton.jit(do_not_specialize=["n_rows", "ignore_index", "phase"])
 def streamed_smooth_kernel(
-    logits, target, weight, partial_weights, upstream, loss, grad, state, p_out, lse_out, argmax_out,
+    logits, target, weight, partial_weights, upstream, loss, shares, counter, grad, state, p_out, lse_out, argmax_out,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, ignore_index, phase, smoothing, label_part, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
     ENDS: tl.constexpr, MOMENTS: tl.constexpr, N_PARTIAL: tl.constexpr, WEIGHTED: tl.constexpr,
     SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr, STATE: tl.constexpr, SUMS: tl.constexpr, STATS: tl.constexpr,
-    UPSTREAM: tl.constexpr, INPLACE: tl.constexpr,
+    UPSTREAM: tl.constexpr, INPLACE: tl.constexpr, COUNT: tl.constexpr, LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
     grad_stride_outer = tl.cast(grad_outer_units, tl.int64) * UNIT
-    denominator = sum_of(partial_weights, N_PARTIAL)
-    total_loss = 0.0
+    denominator = divisor_of(partial_weights, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
+                             WEIGHTED)
+    total_loss, total_weight = 0.0, 0.0
     for i in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         i_row = tl.cast(i, tl.int32)
         m_r = i_row < n_rows
@@ -183,6 +185,7 @@ def streamed_smooth_kernel(
         factor = tl.where(taught, factor, fill)
         if SUMS:
             total_loss += row_loss
+            total_weight += w
         else:
             tl.store(loss + i_row, row_loss)
         if STATE:
@@ -193,7 +196,7 @@ def streamed_smooth_kernel(
             best = stream_index(row, best, -1, head, n_inner, n_classes, stride_class, BLOCK, VECTOR, ENDS)
             store_by_products(p_out, lse_out, argmax_out, i_row, m_r, taught, z_y, z_pivot, top, rival_sum, best)
         if GRAD:
-            if N_PARTIAL or UPSTREAM:
+            if N_PARTIAL or COUNT == EVERYONE or UPSTREAM:
                 scale = 1.0 / denominator
                 if UPSTREAM:
                     scale *= tl.load(upstream + i_row).to(tl.float32)
@@ -213,4 +216,5 @@ def streamed_smooth_kernel(
             tl.store(out + pivot.to(tl.int64) * grad_stride_class, at_pivot.to(grad.dtype.element_ty), mask=taught)
             tl.store(out + y.to(tl.int64) * grad_stride_class, at_label.to(grad.dtype.element_ty), mask=taught)
     if SUMS:
-        tl.store(loss + tl.program_id(0), total_loss)
+        finish_mean(shares, counter, loss, state, n_rows, total_loss, total_weight, denominator, COUNT,
+                    7 if STATE else 0, LAST)

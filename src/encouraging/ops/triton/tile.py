@@ -5,6 +5,8 @@ import triton.language as tl
 
 from .maths import LOG2E, LOWEST
 
+FEW_CLASSES = tl.constexpr(8)  # columns of a tile whose exponentials are exact, see maths.exp_of_distance
+
 
 @triton.jit
 def first_column(z, o_c, value, n_classes):

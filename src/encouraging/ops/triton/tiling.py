@@ -10,6 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from .. import repeat
 from .layout import ends_of
 
 # The tilings below are those that were fastest on an H200 (docs/kernel-notes.md). A row that stays in registers between
@@ -35,6 +36,9 @@ class Tiling:
     registers: int = 0
 
 
+# Whether rows of float32 on chip with an odd class count are read in vectors with two ends, as those of 16 bits are.
+# Element by element 67041 x 1001 took 0.233 ms where 65536 x 1000 took 0.149; benchmarks/ends_gpu.py compares the two.
+FLOAT32_ENDS_ON_CHIP = True
 MOST_PLANES = 1024  # up to so many classes that lie apart, one plane each, are read as they lie
 
 _override: Tiling | None = None
@@ -102,12 +106,14 @@ def as_streamed(tiling: Tiling) -> Tiling:
 
 
 def ends_for(tiling: Tiling, *tensors: Tensor | None) -> tuple[int, int]:
-    """:func:`ends_of` the rows, where the tiling treats them apart: one row at a time. A row of float32 on chip is read
-    as fast element by element."""
+    """:func:`ends_of` the rows, where the tiling treats them apart: one row at a time. An even row of float32 on chip
+    is read in vectors of 8 bytes as it lies."""
     if tiling.rows > 1:
         return 0, 0
     vector, phase = ends_of(*tensors)
-    return (vector, phase) if tiling.streamed or vector > 4 else (0, 0)
+    odd = any(tensor is not None and tensor.shape[1] % 2 for tensor in tensors)
+    apart = tiling.streamed or vector > 4 or (odd and FLOAT32_ENDS_ON_CHIP)
+    return (vector, phase) if apart else (0, 0)
 
 
 def piece_of(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> int:
@@ -132,10 +138,12 @@ def use_tiling(tiling: Tiling | None) -> Iterator[None]:
     """Divide the work this way inside the block, whatever the sizes; for measurements and tests."""
     global _override
     before, _override = _override, tiling
+    repeat.forget()
     try:
         yield
     finally:
         _override = before
+        repeat.forget()
 
 
 @lru_cache(maxsize=64)

@@ -33,11 +33,11 @@ def one_or_each(upstream: Tensor) -> tuple[Tensor, int]:
     return upstream.contiguous(), EACH.value
 
 
-def mean_factor(count: int, reduction: str, divisor: Divisor) -> tuple[float, Tensor | None]:
+def mean_factor(count: int, reduction: str, divisor: Divisor, device: torch.device) -> tuple[float, Tensor | None]:
     """What a sum is multiplied by, a number, and what it is divided by, on the device: for a mean over ``divisor``, or
     over so many. The mean of nothing is NaN, as torch's."""
     if reduction != "mean":
         return 1.0, None
     if isinstance(divisor, Tensor):
-        return 1.0, divisor.detach().float().reshape(1)
+        return 1.0, divisor.detach().to(device, torch.float32).reshape(1)
     return (1 / divisor if divisor else 1 / count if count else math.nan), None

@@ -1,0 +1,121 @@
+"""What programs leave for a sum over all rows, and the launches that make one of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .around import denominator_kernel
+from .cached_launch import Kept, Prepared, current_stream, is_captured
+from .finish import NOBODY, total_kernel
+from .layout import pieces, power_of_two
+
+MOST_ARRIVALS = 2048  # programs whose sum the last of them makes; more leave it to a launch of its own
+_BLOCK = 2048
+_MOST_GROUPS = 64
+
+
+class Workspace(NamedTuple):
+    """Where the programs of a launch leave their shares, and the counter of those that have; 0 between launches."""
+
+    shares: Tensor
+    counter: Tensor
+
+
+_workspaces: dict[tuple[int, int], Workspace] = {}
+_denominators, _totals = Kept(), Kept()
+
+
+def workspace(like: Tensor) -> Workspace:
+    """The workspace of the current stream, whose launches come one after the other. A graph that is being captured gets
+    one of its own: graphs that were captured on one stream may be replayed on several at once."""
+    device = like.get_device()
+    if is_captured(device):
+        return _new_workspace(like)
+    key = device, current_stream(device)
+    kept = _workspaces.get(key)
+    if kept is None:
+        kept = _new_workspace(like)
+        if type(kept.counter) is Tensor:  # not a fake one, which a mode of torch makes
+            _workspaces[key] = kept
+    return kept
+
+
+def _new_workspace(like: Tensor) -> Workspace:
+    # Made in inference mode, it could not be used outside.
+    with torch.inference_mode(False):
+        return Workspace(torch.empty(2 * MOST_ARRIVALS, dtype=torch.float32, device=like.device),
+                         torch.zeros(1, dtype=torch.int32, device=like.device))
+
+
+class Sum(NamedTuple):
+    """Where the programs of a launch write a sum: their shares, and the sum itself where the last of them makes it."""
+
+    out: Tensor | None
+    shares: Tensor
+    counter: Tensor | None
+    programs: int
+
+    @property
+    def last(self) -> bool:
+        return self.out is not None
+
+    def total(self, divisor: Tensor | None, factor: float) -> Tensor:
+        """The sum times ``factor`` over ``divisor``, by which the last program has multiplied it already."""
+        return total(self.shares, self.programs, divisor, factor) if self.out is None else self.out
+
+
+def sum_of(like: Tensor, programs: int) -> Sum:
+    """Buffers for a sum over so many programs, on the device of ``like``."""
+    if 0 < programs <= MOST_ARRIVALS:
+        return Sum(torch.empty((), dtype=torch.float32, device=like.device), *workspace(like), programs)
+    shares = torch.empty(max(1, programs), dtype=torch.float32, device=like.device)
+    return Sum(None, shares, None, programs)
+
+
+def n_partial_weights(rows: int) -> int:
+    """How many partial sums :func:`denominator` makes."""
+    return min(256, power_of_two(pieces(rows, _denominator_block(rows))))
+
+
+def _denominator_block(rows: int) -> int:
+    return min(8192, max(16, power_of_two(rows)))
+
+
+def denominator(target: Tensor, weight: Tensor | None, classes: int, ignore_index: int) -> Tensor:
+    """The mean's denominator, the sum of the labels' weights, as a few partial sums."""
+    device = target.get_device()
+    key = device, target.shape, target.dtype, classes, ignore_index, weight is None
+    prepared = _denominators.get(key)
+    if prepared is None:
+        rows = target.shape[0]
+        prepared = _denominators.keep(key, Prepared(
+            denominator_kernel, n_partial_weights(rows), (rows, classes, ignore_index),
+            BLOCK=_denominator_block(rows), WEIGHTED=weight is not None, num_warps=8))
+    partial_weights = torch.empty(prepared.programs, dtype=torch.float32, device=target.device)
+    prepared(device, target, weight, partial_weights)
+    return partial_weights
+
+
+def total(shares: Tensor, n_shares: int, partial_weights: Tensor | None = None, factor: float = 1.0, *,
+          count: int = NOBODY.value, matched: Tensor | None = None, state: Tensor | None = None,
+          dtype: torch.dtype = torch.float32) -> Tensor:
+    """The sum of ``n_shares`` shares, times ``factor`` and ``matched``, over the denominator: partial sums, or what the
+    programs left behind their shares. ``state`` receives, as its last number, what the gradient is multiplied by."""
+    device = shares.get_device()
+    n_partial = 0 if partial_weights is None else partial_weights.shape[0]
+    scale_at = 0 if state is None else state.shape[0] - 1
+    key = device, n_shares, n_partial, factor, count, matched is None, scale_at, dtype
+    prepared = _totals.get(key)
+    if prepared is None:
+        block = min(_BLOCK, max(16, power_of_two(n_shares)))
+        programs = min(_MOST_GROUPS, max(1, pieces(n_shares, block)))
+        prepared = _totals.keep(key, Prepared(
+            total_kernel, programs, (n_shares, scale_at, float(factor)), N_PARTIAL=n_partial, COUNT=count,
+            MATCHED=matched is not None, KEEP=state is not None, GROUPED=programs > 1, BLOCK=block, num_warps=4))
+    out = torch.empty((), dtype=dtype, device=shares.device)
+    groups, counter = workspace(shares) if prepared.programs > 1 else (None, None)
+    prepared(device, shares, partial_weights, matched, groups, counter, out, state)
+    return out

@@ -1,0 +1,212 @@
+"""Sums in few launches: how many each path takes, and that the last program's sum is the same as a launch of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from encouraging import curve_loss, curves
+from encouraging.ops import repeat
+from encouraging.ops.triton import autograd, hard_loss, launch, mse_loss, sigmoid_loss, soft_loss, sums, use_tiling
+from kernel_cases import MARKS, READ_ALL, SIXTEEN, STREAMED, ULP, draw, row_error, truth
+
+pytestmark = MARKS
+EL = curves.conservative(0.75)
+MANY = 16 << 20
+
+
+@pytest.fixture(params=["few logits", "many logits"])
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(autograd, "few_bytes", MANY if request.param == "few logits" else 0)
+    return request.param == "few logits"
+
+
+@pytest.fixture(params=["the last program", "a launch of its own"])
+def arrivals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = sums.MOST_ARRIVALS if request.param == "the last program" else 0
+    for module in (sums, launch):
+        monkeypatch.setattr(module, "MOST_ARRIVALS", most)
+        for name, kept in vars(module).items():
+            if isinstance(kept, sums.Kept):
+                monkeypatch.setattr(module, name, sums.Kept())
+
+
+@pytest.mark.usefixtures("arrivals")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("tiling", [SIXTEEN, READ_ALL, STREAMED], ids=["sixteen", "read all", "streamed"])
+def test_sums_and_their_gradients_are_the_references(tiling: object, reduction: str, smoothing: float,
+                                                     few: bool) -> None:
+    z, y = draw(40, seed=3)
+    y[5] = -100
+    for weight, divisor in ((None, None), (torch.rand(z.shape[1]) + 0.5, None), (None, torch.tensor(7.0))):
+        if divisor is not None and reduction == "sum":
+            continue
+        leaf = z.clone().requires_grad_()
+        with use_tiling(tiling):
+            loss = hard_loss(leaf, y, EL, weight=weight, reduction=reduction, label_smoothing=smoothing,
+                             divisor=divisor)
+            again = hard_loss(z, y, EL, weight=weight, reduction=reduction, label_smoothing=smoothing,
+                              divisor=divisor)
+        loss.backward(torch.tensor(3.0))
+        expected, slope = truth(z, y, EL, torch.tensor(3.0), weight=weight, label_smoothing=smoothing,
+                                reduction=reduction if divisor is None else "sum")
+        over = 1.0 if divisor is None else 7.0
+        assert loss.item() == pytest.approx(expected.item() / over, rel=8 * ULP, abs=8 * ULP)
+        assert again.item() == pytest.approx(loss.item(), rel=4 * ULP)
+        assert (row_error(leaf.grad, slope / over) <= (96 if smoothing else 48) * ULP).all()
+        assert (leaf.grad[5] == 0).all()
+
+
+@pytest.mark.usefixtures("arrivals")
+def test_other_losses_are_the_same_however_their_sum_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = draw(40, seed=4)
+    soft = torch.rand_like(z)
+    for loss in (lambda x: soft_loss(x, soft, EL), lambda x: soft_loss(x, soft, EL, divisor=3.0),
+                 lambda x: mse_loss(x, y, bonus=True, divisor=torch.tensor(5.0)), lambda x: mse_loss(x, y, bonus=False),
+                 lambda x: sigmoid_loss(x, soft, EL), lambda x: sigmoid_loss(x, y, EL, divisor=torch.tensor(5.0)),
+                 lambda x: hard_loss(x, y, curves.normal(), match_norm=True)):
+        values, gradients = [], []
+        for _ in range(2):  # the counter is 0 again
+            leaf = z.clone().requires_grad_()
+            found = loss(leaf)
+            found.backward()
+            values.append(found.item())
+            gradients.append(leaf.grad)
+        assert values[0] == values[1]
+        assert torch.equal(*gradients)
+        assert all(int(each.counter) == 0 for each in sums._workspaces.values())
+        monkeypatch.setattr(sums, "MOST_ARRIVALS", 2048)
+        leaf = z.clone().requires_grad_()
+        found = loss(leaf)
+        found.backward()
+        assert found.item() == pytest.approx(values[0], rel=4 * ULP)
+        torch.testing.assert_close(leaf.grad, gradients[0], rtol=4 * ULP, atol=0)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("n", [1, 16, 2048, 2049, 70000])
+def test_a_long_sum_is_made_by_several_programs(n: int) -> None:
+    shares = torch.rand(2 * n)
+    found = sums.total(shares, n, factor=0.5)
+    assert found.item() == pytest.approx(0.5 * shares[:n].double().sum().item(), rel=64 * ULP)
+    assert torch.equal(found, sums.total(shares, n, factor=0.5))
+    state = torch.zeros(5)
+    over = sums.total(shares, n, count=2, state=state, matched=torch.tensor(3.0))
+    denominator = shares[n:].double().sum().item()
+    assert over.item() == pytest.approx(3 * shares[:n].double().sum().item() / denominator, rel=64 * ULP)
+    assert state[-1].item() == pytest.approx(3 / denominator, rel=64 * ULP)
+
+
+def test_no_labels_at_all(few: bool) -> None:
+    z, y = draw(8)
+    for labels, rows in ((torch.full_like(y, -100), z), (y[:0], z[:0])):
+        for reduction in ("mean", "sum"):
+            leaf = rows.clone().requires_grad_()
+            loss = hard_loss(leaf, labels, EL, reduction=reduction)
+            loss.backward()
+            assert math.isnan(loss.item()) if reduction == "mean" else loss.item() == 0
+            assert (leaf.grad == 0).all()
+
+
+def test_a_call_that_repeats_gives_the_same_and_sees_what_has_changed(few: bool) -> None:
+    repeat.forget()
+    z, y = draw(12, seed=6)
+    results = []
+    for labels in (y, y, y.roll(1), y):
+        leaf = z.clone().requires_grad_()
+        curve_loss(leaf, labels, EL, impl="triton").backward()
+        results.append(leaf.grad)
+    assert len(repeat._remembered) == 1
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[3])
+    assert not torch.equal(results[0], results[2])
+    with torch.no_grad():
+        assert not curve_loss(leaf, y, EL, impl="triton").requires_grad
+    leaf = z.clone().requires_grad_()
+    first, = torch.autograd.grad(curve_loss(leaf, y, EL, impl="triton"), leaf, create_graph=True)
+    first.square().sum().backward()
+    exact = z.double().requires_grad_()
+    once, = torch.autograd.grad(curve_loss(exact, y, EL), exact, create_graph=True)
+    once.square().sum().backward()
+    assert (row_error(leaf.grad, exact.grad) <= 1e-4).all()
+    both = curve_loss(leaf, y, EL, impl="triton")
+    several, = torch.autograd.grad(both, leaf, torch.tensor([1.0, 2.0]), is_grads_batched=True)
+    torch.testing.assert_close(several[0], results[0], rtol=4 * ULP, atol=0)
+    torch.testing.assert_close(several[1], 2 * results[0], rtol=4 * ULP, atol=0)
+    wrong = torch.full_like(y, -100)
+    assert curve_loss(z, wrong, EL, impl="triton").isnan()
+    with pytest.raises(ValueError, match="label_smoothing"):
+        curve_loss(z, y, EL, label_smoothing=False, impl="triton")
+    with pytest.raises((TypeError, ValueError), match="curve"):
+        curve_loss(z, y, "normal", impl="triton")
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_rows_and_soft_targets_repeat_too(soft: bool, reduction: str, dtype: torch.dtype, few: bool) -> None:
+    repeat.forget()
+    z, y = draw(12, seed=8, dtype=dtype)
+    target = torch.softmax(torch.randn(z.shape, generator=torch.Generator().manual_seed(1)), 1) if soft else y
+    other = target.roll(1, 0)
+    found = []
+    for labels in (target, target, other, target):
+        leaf = z.clone().requires_grad_()
+        loss = curve_loss(leaf, labels, EL, reduction=reduction, impl="triton")
+        loss.sum().backward()
+        found.append((loss.detach(), leaf.grad))
+    assert len(repeat._remembered) == 1
+    assert all(loss.dtype == (torch.float32 if soft else dtype) for loss, _ in found)
+    # The kernel writes a sum in 16 bits itself from the second call on, which the interpreter cuts off.
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=0 if dtype == torch.float32 else 2.0**-7, atol=0)
+    assert torch.equal(found[0][1], found[1][1])
+    assert all(torch.equal(a, b) for a, b in zip(found[1], found[3], strict=True))
+    assert not torch.equal(found[0][1], found[2][1])
+    if soft:  # a gradient for the targets is asked for now
+        wanted = target.clone().requires_grad_()
+        curve_loss(z.clone().requires_grad_(), wanted, EL, reduction=reduction, impl="triton").sum().backward()
+        assert wanted.grad is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_repeated_loss_of_16_bits_has_their_type(dtype: torch.dtype, few: bool) -> None:
+    repeat.forget()
+    z, y = draw(12, seed=7, dtype=dtype)
+    found = []
+    for _ in range(3):
+        leaf = z.clone().requires_grad_()
+        loss = curve_loss(leaf, y, EL, impl="triton")
+        loss.backward(torch.tensor(3.0, dtype=dtype))
+        found.append((loss.detach(), leaf.grad))
+    assert all(loss.dtype == dtype for loss, _ in found)
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert curve_loss(z, y, EL, impl="triton").dtype == torch.float32
+    assert curve_loss(z, y, EL, impl="triton").dtype == dtype
+
+
+# kernels of ours, and operations of torch that compute something, in one forward and backward pass
+_FEW = {"plain": (2, 0), "sum": (2, 0), "none": (2, 0), "weighted": (2, 0), "divisor": (2, 0), "smoothed": (2, 0),
+        "match_norm": (4, 0), "own curve": (3, 2), "soft": (2, 0), "sigmoid": (2, 0),
+        "sigmoid, class indices": (2, 0), "mse": (2, 0)}
+
+
+def test_launches_of_every_path(tmp_path: Path) -> None:
+    """Without the interpreter, which launches nothing: in a process of its own."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    script, out = Path(__file__).parents[2] / "benchmarks" / "host_time.py", tmp_path / "host.json"
+    subprocess.run([sys.executable, script, "--repeats", "1", "--out", out], env=environment, check=True,
+                   capture_output=True)
+    paths = json.loads(out.read_text())["paths"]
+    assert {name: (len(path["ours"]), len(path["torchs"])) for name, path in paths.items()} == _FEW
