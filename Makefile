@@ -9,6 +9,9 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 WORKERS ?= 2
 ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
+# Images of containers often set it; without bytecode, every process that a test starts compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint docs clean
 
@@ -43,7 +46,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e '.[test]'
+	$(INSTALL) --no-compile -e '.[test]'  # Python compiles what is imported: a small part of what pip would compile
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: pyproject.toml constraints.txt | $(BIN)/python

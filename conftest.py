@@ -11,6 +11,13 @@ if not torch.cuda.is_available():
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # read when Keras is first imported
 
+if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton"):
+    from triton.runtime import interpreter
+
+    from quick_interpreter import once_per_launch
+
+    once_per_launch(interpreter)
+
 KERNELS = ["src/encouraging/ops/triton/*", "src/encouraging/models/prelu_norm.py"]
 collect_ignore_glob = [] if importlib.util.find_spec("triton") else KERNELS
 if not importlib.util.find_spec("keras"):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,10 +19,8 @@ from encouraging.engine import Interrupted, RunDir, Stopper, checkpoint
 from encouraging.engine import run as engine_run
 from encouraging.recipes import Recipe
 from encouraging.recipes.grid import Job, train_job
+from forked import command_on_two_ranks, forkserver
 from page_text import PageText
-
-ROOT = Path(__file__).resolve().parents[1]
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
 def call(*words: object, code: int = 0) -> str:
@@ -81,8 +76,7 @@ def train_and_die(job: Job, write: int) -> None:
 
 def train_with_kills(recipes: Sequence[Recipe], writes: Sequence[int], out: Path, arm: str) -> Path:
     """Killed once with each recipe (they differ in how they load data), then trained to the end with the first."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["task_laws"])
+    context = forkserver()
     for recipe, write in zip(recipes, writes, strict=True):
         process = context.Process(target=train_and_die, args=(job_of(recipe, out, arm), write))
         process.start()
@@ -114,12 +108,10 @@ def assert_close_weights(ours: Path, theirs: Path) -> None:
 
 
 def run_on_two_ranks(recipe: Path, out: Path, *words: str) -> None:
-    """``torchrun ... encouraging run`` with gloo."""
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *TORCHRUN, "-m", "encouraging", "run", recipe, "--out", out, "--device", "cpu",
-               "--threads", "1", *words]
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=250)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    """``encouraging run`` with gloo."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    command_on_two_ranks(["run", str(recipe), "--out", str(out), "--device", "cpu", "--threads", "1", *words],
+                         out.parent / f"{out.name}.log", timeout=250)
 
 
 def page_words(path: Path) -> str:

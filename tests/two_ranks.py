@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import multiprocessing
 import pickle
 import signal
 import tempfile
@@ -26,6 +25,7 @@ from encouraging.engine import Interrupted, Loss, Metric, StagePlan, Train, dist
 from encouraging.engine.distributed import World
 from encouraging.engine.sync_norm import share_batch_norms
 from encouraging.tasks import BaseTask, Objective, ObjectiveConfig, StageSpec, TaskSpec
+from forked import forkserver
 from toy_tasks import CPU, Blobs, run_spec
 
 ROWS, TOKENS, CLASSES, WIDTH = 12, 5, 4, 6
@@ -33,8 +33,7 @@ ROWS, TOKENS, CLASSES, WIDTH = 12, 5, 4, 6
 
 def on_two_ranks(work: Callable[..., Any], *args: Any, timeout: float = 60.0) -> list[Any]:
     """What ``work(world, *args)`` returns on rank 0 and on rank 1."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["two_ranks"])
+    context = forkserver()
     with tempfile.TemporaryDirectory() as folder:
         pipes, processes = [], []
         for rank in (0, 1):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +18,7 @@ from encouraging.judge.looks import plan_of
 from encouraging.judge.metric_book import book_of
 from encouraging.recipes import kept_recipes, read_recipe
 from encouraging.report.page import build_report
+from forked import command_on_two_ranks
 
 RECIPE = """
 task = "image"
@@ -144,14 +142,9 @@ def test_the_report_of_the_runs_and_of_their_records_judges_by_the_same_rule(rec
 
 
 def test_two_ranks_agree_on_when_it_ends(recipe, tmp_path):
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m",
-             "encouraging", "run", recipe, "--until-decided", "--out", tmp_path / "runs", "--device", "cpu"]
-    root = Path(__file__).parents[2]
-    # Port 0 and one store for launcher and ranks: no port is chosen before it is used. A rank that aborts says where.
-    env = {**os.environ, "PYTHONPATH": str(root / "src"), "COLUMNS": "200", "PYTHONFAULTHANDLER": "1"}
-    done = subprocess.run(words, env=env, timeout=250, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("look 2 of 3, 5 seeds: 0 of 1 claims undecided") == 1
+    words = ["run", str(recipe), "--until-decided", "--out", str(tmp_path / "runs"), "--device", "cpu"]
+    printed = command_on_two_ranks(words, tmp_path / "printed", timeout=250)
+    assert printed.count("look 2 of 3, 5 seeds: 0 of 1 claims undecided") == 1
     assert seeds_of(tmp_path / "runs") == [0, 1, 2, 3, 4]
 
 

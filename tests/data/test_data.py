@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from encouraging import data
 from encouraging.data import fetch as module
@@ -59,6 +60,14 @@ def test_cifar_records_are_label_and_channels(tmp_path, label_bytes):
     (tmp_path / "file.bin").write_bytes(b"".join(rows)[:-1])
     with pytest.raises(DataError, match="whole records"):
         data.read_cifar(tmp_path / "file.bin", label_bytes)
+
+
+def test_the_digits_are_those_that_scikit_learn_reads():
+    digits = load_digits()
+    parts = [data.load("digits", split) for split in ("train", "test")]
+    ours = {(int(label), *image.flatten().tolist()) for part in parts for image, label in zip(*part, strict=True)}
+    assert ours == {(label, *map(int, pixels)) for pixels, label in zip(digits.data, digits.target, strict=True)}
+    assert sum(len(labels) for _, labels in parts) == len(digits.target)
 
 
 def test_the_digits_are_split_once_and_for_all():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -22,6 +21,7 @@ from encouraging.engine.records import read_records
 from encouraging.errors import RecipeError, RunError
 from encouraging.recipes import read_recipe
 from encouraging.whole_file import replace_file
+from forked import forkserver
 from toy_tasks import Blobs, assert_same_run, run_spec
 
 ONE = (Train(epochs=2, lr=0.1),)
@@ -106,8 +106,7 @@ def write_many_times(path: str, letter: str) -> None:
 def test_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):
     """A reader sees what one of them wrote, whole, at any time."""
     path = tmp_path / "x.json"
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["toy_tasks"])
+    context = forkserver()
     writers = [context.Process(target=write_many_times, args=(str(path), letter)) for letter in "ab"]
     for writer in writers:
         writer.start()
@@ -186,8 +185,7 @@ def test_killed_ten_times_while_a_checkpoint_is_written_it_ends_with_the_same_bi
     folder, unbroken = tmp_path / "killed", tmp_path / "unbroken"
     folder.mkdir()
     execute(run_spec(unbroken))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["toy_tasks"])
+    context = forkserver()
     rng, inside = random.Random(0), 0
     for _ in range(10):
         (folder / "writing").unlink(missing_ok=True)

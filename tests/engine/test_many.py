@@ -20,15 +20,17 @@ from encouraging.data import Clock
 from encouraging.engine import Train, execute, load_weights
 from encouraging.engine.sweep import Event, run_here, run_pool, run_ray
 from encouraging.errors import RunError
+from pool_jobs import after_the_last, moody
+from task_laws import call
 from toy_tasks import Blobs, run_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--set", "train.epochs=2", "--set", "train.milestones=[2]", "--seeds", "2", "--threads", "1"]
 
 
-def start(*words: str, out: Path, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def start(*words: str, out: Path, launcher: tuple[str, ...] = (), **more: str) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1",
-           "TERM": "dumb", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1"}
+           "TERM": "dumb", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1", **more}
     return subprocess.Popen([sys.executable, *launcher, "-m", "encouraging", "run", *words, "--out", str(out),
                              "--device", "cpu"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -39,11 +41,10 @@ def finals(out: Path) -> dict[str, dict[str, float]]:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    """The digits with one process, run by run."""
+    """The digits with one process, this one, run by run."""
     out = tmp_path_factory.mktemp("local")
-    process = start("digits", "--arm", "ce", "--arm", "el_1", "--jobs", "1", *SMALL, out=out)
-    printed, _ = process.communicate(timeout=200)
-    assert process.returncode == 0, printed
+    printed = call("run", "digits", "--arm", "ce", "--arm", "el_1", "--jobs", "1", *SMALL, "--out", out, "--device",
+                   "cpu")
     assert "el_1 beats ce: margin.median" in printed
     assert "undecided" in printed  # two seeds decide nothing
     assert str(out / "digits") in printed.replace("\n", "")
@@ -72,7 +73,9 @@ def test_ray_gives_the_same_final_numbers_and_resumes(local, tmp_path):
     pytest.importorskip("ray", reason="the sweep extra is not installed")
     shutil.copytree(local / "digits" / "ce", tmp_path / "digits" / "ce")  # done already: must be found so
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("final.json")}
-    process = start("digits", "--arm", "ce", "--arm", "el_1", "--ray", "local", *SMALL, out=tmp_path)
+    # With one processor Ray has one worker, which imports torch once for both runs.
+    process = start("digits", "--arm", "ce", "--arm", "el_1", "--ray", "local", *SMALL, out=tmp_path,
+                    RAY_OVERRIDE_RESOURCES='{"CPU": 1}')
     printed, _ = process.communicate(timeout=280)
     assert process.returncode == 0, printed
     assert finals(tmp_path) == finals(local)
@@ -111,16 +114,6 @@ def test_a_cluster_that_does_not_answer_is_named_at_once(address):
     assert time.monotonic() - started < 11
 
 
-def moody(job: str, on_epoch) -> str:
-    """A job that does what its name says."""
-    on_epoch({"epoch": 1})
-    if job == "dies":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if job == "fails":
-        raise ZeroDivisionError("no reason")
-    return job.upper()
-
-
 def test_whatever_happens_to_one_job_leaves_the_others_alone():
     events: list[Event] = []
     run_pool(["fine", "dies", "fails", "good"], moody, events.append, workers=2)
@@ -144,14 +137,6 @@ def test_ctrl_c_is_not_heard_by_workers_that_are_still_starting():
 
     run_pool(["fine", "good"], moody, interrupt, workers=2)
     assert [event.kind for event in events if event.last] == ["done", "done"]
-
-
-def after_the_last(job: str, on_epoch, folder: Path | None) -> None:
-    """``a`` ends only after ``e``, where there is a folder for its sign."""
-    if folder is not None and job == "e":
-        (folder / "e").touch()
-    while folder is not None and job == "a" and not (folder / "e").exists():
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -19,6 +18,7 @@ from encouraging.engine import Interrupted, RunDir, StagePlan, Train, execute, w
 from encouraging.engine.checkpoint import load_checkpoint, read_checkpoint
 from encouraging.engine.optim import pack, unpack
 from encouraging.errors import CheckpointError, DivergenceError, RunError
+from forked import forkserver
 from toy_tasks import RICH_STAGES, Blobs, assert_same_run, run_slowly, run_spec
 
 KILLS = 10
@@ -49,8 +49,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 def test_killed_at_ten_random_instants_it_ends_with_the_same_bits(tmp_path, unbroken):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["toy_tasks"])
+    context = forkserver()
     rng, kills = random.Random(0), 0
     while kills < KILLS:
         process = context.Process(target=run_slowly, args=(str(tmp_path), 0.05))

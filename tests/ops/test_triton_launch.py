@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
 pytest.importorskip("triton")
+
+import triton.language as tl
 
 from encouraging import curves
 from encouraging.ops.triton import cached_launch, hard_loss
@@ -18,6 +22,17 @@ EL = curves.conservative(0.75)
 @pytest.fixture(autouse=True)
 def _device_0_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="Triton's interpreter is not in use")
+def test_every_launch_puts_the_language_of_triton_back() -> None:
+    """Also with ``quick_interpreter``, which replaces it once per launch and not at every call in a kernel."""
+    logits, target = draw(5, seed=1)
+    for smoothing in (0.0, 0.1):
+        originals = tl.load, tl.tensor.__add__, tl.math.exp
+        before = hard_loss(logits, target, EL, label_smoothing=smoothing)
+        assert (tl.load, tl.tensor.__add__, tl.math.exp) == originals
+        assert torch.equal(hard_loss(logits, target, EL, label_smoothing=smoothing), before)
 
 
 class _Recorder:

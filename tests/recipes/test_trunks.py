@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 import signal
 from dataclasses import replace
@@ -18,6 +17,7 @@ from encouraging.errors import RunError
 from encouraging.recipes import read_recipe
 from encouraging.recipes.grid import jobs_of, train_job
 from encouraging.recipes.trunks import trunks
+from forked import forkserver
 from task_laws import assert_same_bits, call, job_of, train_and_die, train_stopped, train_to_end
 
 RECIPE = """
@@ -149,7 +149,7 @@ def test_killed_where_the_arms_part_both_end_with_the_same_bits(read, tmp_path, 
     recipe = read()
     folders = []
     for job in jobs_of(recipe, str(tmp_path), arms=["ce", "drw"], device="cpu", threads=1):
-        process = multiprocessing.get_context("spawn").Process(target=train_and_die, args=(job, write))
+        process = forkserver().Process(target=train_and_die, args=(job, write))
         process.start()
         process.join()
         assert process.exitcode == -signal.SIGKILL

@@ -7,14 +7,17 @@ from pathlib import Path
 
 from ..engine.outputs import check_output, make_folder, write_output
 from ..errors import ArgumentError
-from ..report.results import results_page, updated_page
+from ..report.markdown_board import check_markers
+from ..report.results import page_of, read_results, updated_page
 
 
 def write_results(records: Path, out: Path, update: Sequence[Path] = ()) -> list[Path]:
     """Write the Markdown page of the recipes that have records below a folder, and anew what other pages have of it
     between their markers; the paths of what was written."""
     check_output(out, [records])
-    pages = {out: results_page(records).encode()}
+    texts = {path: _page_with_markers(path, records) for path in update}  # refused before the records are read
+    results = read_results(records)
+    pages = {out: page_of(results).encode()}
     written = {out.resolve(): pages[out]}
 
     def add(path: Path, content: bytes) -> None:
@@ -24,13 +27,8 @@ def write_results(records: Path, out: Path, update: Sequence[Path] = ()) -> list
                                 "have different figures of one recipe.")
         pages[path] = content
 
-    for path in update:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ArgumentError(f"--update {path}: expected a Markdown page with markers ({error}).") from error
-        check_output(path, [records])
-        page, pictures = updated_page(text, records, str(path))
+    for path, text in texts.items():
+        page, pictures = updated_page(text, results, str(path))
         add(path, page.encode())
         for name, svg in pictures.items():
             check_output(path.parent / name, [records], make_parents=True)
@@ -39,3 +37,13 @@ def write_results(records: Path, out: Path, update: Sequence[Path] = ()) -> list
         make_folder(path.parent)
         write_output(path, content)
     return list(pages)
+
+
+def _page_with_markers(path: Path, records: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"--update {path}: expected a Markdown page with markers ({error}).") from error
+    check_output(path, [records])
+    check_markers(text, str(path))
+    return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ def power(difference: float, std: float, n: int, alpha: float, overlap: float | 
     return float(special.ndtr(shift - critical * deviations).mean())
 
 
+@lru_cache(4096)  # a page has a claim in several places
 def seeds_for(difference: float, std: float, alpha: float, overlap: float | None = None) -> int | None:
     """The smallest number of seeds with 80% power, or None."""
     def enough(n: int) -> bool:

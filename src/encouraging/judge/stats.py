@@ -188,8 +188,8 @@ def permutation_p(differences: Sequence[float] | np.ndarray) -> float:
     if n > EXACT_UP_TO:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(100_000, n))
         return float((1 + (abs(signs @ values) >= observed).sum()) / (1 + len(signs)))
-    sums = np.zeros(1)
-    for value in values:  # all 2^n sums by doubling
+    sums = values[:1] if n else np.zeros(1)
+    for value in values[1:]:  # 2^(n-1) sums by doubling; the others are their negatives
         sums = np.concatenate([sums - value, sums + value])
     return float((abs(sums) >= observed).mean())
 

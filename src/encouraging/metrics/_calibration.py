@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -123,6 +122,8 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
         """The sign says which way the likelihood rises: the logit that the model expects minus the label's."""
         p = torch.softmax(values * math.exp(-log_temperature), 1)
         return float(p.mul_(values).nansum(1).double().mean()) - chosen
+
+    from scipy.optimize import brentq  # half of the time that this package would take to import
 
     if bool((values == values[:, :1]).all()):
         return 1.0  # nothing to scale

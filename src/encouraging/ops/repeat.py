@@ -16,7 +16,7 @@ from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
 from ..torch_state import in_forward_mode, in_transform, is_jit_tracing
 
-Loss = Callable[[Tensor, Tensor, torch.dtype, Tensor | None, Tensor | None], Tensor]
+Loss = Callable[..., Tensor]  # of logits, target, the type of the loss, weight and divisor
 _PLAIN = (Tensor, torch.nn.Parameter)
 _MOST = 1024  # signatures; a program that meets more of them starts over
 
@@ -59,10 +59,11 @@ def _numbers(tensor: object, device: torch.device) -> torch.Size | bool | None:
     """The shape of a tensor that the kernels read as it is; None for none, False for anything else."""
     if tensor is None:
         return None
-    if (type(tensor) not in _PLAIN or tensor.dtype is not torch.float32 or tensor.device != device
-            or tensor.requires_grad or not tensor.is_contiguous()):
+    if not isinstance(tensor, Tensor) or type(tensor) not in _PLAIN:
         return False
-    return tensor.shape
+    as_it_is = (tensor.dtype is torch.float32 and tensor.device == device and not tensor.requires_grad
+                and tensor.is_contiguous())
+    return tensor.shape if as_it_is else False
 
 
 def remember(key: tuple[Any, ...], loss: Loss) -> None:

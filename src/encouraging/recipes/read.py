@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
@@ -25,8 +26,14 @@ from .schema import Arm, Overrides, Recipe, Stage
 
 def names() -> list[str]:
     """The recipes that come with the package."""
+    return list(_names())
+
+
+@cache
+def _names() -> tuple[str, ...]:  # read once: every record of a folder is compared with them
     folder = resources.files(__package__)
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return tuple(sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir()
+                        if entry.name.endswith(".toml")))
 
 
 def read_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:

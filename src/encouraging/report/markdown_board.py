@@ -81,22 +81,25 @@ FORMS: Mapping[str, Callable[[Scoreboard], list[str]]] = {"short": short_board, 
 
 
 def updated(text: str, board: Scoreboard, source: str) -> str:
-    """A page with everything between its markers written anew.
+    """A page with everything between its markers written anew; its errors are those of :func:`check_markers`."""
+    check_markers(text, source)
+    return _BLOCK.sub(lambda match: f"{match[1]}\n" + "\n".join(FORMS[match[2]](board)) + f"\n\n{match[4]}", text)
+
+
+def check_markers(text: str, source: str) -> None:
+    """Whether a page can be written anew.
 
     Raises:
         ArgumentError: it has no markers, one is not closed, or a form has another name.
     """
-    def fill(match: re.Match[str]) -> str:
-        name = match[2]
+    forms = [match[2] for match in _BLOCK.finditer(text)]
+    for name in forms:
         if name not in FORMS:
             raise ArgumentError(f"{source}: <!-- scoreboard: {name} -->: expected one of {', '.join(FORMS)}."
                               + did_you_mean(name, FORMS))
-        return match[1] + "\n" + "\n".join(FORMS[name](board)) + "\n\n" + match[4]
-    written, count = _BLOCK.subn(fill, text)
-    if count != len(_OPENING.findall(text)) or not (count or "<!-- figure:" in text):
+    if len(forms) != len(_OPENING.findall(text)) or not (forms or "<!-- figure:" in text):
         raise ArgumentError(f"{source}: expected <!-- scoreboard: short --> on a line of its own and, below it, "
                             "<!-- end of scoreboard -->; what is between them is written anew.")
-    return written
 
 
 def _by_recipe(rows: Iterable[ScoreRow], numbers: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
 from ..judge.scale_free import Gain, gains_under_attack
 from ..recipes import Recipe, departures_of, kept_recipes, names, read_recipe, read_runs
+from .board import Scoreboard
 from .markdown_board import board_of_records, cells, plain_text, table, updated, whole_board
 from .markdown_figure import drawn
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
@@ -43,15 +45,34 @@ EXTRA = {"train accuracy": "train_accuracy", "excess risk": "excess_risk", "bonu
 BY_FREQUENCY = {"many": "shots.many", "medium": "shots.medium", "few": "shots.few", "calibration error": "ece"}
 
 
-def results_page(folder: str | Path) -> str:
-    """The page as Markdown: the scoreboard, then one section per recipe that has records below this folder; first those
-    of the package, then the reader's own as their runs have kept them."""
+@dataclass(frozen=True)
+class Results:
+    """What all pages are made of: the records below a folder, and the scoreboard of their claims."""
+
+    folder: str | Path
+    records: list[Record]
+    board: Scoreboard | None
+
+
+def read_results(folder: str | Path) -> Results:
+    """Every run below this folder, also those that diverged, and their scoreboard."""
     records = read_runs(folder, failed=True)
     if not records:
         raise RunError(f"{folder}: no finished run and no record is below it; the page would be empty.")
+    return Results(folder, records, board_of_records(records))
+
+
+def results_page(folder: str | Path) -> str:
+    """The page as Markdown: the scoreboard, then one section per recipe that has records below this folder; first those
+    of the package, then the reader's own as their runs have kept them."""
+    return page_of(read_results(folder))
+
+
+def page_of(results: Results) -> str:
+    """:func:`results_page` of records that were read before."""
+    folder, records, board = results.folder, results.records, results.board
     measured = [name for name in names() if any(record.recipe == name for record in records)]
     own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
-    board = board_of_records(records)
     alone = read_json(path) if (path := Path(folder) / ALONE).is_file() else {}
     name = Path(folder).name or str(folder)
     head = HEAD.replace("`results/`", f"`{name}/`").replace("report results -o", f"report {name} -o")
@@ -74,14 +95,12 @@ def _attacked(recipes: Sequence[Recipe], records: list[Record]) -> list[str]:
     return lines
 
 
-def updated_page(text: str, folder: str | Path, source: str) -> tuple[str, dict[str, bytes]]:
+def updated_page(text: str, results: Results, source: str) -> tuple[str, dict[str, bytes]]:
     """A Markdown page whose parts between markers are written anew from the records below a folder; and the pictures
     of its figures, by their paths beside the page."""
-    records = read_runs(folder, failed=True)
-    board = board_of_records(records)
-    if board is None:
-        raise RunError(f"{folder}: expected records of recipes with claims.")
-    return drawn(updated(text, board, source), records, source)
+    if results.board is None:
+        raise RunError(f"{results.folder}: expected records of recipes with claims.")
+    return drawn(updated(text, results.board, source), results.records, source)
 
 
 def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | None = None) -> str:

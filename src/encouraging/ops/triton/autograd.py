@@ -118,8 +118,8 @@ def is_made_later(logits: Tensor, inplace: bool = False) -> bool:
 def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, reduction: str,
                   soft: bool = False) -> Callable[..., Tensor]:
     """:func:`hard_loss` or :func:`soft_loss` for calls that repeat: of logits (N, C) and labels (N) or probabilities of
-    the same shapes, types and layouts, in eager mode; ``weight`` and ``divisor`` are float32 and contiguous. The loss has
-    the type that is asked for."""
+    the same shapes, types and layouts, in eager mode; ``weight`` and ``divisor`` are float32 and contiguous. The loss
+    has the type that is asked for."""
     smoothing = float(label_smoothing)
     if soft or reduction == "none":
         return _repeated_rows(curve, ignore_index, smoothing, reduction, soft)

@@ -32,8 +32,8 @@ def divisor_of(divisor: Divisor, device: torch.device) -> Tensor | None:
 class Step:
     """What all calls of a loss over labels with the same arguments share.
 
-    With ``repeats`` they also have the same shapes, types and layouts, as the steps of a training have: the launches are
-    worked out in the first of them. ``dtype`` is that of the loss.
+    With ``repeats`` they also have the same shapes, types and layouts, as the steps of a training have: the launches
+    are worked out in the first of them. ``dtype`` is that of the loss.
     """
 
     __slots__ = ("backward", "curve", "dtype", "forward", "ignore_index", "mean", "numbers", "repeats", "smoothing")
@@ -84,7 +84,7 @@ NO_EXTRAS = Extras()
 def bare_apply(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
     """``function.apply`` for callers that know that no transform of ``torch.func`` surrounds them: torch looks through
     all arguments for what is left of one, which takes as long as a launch."""
-    apply: Callable[..., Tensor] = super(torch.autograd.Function, function).apply
+    apply: Callable[..., Tensor] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return apply
 
 

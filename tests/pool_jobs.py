@@ -1,0 +1,26 @@
+"""Jobs for the tests of pools. No torch and no pytest here: every worker imports this file anew."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def moody(job: str, on_epoch) -> str:
+    """A job that does what its name says."""
+    on_epoch({"epoch": 1})
+    if job == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if job == "fails":
+        raise ZeroDivisionError("no reason")
+    return job.upper()
+
+
+def after_the_last(job: str, on_epoch, folder: Path | None) -> None:
+    """``a`` ends only after ``e``, where there is a folder for its sign."""
+    if folder is not None and job == "e":
+        (folder / "e").touch()
+    while folder is not None and job == "a" and not (folder / "e").exists():
+        time.sleep(0.05)
