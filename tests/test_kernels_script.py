@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "benchmarks" / "kernels_gpu.sh"
 RECORD = ROOT / "results" / "bench" / "h200-matrix.json"
+CASES = json.loads(RECORD.read_text())["cases"][:45]
 
 # Stands for Python on a GPU: writes what a measurement writes, in no time. Merging and comparing are the real ones.
 FAKE = '''#!{python}
@@ -31,7 +32,7 @@ out = words[words.index("--out") + 1]
 if "--matrix" in words or "--random" in words:
     record = json.load(open({record!r}))
     part, parts = map(int, words[words.index("--part") + 1].split("/")) if "--part" in words else (1, 1)
-    whole, record["cases"] = record["cases"], []
+    whole, record["cases"] = record["cases"][:{cases}], []
     for case in whole[part - 1::parts]:
         record["cases"].append(case)
         record.pop("worst_ratio", None)
@@ -55,7 +56,7 @@ def start(tmp_path: Path):
     def run(seconds: int, pause: float = 0.0, slow: float = 1.0) -> subprocess.Popen[str]:
         fake = tmp_path / "python"
         fake.write_text(FAKE.format(python=sys.executable, log=str(tmp_path / "log"), record=str(RECORD), pause=pause,
-                                    slow=slow, bench=str(RECORD.with_name("h200.json"))))
+                                    slow=slow, bench=str(RECORD.with_name("h200.json")), cases=len(CASES)))
         fake.chmod(0o755)
         environment = {**os.environ, "PYTHON": str(fake), "SEED": "5", "NEEDS": "5",
                        "TRITON_CACHE_DIR": str(tmp_path / "cache")}
@@ -73,15 +74,15 @@ def test_everything_is_measured_once_and_merged(start, tmp_path: Path) -> None:
     words, _ = first.communicate()
     assert first.returncode == 0, words
     out = tmp_path / "out"
-    merged, whole = json.loads((out / "matrix.json").read_text()), json.loads(RECORD.read_text())
-    assert sorted(case["case"] for case in merged["cases"]) == sorted(case["case"] for case in whole["cases"])
-    assert merged["worst_ratio"] == whole["worst_ratio"]
+    merged = json.loads((out / "matrix.json").read_text())
+    assert sorted(case["case"] for case in merged["cases"]) == sorted(case["case"] for case in CASES)
+    assert merged["worst_ratio"] == max(case["ratio"] for case in CASES)
     parts = [line.split("--part ")[1].split()[0] for line in log_of(tmp_path) if "--matrix" in line]
     assert parts == ["1/3", "2/3", "3/3"]
     checked = {line.split("--part ")[1] for line in log_of(tmp_path) if "check_gpu" in line}
     assert checked == {"1/2", "2/2"}
     assert [line.split("--seed ")[1].split()[0] for line in log_of(tmp_path) if "--random" in line] == ["5", "6", "7"]
-    slower = sum(case["ratio"] > 1.03 for case in whole["cases"])
+    slower = sum(case["ratio"] > 1.03 for case in CASES)
     for text in ("2 hold, 0 fail, 2 of 2 parts", "times in both records, 0 slower", f"{slower} above 1.03"):
         assert text in words
     before = len(log_of(tmp_path))
@@ -110,7 +111,7 @@ def test_what_was_measured_survives_a_cut(way: str, start, tmp_path: Path) -> No
     out.mkdir()
     for name in ("host.json", "ends.json", "compare.txt"):  # these are measured already
         (out / name).write_text("measured\n")
-    run = start(14 if way == "time" else 100, pause=1.0)
+    run = start(12 if way == "time" else 100, pause=0.4)
     if way == "signal":
         deadline = time.monotonic() + 60
         while not (out / "matrix-2.json").exists() and time.monotonic() < deadline:
@@ -118,7 +119,7 @@ def test_what_was_measured_survives_a_cut(way: str, start, tmp_path: Path) -> No
         run.send_signal(signal.SIGTERM)
     words, _ = run.communicate(timeout=90)
     merged = json.loads((out / "matrix.json").read_text())
-    assert 0 < len(merged["cases"]) < len(json.loads(RECORD.read_text())["cases"])
+    assert 0 < len(merged["cases"]) < len(CASES)
     assert "2 hold" in words
     assert "no time left" in words or way == "signal"
 

@@ -47,7 +47,7 @@ def arrivals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("tiling", [SIXTEEN, READ_ALL, STREAMED], ids=["sixteen", "read all", "streamed"])
 def test_sums_and_their_gradients_are_the_references(tiling: object, reduction: str, smoothing: float,
                                                      few: bool) -> None:
-    z, y = draw(40, seed=3)
+    z, y = draw(18, seed=3)
     y[5] = -100
     for weight, divisor in ((None, None), (torch.rand(z.shape[1]) + 0.5, None), (None, torch.tensor(7.0))):
         if divisor is not None and reduction == "sum":
@@ -184,7 +184,7 @@ def test_rows_and_soft_targets_repeat_too(soft: bool, reduction: str, dtype: tor
 @pytest.mark.parametrize("given", ["weight", "divisor", "both"])
 def test_weights_and_divisors_repeat_too_and_are_read_anew(given: str, smoothing: float, soft: bool, few: bool) -> None:
     repeat.forget()
-    z, y = draw(12, seed=9)
+    z, y = draw(5, seed=9)
     target = torch.softmax(torch.randn(z.shape, generator=torch.Generator().manual_seed(1)), 1) if soft else y
     weights, divisors = torch.rand(2, z.shape[1]) + 0.5, torch.tensor([7.0, 11.0])
     for turn in (0, 0, 1, 0):
