@@ -111,7 +111,7 @@ def test_what_was_measured_survives_a_cut(way: str, start, tmp_path: Path) -> No
     out.mkdir()
     for name in ("host.json", "ends.json", "compare.txt"):  # these are measured already
         (out / name).write_text("measured\n")
-    run = start(12 if way == "time" else 100, pause=0.4)
+    run = start(9 if way == "time" else 100, pause=0.3)
     if way == "signal":
         deadline = time.monotonic() + 60
         while not (out / "matrix-2.json").exists() and time.monotonic() < deadline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from encouraging.errors import RecipeError
@@ -19,6 +19,7 @@ def digits():
     return read_recipe("digits")
 
 
+@example(ends=[1.0, 0.9999999999999999])
 @given(ends=st.lists(st.floats(0, 1), min_size=1, max_size=5, unique=True))
 def test_a_copy_differs_in_its_value_alone(ends):
     recipe = read_recipe("digits")

@@ -117,7 +117,9 @@ def _at(tree: Mapping[str, Any], key: str) -> Any:
 
 def _word(value: Any) -> str:
     """A value as a part of a folder's name."""
-    text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = str(value)
+    if isinstance(value, float) and float(short := f"{value:g}") == value:  # else two values might share a name
+        text = short
     return re.sub(r"[^\w.-]+", "_", text).strip("_").lower() or "none"
 
 
