@@ -214,3 +214,17 @@ def test_labels_may_be_lists_and_arrays() -> None:
             use([0.0, 1.0])
         with pytest.raises(ArgumentError):
             use([[0, 1], [1, 0]])
+
+
+def test_arrays_that_run_backwards_are_read() -> None:
+    counts, labels = np.array([5, 60, 500]), np.arange(100) % 5
+    assert torch.equal(effective_weights(counts[::-1]), effective_weights([500, 60, 5]))
+    assert torch.equal(long_tail_indices(labels[::-1], 4), long_tail_indices(labels[::-1].copy(), 4))
+
+
+@pytest.mark.parametrize("counts", [[500, 60, 5], torch.tensor([500, 60, 5])], ids=["list", "tensor"])
+def test_shifts_and_weights_compile_as_one_graph(counts: Any) -> None:
+    logits, labels = torch.randn(8, 3, generator=generator(0)), torch.arange(8) % 3
+    for loss in (lambda z: F.cross_entropy(balanced_logits(z, counts), labels), lambda z: adjusted_logits(z, counts),
+                 lambda z: F.cross_entropy(z, labels, effective_weights(counts).to(z.dtype))):
+        torch.testing.assert_close(torch.compile(loss, backend="eager", fullgraph=True)(logits), loss(logits))

@@ -35,6 +35,8 @@ def class_counts(counts: Counts, caller: str) -> Tensor:
     if numbers.ndim != 1 or not len(numbers):
         raise ArgumentError(f"{caller}: expected the number of training examples per class, got counts of the shape "
                             f"{tuple(numbers.shape)}.")
+    if torch.compiler.is_compiling():  # values are not known yet
+        return numbers
     if bool((numbers == 0).any()):
         raise ArgumentError(f"{caller}: class {int((numbers == 0).nonzero()[0])} has the count 0; expected at least "
                             f"one training example per class. {EMPTY_CLASS}")
@@ -71,6 +73,8 @@ def _tensor(values: Any, caller: str, what: str) -> Tensor:
     try:
         if isinstance(values, str | bytes | int | float | None):
             raise TypeError
+        if hasattr(values, "__array__") and min(getattr(values, "strides", ()), default=0) < 0:
+            values = values.copy()  # torch has no negative strides
         tensor = torch.as_tensor(values)
         if tensor.is_complex():
             raise TypeError
