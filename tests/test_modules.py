@@ -239,3 +239,13 @@ def test_the_mse_module_is_its_function():
         module = MirrorMSELoss(link=link, bonus=False, reduction="sum")
         expected = mirror_mse_loss(logits, label, link=link, bonus=False, reduction="sum")
         assert torch.equal(module(logits, label), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_scale_of_ldam_does_not_lift_roundings(dtype: torch.dtype) -> None:
+    cosines = (2 * torch.rand(500, 10, generator=torch.Generator().manual_seed(0)) - 1).to(dtype)
+    labels = cosines.argmax(1)
+    loss = LDAMLoss([500, 60, 5, 40, 30, 20, 10, 9, 8, 7], reduction="none")
+    exact, rounded = loss(cosines.double(), labels), loss(cosines, labels)
+    assert rounded.dtype == dtype
+    torch.testing.assert_close(rounded.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-5)

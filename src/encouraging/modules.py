@@ -21,7 +21,7 @@ from .losses import curve_loss
 from .margins import ldam_margins, subtract_margin
 from .ops.reduction import Divisor, check_divisor
 from .other_modules import LinearCurveLoss, MirrorMSELoss, SigmoidCurveLoss
-from .targets import as_rows, check_reduction, check_smoothing
+from .targets import as_rows, check_reduction, check_smoothing, result_dtype
 
 __all__ = ["Arguments", "CurveLoss", "EncouragingLoss", "FocalLoss", "HaltedFocalLoss", "LDAMLoss", "LinearCurveLoss",
            "MirrorMSELoss", "PolyLoss", "SigmoidCurveLoss"]
@@ -251,8 +251,9 @@ class LDAMLoss(CurveLoss):
                              f"{target.dtype} {tuple(target.shape)}.")
         if input.shape[-1] != len(self.margins):
             raise ShapeError(f"input has {input.shape[-1]} classes but class_counts named {len(self.margins)}.")
-        return super().forward(self.scale * subtract_margin(input, target, self.margins), target,
-                               divisor=divisor)
+        wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input  # the scale lifts roundings
+        loss = super().forward(self.scale * subtract_margin(wide, target, self.margins), target, divisor=divisor)
+        return loss.to(result_dtype(input))
 
     def extra_repr(self) -> str:
         return f"classes={len(self.margins)}, scale={self.scale}, {super().extra_repr()}"
