@@ -39,7 +39,9 @@ def test_a_checkpoint_of_a_model_with_cross_entropy_loads_into_one_with_el(weigh
             self.body, self.loss = nn.Linear(3, CLASSES), loss
 
     saved = Model(nn.CrossEntropyLoss(weight=weight)).state_dict()
-    Model(EncouragingLoss(log_end=0.5, weight=weight)).load_state_dict(saved)  # strict: no key is missing or left over
+    model = Model(EncouragingLoss(log_end=0.5, weight=weight))
+    model.load_state_dict(saved)  # strict: no key is missing or left over
+    assert torch.equal(model.body.weight, saved["body.weight"])
 
 
 def test_a_scaled_step_below_zero_is_the_unscaled_one():

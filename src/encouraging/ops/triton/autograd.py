@@ -33,7 +33,7 @@ from .soft_autograd import soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES
 
-few_bytes = 16 << 20  # of logits and states whose gradient is made later
+few_bytes = 16 << 20  # of logits whose gradient is made later; their states may take twice as much
 _STATE_BYTES = 32  # of a row, written and read
 
 
@@ -111,8 +111,8 @@ def is_made_later(logits: Tensor, inplace: bool = False) -> bool:
     if logits.dtype == torch.float16:
         return True
     count = logits.numel()
-    return not inplace and (
-        count * logits.element_size() + count // max(1, logits.shape[1]) * _STATE_BYTES <= few_bytes)
+    rows = count // max(1, logits.shape[1])
+    return not inplace and count * logits.element_size() <= few_bytes and rows * _STATE_BYTES <= 2 * few_bytes
 
 
 def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, reduction: str,

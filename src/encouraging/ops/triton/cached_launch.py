@@ -46,25 +46,25 @@ def is_captured(device: int) -> bool:
 class _Ready:
     """A compiled kernel and all it is launched with but the addresses."""
 
-    __slots__ = ("_compiled", "_programs", "before", "behind", "launch")
+    __slots__ = ("_before", "_behind", "_compiled", "_launch", "_programs")
 
     def __init__(self, compiled: Any, programs: int, behind: tuple[Any, ...]) -> None:
         launcher = compiled.run
         bare = _bare_launch(launcher)
         self._compiled = compiled  # which owns what ``function`` stands for
-        self._programs, self.behind = programs, behind
-        self.before: tuple[Any, ...]
+        self._programs, self._behind = programs, behind
+        self._before: tuple[Any, ...]
         if bare is None:
-            self.launch = launcher
-            self.before = compiled.function, compiled.packed_metadata, None, None, None
+            self._launch = launcher
+            self._before = compiled.function, compiled.packed_metadata, None, None, None
         else:  # what the launcher does for a kernel that needs no memory of its own, without asking each time
-            self.launch = bare
-            self.before = (compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl, None, None,
-                           compiled.packed_metadata, None, None, None)
+            self._launch = bare
+            self._before = (compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl, None, None,
+                            compiled.packed_metadata, None, None, None)
 
     def __call__(self, device: int, addresses: list[int | None]) -> None:
         stream = torch._C._cuda_getCurrentRawStream(device)
-        self.launch(self._programs, 1, 1, stream, *self.before, *addresses, *self.behind)
+        self._launch(self._programs, 1, 1, stream, *self._before, *addresses, *self._behind)
 
 
 def _bare_launch(launcher: Any) -> Callable[..., None] | None:
@@ -146,9 +146,8 @@ class Prepared:
         if ready is None:
             self._compiled[key] = _compile_and_launch(self._kernel, self.programs, tensors, self._numbers,
                                                       self._constants)
-        else:  # as ready(device, addresses) does
-            ready.launch(self.programs, 1, 1, torch._C._cuda_getCurrentRawStream(device), *ready.before, *addresses,
-                         *ready.behind)
+        else:
+            ready(device, addresses)
 
 
 class Kept:
