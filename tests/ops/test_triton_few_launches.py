@@ -122,7 +122,8 @@ def test_no_labels_at_all(few: bool) -> None:
 @pytest.mark.parametrize(("shape", "dtype", "later"), [
     ((2**20, 2), torch.float32, True), ((2**20 + 1, 2), torch.float32, False), ((2**20 + 1, 2), torch.float16, True),
     ((2**19, 2, 2), torch.float32, True), ((2**19 + 1, 2, 2), torch.float32, False),
-    ((4096, 1024), torch.float32, True), ((4097, 1024), torch.float32, False), ((8192, 1024), torch.bfloat16, True), ((0, 5), torch.float32, True),
+    ((4096, 1024), torch.float32, True), ((4097, 1024), torch.float32, False),
+    ((8192, 1024), torch.bfloat16, True), ((0, 5), torch.float32, True),
 ])
 def test_few_logits_of_not_too_many_rows_get_their_gradient_later(shape: tuple[int, ...], dtype: torch.dtype,
                                                                   later: bool, monkeypatch: pytest.MonkeyPatch) -> None:
