@@ -24,6 +24,7 @@ from ..judge.metric_book import MetricBook
 from ..recipes import Recipe, departures_of, read_recipe, read_runs
 from ..recipes.grid import Job, cores, default_threads, jobs_of, train_job
 from ..recipes.sweep import narrowed, sweep_recipe
+from ..recipes.unreached import unreached
 from ..report.numbers import plural
 from .claim_notes import unknown_metrics
 from .progress import ProgressDisplay, failures
@@ -82,7 +83,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         def agree(question: Callable[[], bool]) -> bool:
             return world.by_leader(question, chosen)
 
-        for line in unknown_metrics(recipe, MetricBook(recipe.needs().metrics)):
+        for line in (*unreached(recipe, arms), *unknown_metrics(recipe, MetricBook(recipe.needs().metrics))):
             console.print(line, markup=False, highlight=False, style="yellow")
         display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
     finally:
