@@ -17,6 +17,7 @@ from ..engine.environment import choose_device
 from ..engine.outputs import make_folder
 from ..engine.records import Record
 from ..engine.together import run_together
+from ..engine.tracker import check_tracker
 from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
@@ -52,6 +53,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         recipe, arms = sweep_recipe(recipe, sweeps, arms)
     shown = narrowed(recipe, arms) if sweeps else recipe
     console = console or Console()
+    check_tracker(track)  # refused once, instead of once per run
     chosen = choose_device(device)
     jobs = jobs or _default_jobs(recipe, chosen.type, threads)
     threads = threads or recipe.threads or _default_threads(jobs, ray)
