@@ -50,4 +50,4 @@ def test_they_are_differentiated_twice_and_backwards_twice() -> None:
 def test_what_is_larger_than_a_block_keeps_nothing_of_its_size() -> None:
     assert small.is_small(torch.zeros(256, 1024, requires_grad=True))
     assert not small.is_small(torch.zeros(257, 1024, requires_grad=True))
-    assert small.LARGEST == rows._BLOCK_BYTES["cpu"]
+    assert rows._BLOCK_BYTES["cpu"] == small.LARGEST
