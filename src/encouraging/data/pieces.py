@@ -99,7 +99,10 @@ def learn_pieces(source: Sequence[str], target: Sequence[str], size: int, joint:
         size: Of the vocabulary of both languages together.
         joint: Whether both sides use all of it.
     """
-    return _learn(tuple(source), tuple(target), size, joint)
+    # Room is made for all pieces at once, so no more are asked for than there can be: every merge takes a character
+    # away. A size of billions would end the process without a word.
+    most = len(SPECIAL) + 2 * sum(len(line) + 1 for lines in (source, target) for line in lines)
+    return _learn(tuple(source), tuple(target), min(size, most), joint)
 
 
 @lru_cache(maxsize=2)

@@ -20,7 +20,7 @@ class Evaluator:
     """The true boxes of one part of a dataset, against which any number of detections is measured."""
 
     def __init__(self, boxes: Boxes, part: BoxSet) -> None:
-        self.names, self.numbers, self.part = boxes.names, boxes.numbers, part
+        self.names, self.part = boxes.names, part
         self.truth = _coco(self._truth())
 
     def measure(self, found: Mapping[int, Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
@@ -61,23 +61,25 @@ class Evaluator:
         return evaluation
 
     def _truth(self) -> dict[str, Any]:
+        # Images and classes are numbered anew: pycocotools takes detections as float64, which has no large numbers, and
+        # images of one's own may share a number.
         images: list[dict[str, Any]] = []
         annotations: list[dict[str, Any]] = []
-        for image in self.part.images:
-            images.append({"id": image.number, "width": image.width, "height": image.height})
+        for place, image in enumerate(self.part.images):
+            images.append({"id": place, "width": image.width, "height": image.height})
             for box, label, crowd, area in zip(image.boxes.tolist(), image.labels.tolist(), image.crowd.tolist(),
                                                image.areas.tolist(), strict=True):
-                annotations.append({"id": len(annotations) + 1, "image_id": image.number, "bbox": _sides(box),
-                                    "category_id": self.numbers[label], "iscrowd": int(crowd), "area": area})
-        categories = [{"id": number, "name": name} for number, name in zip(self.numbers, self.names, strict=True)]
+                annotations.append({"id": len(annotations) + 1, "image_id": place, "bbox": _sides(box),
+                                    "category_id": label, "iscrowd": int(crowd), "area": area})
+        categories = [{"id": label, "name": name} for label, name in enumerate(self.names)]
         return {"info": {}, "images": images, "annotations": annotations, "categories": categories}
 
     def _rows(self, place: int, one: Mapping[str, Any]) -> list[list[float]]:
-        """Image, left, top, width, height, score and class of every detection, as pycocotools takes them."""
-        number = self.part.images[place].number
-        return [[number, *_sides(box), score, self.numbers[label]]
+        """Image, left, top, width, height, score and class of every detection, as pycocotools takes them. It would
+        count a box that is not a number as one that matches every other."""
+        return [[place, *_sides(box), score, label]
                 for box, score, label in zip(one["boxes"].tolist(), one["scores"].tolist(), one["labels"].tolist(),
-                                             strict=True) if math.isfinite(score)]
+                                             strict=True) if all(map(math.isfinite, (score, *box)))]
 
 
 def _sides(box: Sequence[float]) -> list[float]:
