@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from box_toys import tiny_retinanet, write_recipe
 from encouraging import curves
 from encouraging.errors import ArgumentError, RecipeError, ShapeError
 from encouraging.integrations.torchvision import with_curve
-from encouraging.models.detection import check_detector
+from encouraging.models.detection import build_detector, check_detector
 from encouraging.recipes import read_recipe
 
 
@@ -75,3 +76,12 @@ def test_as_many_labels_as_boxes_are_expected(labels, divisor):
 def test_from_zero_is_yes_or_no(given):
     with pytest.raises(ArgumentError, match="expected True or False"):
         with_curve(tiny_retinanet(3), curves.focal(2.0), from_zero=given)
+
+
+def test_a_file_with_other_things_than_tensors_is_refused_without_advice_to_run_its_code(tmp_path):
+    (tmp_path / "one.pth").write_text("import torch\n")
+    torch.save(Path("x"), tmp_path / "two.pth")
+    for name in ("one.pth", "two.pth"):
+        with pytest.raises(RecipeError, match=rf"{name}: cannot be read .*: it is damaged, or has") as error:
+            build_detector("retinanet_resnet18_fpn", 2, {"weights": str(tmp_path / name)})
+        assert "weights_only" not in str(error.value)

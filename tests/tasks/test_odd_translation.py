@@ -24,6 +24,7 @@ from encouraging.models.beam import beam_search
 from encouraging.models.transformer import Transformer
 from encouraging.recipes import read_recipe
 from encouraging.recipes.translator import load_translator
+from encouraging.tasks.translation_scores import bleu
 from translation_toys import RECIPE, TEN, train_on
 
 SIZE = 6
@@ -167,3 +168,26 @@ def test_a_damaged_vocabulary_is_named(run):
 def test_a_search_that_cannot_be_is_refused_by_the_command_too(run):
     with open("/dev/null") as nothing, pytest.raises(ArgumentError, match="beam=0"):
         translate_lines(run, beam=0, lines=nothing)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("\nJapanese requires\n\n  pip install x\n"), ImportError("y")])
+def test_a_tokeniser_that_lacks_its_packages_is_refused_in_words(monkeypatch, error):
+    from sacrebleu.metrics import BLEU
+
+    def refuse(*args, **how):
+        raise error
+
+    monkeypatch.setattr(BLEU, "__init__", refuse)
+    with pytest.raises(RecipeError, match=r"tokenize = 'ja-mecab': sacrebleu cannot use it \([^\n]*\)\.$"):
+        bleu(["a"], ["a"], "ja-mecab")
+
+
+@pytest.mark.parametrize("size", [-1, 0, True, 1.5, "many"])
+def test_a_vocabulary_has_a_whole_number_of_pieces(size):
+    with pytest.raises(ArgumentError, match="expected a whole number of pieces"):
+        learn_pieces(["a b"], ["c"], size)
+
+
+def test_one_sentence_is_no_list_of_sentences():
+    with pytest.raises(ArgumentError, match=r"expected a list of sentences, such as \['a b'\]"):
+        learn_pieces(["a b"], ["c"], 20).encode("a b", "source")

@@ -141,10 +141,19 @@ def progress_words(detail: dict[str, Any], examples: str | None) -> str:
     >>> progress_words({"batch": 120, "batches": 5005, "examples_per_second": 2310.4, "seconds_left": 40000}, "images")
     'batch 120/5005, 2310 images/s, 11 h 7 min left'
     """
-    speed = f"{detail['examples_per_second']:.0f} {examples}/s" if examples else \
-        f"{detail['batches_per_second']:.1f} batches/s"
+    speed = f"{rate(detail['examples_per_second'])} {examples}/s" if examples else \
+        f"{rate(detail['batches_per_second'])} batches/s"
     left = f", {duration(detail['seconds_left'])} left" if detail["seconds_left"] is not None else ""
     return f"batch {detail['batch']}/{detail['batches']}, {speed}{left}"
+
+
+def rate(per_second: float) -> str:
+    """How many per second; slow ones in two digits, so that none is 0.
+
+    >>> rate(2310.4), rate(12.34), rate(0.4512), rate(0.0)
+    ('2310', '12', '0.45', '0')
+    """
+    return f"{per_second:.0f}" if per_second >= 10 else f"{per_second:.2g}"
 
 
 def duration(seconds: float) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,7 +202,11 @@ def _state(path: Path) -> dict[str, Tensor]:
     try:
         found = (safetensors.torch.load_file(path) if path.suffix == ".safetensors"
                  else torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # pickle, zip, torch and safetensors have errors of their own
+    except pickle.UnpicklingError as error:  # torch would advise to load it by a way that runs any code
+        raise RecipeError(f"{path}: cannot be read as a file of weights: it is damaged, or has other things in it than "
+                          "tensors. Expected what torch.save(model.state_dict(), path) writes.",
+                          "model_options") from error
+    except Exception as error:  # zip, torch and safetensors have errors of their own
         raise RecipeError(f"{path}: cannot be read as a file of weights ({type(error).__name__}: {error}).",
                           "model_options") from error
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
