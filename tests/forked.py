@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -25,6 +28,44 @@ def start_command(words: Sequence[str], log: Path, **environment: str) -> ForkSe
     process = forkserver().Process(target=_command, args=(list(words), log, environment))
     process.start()
     return process
+
+
+class ForkedPython:
+    """``python`` with these words, a script or ``-m`` and a module first: what it prints and how it ends."""
+
+    def __init__(self, *words: object, cwd: Path | None = None, **environment: str) -> None:
+        self.words = list(map(str, words))
+        self.folder = tempfile.TemporaryDirectory()
+        self.files = [Path(self.folder.name, name) for name in ("stdout", "stderr")]
+        self.process = forkserver().Process(target=_python, args=(self.words, cwd, environment, self.files))
+        self.process.start()
+
+    def wait(self, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        self.process.join(timeout)
+        self.process.kill()
+        self.process.join()
+        with self.folder:
+            printed = [file.read_text() for file in self.files]
+        return subprocess.CompletedProcess(self.words, self.process.exitcode or 0, *printed)
+
+
+def run_python(*words: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    return ForkedPython(*words, cwd=cwd, **environment).wait()
+
+
+def _python(words: list[str], cwd: Path | None, environment: Mapping[str, str], files: Sequence[Path]) -> None:
+    for number, path in enumerate(files, 1):
+        with path.open("w") as file:
+            os.dup2(file.fileno(), number)
+    os.environ |= environment
+    if cwd is not None:
+        os.chdir(cwd)
+    sys.argv = words[1:] if words[0] == "-m" else words
+    if words[0] == "-m":
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, str(Path(words[0]).parent))
+        runpy.run_path(words[0], run_name="__main__")
 
 
 def command_on_two_ranks(words: Sequence[str], log: Path, timeout: float) -> str:
