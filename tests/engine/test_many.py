@@ -13,13 +13,14 @@ import time
 from functools import partial
 from importlib import resources
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
 from encouraging.data import Clock
 from encouraging.engine import Train, execute, load_weights
-from encouraging.engine.sweep import Event, run_here, run_pool, run_ray
+from encouraging.engine.sweep import Event, _Worker, run_here, run_pool, run_ray
 from encouraging.errors import RunError
 from forked import command_on_two_ranks, start_command
 from pool_jobs import after_the_last, moody
@@ -121,6 +122,20 @@ def test_whatever_happens_to_one_job_leaves_the_others_alone():
     assert last["good"].detail == "GOOD"
     assert "code -9" in last["dies"].detail
     assert "ZeroDivisionError: no reason" in last["fails"].detail
+
+
+def test_a_worker_that_dies_when_its_last_job_is_over_does_not_end_the_others():
+    """A signal that was meant for its job comes too late: whoever waits for the pool still gets all results."""
+    worker = _Worker(moody)
+    worker.process.kill()
+    worker.process.join()
+    with mock.patch.object(worker.process, "is_alive", return_value=True):  # as it still was when it was asked
+        worker.dismiss()
+    worker = _Worker(moody)
+    worker.process.kill()
+    worker.process.join()
+    worker.give("fine")
+    assert [event.kind for event in worker.news()] == ["failed"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="has no signal masks")

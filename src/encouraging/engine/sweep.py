@@ -13,7 +13,7 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -143,7 +143,8 @@ class _Worker:
 
     def give(self, job: Any) -> None:
         self.job = job
-        self.pipe.send(job)
+        with suppress(OSError):  # dead since its last job: its news will say so
+            self.pipe.send(job)
 
     def news(self) -> Iterator[Event]:
         """What the worker has sent; where it has died instead, that."""
@@ -174,7 +175,8 @@ class _Worker:
             if self.job is not None:
                 self.process.terminate()
             else:
-                self.pipe.send(None)
+                with suppress(OSError):  # it died just now, as by a signal that came when its job was over
+                    self.pipe.send(None)
         self.process.join()
         self.pipe.close()
 
