@@ -106,7 +106,7 @@ REFUSED = {
     "mse: an unknown reduction": (lambda: mirror_mse_loss(Z, Y, reduction="avg"), ArgumentError, "'avg'"),
     "mse: a label out of range": (lambda: mirror_mse_loss(Z, torch.tensor([0, 3])), TargetError, "0 to 2"),
     "mse: a label to ignore": (lambda: mirror_mse_loss(Z, torch.tensor([0, -100])), TargetError, "0 to 2"),
-    "ldam: no examples of a class": (lambda: LDAMLoss(torch.tensor([3, 0])), ArgumentError, "positive"),
+    "ldam: no examples of a class": (lambda: LDAMLoss(torch.tensor([3, 0])), ArgumentError, "class 1 has the count 0"),
     "ldam: another number of classes": (lambda: LDAMLoss(torch.tensor([3, 1]))(Z, Y), ShapeError, "3 classes.*2"),
     "ldam: probabilities": (lambda: LDAMLoss(torch.tensor([3, 1, 1]))(Z, Z), ShapeError, "labels"),
     "ldam: a label out of range":

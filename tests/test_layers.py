@@ -17,7 +17,7 @@ ORDER = [
     {"errors"},
     {"torch_state", "plugins", "whole_file"},
     {"curves"},
-    {"links", "targets"},
+    {"links", "targets", "class_counts"},
     {"ops"},
     {"losses", "margins"},
     {"other_modules"},

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
+from .class_counts import Counts, class_counts
 from .errors import ArgumentError, DtypeError, ShapeError
 from .targets import checked_labels
-from .torch_state import values_are_readable
 
 
 class LSoftmaxLinear(nn.Module):
@@ -88,18 +88,21 @@ def angle_margin(cosine: Tensor, margin: int) -> Tensor:
     return (1 - 2 * (k % 2)) * multiple - 2 * k
 
 
-def ldam_margins(class_counts: Tensor, max_margin: float = 0.5) -> Tensor:
+def ldam_margins(counts: Counts, max_margin: float = 0.5, caller: str = "ldam_margins") -> Tensor:
     """LDAM's margin per class, proportional to ``count ** -1/4``: the rarest class has ``max_margin``.
+
+    Args:
+        counts: Training examples per class, all at least 1: a tensor, a numpy array, a list or a tuple of C numbers, or
+            a mapping from class index to number.
+        max_margin: The rarest class's margin.
+        caller: The function that was called, for messages.
 
     >>> ldam_margins(torch.tensor([1, 16]))
     tensor([0.5000, 0.2500])
     """
-    bad = values_are_readable(class_counts) and not bool(((class_counts > 0) & (class_counts < math.inf)).all())
-    if class_counts.ndim != 1 or not len(class_counts) or bad:
-        raise ArgumentError("class_counts: expected one positive number of training examples per class.")
     if not 0 <= max_margin < math.inf:
         raise ArgumentError(f"max_margin={max_margin!r}: expected a number of at least 0, the rarest class's margin.")
-    margins = class_counts.to(torch.float32) ** -0.25
+    margins = class_counts(counts, caller).to(torch.float32) ** -0.25
     return max_margin * margins / margins.max()
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from . import curves
+from .class_counts import Counts
 from .curves import Curve
 from .curves._curve import check_curve
 from .errors import ArgumentError, ShapeError, SignatureError, did_you_mean
@@ -227,22 +228,26 @@ class LDAMLoss(CurveLoss):
     and a curve follows.
 
     Args:
-        class_counts: The number of training examples per class.
+        class_counts: The number of training examples per class, all at least 1: a tensor, a numpy array, a list or a
+            tuple of C numbers, or a mapping from class index to number.
         curve: Any curve; cross-entropy is LDAM as published.
         max_margin: The rarest class's margin.
         scale: The factor of the logits, which LDAM expects to be cosines.
         **arguments: As in :class:`CurveLoss`.
+
+    >>> LDAMLoss({0: 16, 1: 1}).margins
+    tensor([0.2500, 0.5000])
     """
 
     margins: Tensor
 
-    def __init__(self, class_counts: Tensor, curve: Curve | None = None, *, max_margin: float = 0.5,
+    def __init__(self, class_counts: Counts, curve: Curve | None = None, *, max_margin: float = 0.5,
                  scale: float = 30.0, **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.cross_entropy() if curve is None else curve, **arguments)
         if not 0 < scale < math.inf:
             raise ArgumentError(f"scale={scale!r}: expected a positive number, by which the logits are multiplied.")
         self.scale = scale
-        self.register_buffer("margins", ldam_margins(torch.as_tensor(class_counts), max_margin))
+        self.register_buffer("margins", ldam_margins(class_counts, max_margin, "LDAMLoss"))
 
     def forward(self, input: Tensor, target: Tensor, *, divisor: Divisor = None) -> Tensor:
         rows = as_rows(input, target)

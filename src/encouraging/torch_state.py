@@ -57,6 +57,11 @@ def values_are_readable(tensor: Tensor) -> bool:
     return torch._C._len_torch_dispatch_stack() == 0  # make_fx, linearize and fake tensors stand on it
 
 
+def values_exist(tensor: Tensor) -> bool:
+    """As :func:`values_are_readable`, but on any device that has numbers: reading them may wait for it."""
+    return tensor.device.type != "meta" and is_eager() and torch._C._len_torch_dispatch_stack() == 0
+
+
 def backward_must_be_differentiable(upstream: Tensor) -> bool:
     """Whether a backward pass that received ``upstream`` is itself differentiated, traced or batched.
 

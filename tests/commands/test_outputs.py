@@ -181,3 +181,10 @@ def test_a_place_that_takes_no_files_is_named_with_what_to_do(folder: Path, word
     assert words[-1] in said
     assert "hoose another place" in said
     assert "make room" not in said
+
+
+def test_a_tracker_that_is_not_known_is_refused_once_and_nothing_is_trained(tmp_path: Path) -> None:
+    code, said = call("run", "digits", "--track", "wandb", "--out", tmp_path / "runs", "--device", "cpu")
+    assert code == 2
+    assert said.count("--track wandb: expected 'tensorboard'") == 1
+    assert not (tmp_path / "runs").exists()

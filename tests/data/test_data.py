@@ -203,7 +203,7 @@ def test_a_long_tail_is_cut_from_any_base_by_its_profile(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("name", "imbalance", "says"), [
     ("cifar100", 50, "only cifar10-lt, cifar100-lt are long-tailed. Did you mean 'cifar100-lt'"),
-    ("cifar100-lt", 0.5, "expected a number of at least 1"), ("cifar100-lt", float("nan"), "imbalance=nan"),
+    ("cifar100-lt", 0.5, "expected a number from 1 to 500"), ("cifar100-lt", float("nan"), "imbalance=nan"),
     ("cifar100lt", None, "Did you mean 'cifar100-lt'"),
 ])
 def test_an_imbalance_that_cannot_be_is_refused(name, imbalance, says):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from encouraging import curve_loss
+from encouraging import LDAMLoss, curve_loss
 from encouraging.curves import Curve
 from encouraging.data import ClassBalanced
 from encouraging.errors import ArgumentError, DtypeError, ShapeError
@@ -171,9 +171,10 @@ def test_counts_of_any_ordinary_kind_are_those_of_the_tensor(counts: Any) -> Non
     assert torch.equal(log_prior(counts), log_prior(tensor))
     for shift in (balanced_logits, adjusted_logits):
         assert torch.equal(shift(logits, counts), shift(logits, tensor))
+    assert torch.equal(LDAMLoss(counts).margins, LDAMLoss(tensor).margins)
 
 
-@pytest.mark.parametrize("use", [effective_weights, log_prior,
+@pytest.mark.parametrize("use", [effective_weights, log_prior, LDAMLoss,
                                  lambda counts: balanced_logits(torch.zeros(2, 3), counts),
                                  lambda counts: adjusted_logits(torch.zeros(2, 3), counts)])
 @pytest.mark.parametrize(("counts", "error", "words"), [
@@ -214,6 +215,8 @@ def test_labels_may_be_lists_and_arrays() -> None:
             use([0.0, 1.0])
         with pytest.raises(ArgumentError):
             use([[0, 1], [1, 0]])
+        with pytest.raises(ArgumentError, match=r"the label at position 2 is -100; expected class indices from 0 on"):
+            use([0, 1, -100, -1])
 
 
 def test_arrays_that_run_backwards_are_read() -> None:

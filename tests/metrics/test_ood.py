@@ -114,6 +114,13 @@ def test_constant_scores_are_a_coin_toss_and_perfect_ones_are_perfect() -> None:
     assert (worst.auroc, worst.aupr, worst.fpr95) == (0.0, 0.5, 1.0)
 
 
+@given(sets=two_sets(), positive=SIDES)
+def test_the_same_scores_in_any_order_are_a_coin_toss(sets: tuple[torch.Tensor, torch.Tensor], positive: str) -> None:
+    inside, _ = sets
+    shuffled = inside[torch.randperm(len(inside), generator=torch.Generator().manual_seed(0))]
+    assert detection(inside, shuffled, positive).auroc == pytest.approx(0.5, abs=1e-12)
+
+
 def test_infinite_scores_have_their_place_in_the_order() -> None:
     inside, outside = torch.tensor([torch.inf, 1e308, 3.0]), torch.tensor([-torch.inf, 2.0, -1e308])
     assert detection(inside, outside).auroc == 1.0

@@ -219,6 +219,17 @@ def test_weights_and_divisors_repeat_too_and_are_read_anew(given: str, smoothing
     assert len(repeat._remembered) == 1
 
 
+@pytest.mark.usefixtures("arrivals")
+def test_a_divisor_repeats_however_the_sum_is_made(few: bool) -> None:
+    repeat.forget()
+    z, y = draw(40, seed=9)
+    expected = curve_loss(z, y, EL, reduction="sum", impl="reference") / 7
+    for _ in range(3):
+        found = curve_loss(z.clone().requires_grad_(), y, EL, divisor=torch.tensor(7.0), impl="triton")
+        torch.testing.assert_close(found.detach(), expected)
+    assert len(repeat._remembered) == 1
+
+
 def test_weights_and_divisors_that_are_not_read_as_they_lie_are_not_remembered() -> None:
     repeat.forget()
     z, y = draw(12, seed=9)

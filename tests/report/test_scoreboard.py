@@ -200,6 +200,11 @@ def test_the_short_form_says_where_it_helped_and_where_not_with_n(board):
                 "good": "| **better", "bad": "| **worse", "same": "| **no difference", "open": "| **undecided"
             }[row.verdict.tone]))
             assert re.search(rf"`{row.recipe}`, n = [\d to]+: [^`]*{re.escape(row.row.metric.words)}", line)
+            claim = row.row.claim
+            compared = {(other.row.claim.arm, other.row.claim.beats) for other in board.rows
+                        if other.recipe == row.recipe and other.measured and other.is_about_bonus}
+            named = re.search(rf"`{row.recipe}`, [^`]*[(,] ?{claim.arm} against {claim.beats}[,)]", line)
+            assert bool(named) == (len(compared) > 1), "arms are named where a recipe compares several"
 
 
 @pytest.mark.parametrize(("text", "words"), [

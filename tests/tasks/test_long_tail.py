@@ -194,6 +194,11 @@ def test_its_batches_have_every_class_equally_often(tail: Path) -> None:
     ({"options": {"shots": {"many": 10, "few": 20}}}, "expected few to be at most many"),
     ({"options": {"shot": {}}}, "Did you mean 'shots'"),
     ({"options": {"imbalance": 0.5}}, "imbalance"),
+    ({"options": {"imbalance": True}}, "options.imbalance: true: expected a number"),
+    ({"options": {"imbalance": 5001}}, "imbalance=5001 for cifar10-lt: expected a number from 1 to 5000"),
+    ({"data": "cifar100-lt", "options": {"imbalance": 1e9}}, "expected a number from 1 to 500"),
+    ({"arms": {"a": {"ldam_margin": 0.5, "logit_scale": 30.0}}}, r"resnet20 has none.*cosine = true"),
+    ({"arms": {"a": {"ldam_margin": 0.5, "model_options": {"cosine": False}}}}, "needs logits that are cosines"),
     ({"arms": {"two": {"logit_scale": 30.0, "stages": [{}, {"objective": {"curve": "cross_entropy"}}]}}},
      "logit_scale differs between the stages"),
     ({"arms": {"a": {"curve": "normal", "reweight_from_epoch": 2, "bonus_divisor": "examples"}},
@@ -204,6 +209,19 @@ def test_its_batches_have_every_class_equally_often(tail: Path) -> None:
 def test_what_does_not_go_together_is_refused_before_anything_is_read(change: dict[str, object], words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         recipe(**{"arms": {"ce": {}}, **change})
+
+
+def test_the_largest_possible_imbalance_leaves_one_image_in_the_rarest_class() -> None:
+    assert recipe({"ce": {}}, options={"imbalance": 5000}).options == {"imbalance": 5000}
+
+
+def test_margins_on_cosines_and_on_a_network_of_one_s_own_are_taken() -> None:
+    recipe({"ldam": {"ldam_margin": 0.5, "logit_scale": 30.0, "model_options": {"cosine": True}}})
+    recipe({"ldam": {"ldam_margin": 0.5, "logit_scale": 30.0}}, model=f"{__file__}:own_network")
+
+
+def own_network(classes: int) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, classes))
 
 
 @pytest.mark.parametrize("name", ["cifar100-lt", "cifar10-lt"])

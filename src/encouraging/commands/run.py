@@ -17,6 +17,7 @@ from ..engine.environment import choose_device
 from ..engine.outputs import make_folder
 from ..engine.records import Record
 from ..engine.together import run_together
+from ..engine.tracker import check_tracker
 from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
@@ -24,6 +25,7 @@ from ..judge.metric_book import MetricBook
 from ..recipes import Recipe, departures_of, read_recipe, read_runs
 from ..recipes.grid import Job, cores, default_threads, jobs_of, train_job
 from ..recipes.sweep import narrowed, sweep_recipe
+from ..recipes.unreached import unreached
 from ..report.numbers import plural
 from .claim_notes import unknown_metrics
 from .progress import ProgressDisplay, failures
@@ -51,6 +53,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         recipe, arms = sweep_recipe(recipe, sweeps, arms)
     shown = narrowed(recipe, arms) if sweeps else recipe
     console = console or Console()
+    check_tracker(track)  # refused once, instead of once per run
     chosen = choose_device(device)
     jobs = jobs or _default_jobs(recipe, chosen.type, threads)
     threads = threads or recipe.threads or _default_threads(jobs, ray)
@@ -82,7 +85,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         def agree(question: Callable[[], bool]) -> bool:
             return world.by_leader(question, chosen)
 
-        for line in unknown_metrics(recipe, MetricBook(recipe.needs().metrics)):
+        for line in (*unreached(recipe, arms), *unknown_metrics(recipe, MetricBook(recipe.needs().metrics))):
             console.print(line, markup=False, highlight=False, style="yellow")
         display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
     finally:

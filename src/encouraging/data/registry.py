@@ -39,11 +39,13 @@ class LongTail:
     """The exponential profile by which a balanced training set is cut; the test set stays whole.
 
     ``imbalance`` is the largest class's count divided by the smallest's. ``seed`` alone decides which images stay, the
-    same ones for every training seed.
+    same ones for every training seed. ``per_class`` are the training images that every class of the balanced set has,
+    where that is known: the largest possible imbalance.
     """
 
     imbalance: float = 100.0
     seed: int = 0
+    per_class: int | None = None
 
 
 @dataclass(frozen=True)
@@ -182,8 +184,8 @@ _ALL = [
 ]
 DATASETS = {dataset.name: dataset for dataset in _ALL}
 # The long tails of the literature have the files of the balanced sets.
-DATASETS |= {f"{base}-lt": replace(DATASETS[base], name=f"{base}-lt", long_tail=LongTail())
-             for base in ("cifar10", "cifar100")}
+DATASETS |= {f"{base}-lt": replace(DATASETS[base], name=f"{base}-lt", long_tail=LongTail(per_class=per_class))
+             for base, per_class in (("cifar10", 5000), ("cifar100", 500))}
 
 
 def dataset(name: str, imbalance: float | None = None) -> Dataset:
@@ -194,7 +196,7 @@ def dataset(name: str, imbalance: float | None = None) -> Dataset:
         imbalance: For a long-tailed set, the largest class's count divided by the smallest's; None for 100.
 
     >>> dataset("cifar100-lt", imbalance=50).long_tail
-    LongTail(imbalance=50, seed=0)
+    LongTail(imbalance=50, seed=0, per_class=500)
     """
     if name not in DATASETS:
         raise DataError(f"no dataset is called {name!r}; expected one of {', '.join(DATASETS)}."
@@ -206,8 +208,10 @@ def dataset(name: str, imbalance: float | None = None) -> Dataset:
         tails = [tail for tail, other in DATASETS.items() if other.long_tail]
         raise DataError(f"imbalance={imbalance:g} for {name}: only {', '.join(tails)} are long-tailed."
                         + did_you_mean(f"{name}-lt", tails))
-    if not 1 <= imbalance < math.inf:
-        raise DataError(f"imbalance={imbalance} for {name}: expected a number of at least 1, the largest class's count "
+    most = facts.long_tail.per_class
+    if not 1 <= imbalance < math.inf or (most is not None and imbalance > most):
+        raise DataError(f"imbalance={imbalance:.10g} for {name}: expected a number "
+                        f"{'of at least 1' if most is None else f'from 1 to {most}'}, the largest class's count "
                         "divided by the smallest's; the literature has 10, 50 and 100.")
     return replace(facts, long_tail=replace(facts.long_tail, imbalance=imbalance))
 

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 
-class Frozen(BaseModel):
-    """Settings never change after they were read, and an unknown key is an error."""
+class Settings(BaseModel):
+    """Settings never change after they were read, and true is not the number 1, which pydantic would make of it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_numbers(cls, given: object, info: ValidationInfo) -> object:
+        entries = given if isinstance(given, list | tuple) else [given]
+        if any(isinstance(entry, bool) for entry in entries):
+            kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
+            if kinds & {int, float} and bool not in kinds:
+                raise ValueError(f"{str(given).lower()}: expected a number")
+        return given
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The types that an annotation is made of."""
+    return {annotation}.union(*(_kinds(part) for part in get_args(annotation)))
+
+
+class Frozen(Settings):
+    """Settings of which an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any, Self
 
 from ..errors import RunError
 
 
+def check_tracker(kind: str | None) -> None:
+    """Refuse what numbers cannot be written for: an unknown word, or a package that is not installed."""
+    if kind not in (None, "tensorboard"):
+        raise RunError(f"--track {kind}: expected 'tensorboard'.")
+    if kind is not None and importlib.util.find_spec("tensorboard") is None:
+        raise RunError("--track tensorboard: the tensorboard package is not installed: pip install tensorboard.")
+
+
 class Tracker:
     """Called with every epoch's line. ``kind`` is ``"tensorboard"``, or None for nothing."""
 
     def __init__(self, kind: str | None, folder: Path) -> None:
-        if kind not in (None, "tensorboard"):
-            raise RunError(f"--track {kind}: expected 'tensorboard'.")
+        check_tracker(kind)
         self.kind, self.folder = kind, folder
         self.writer: Any = None
 
     def __enter__(self) -> Self:
         if self.kind is not None:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise RunError("--track tensorboard: the tensorboard package is not installed: pip "
-                               "install tensorboard.") from error
+            from torch.utils.tensorboard import SummaryWriter
+
             self.writer = SummaryWriter(str(self.folder / "tensorboard"))
         return self
 

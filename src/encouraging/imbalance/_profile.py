@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..class_counts import class_labels
 from ..errors import ArgumentError
-from ._counts import class_labels
 
 
 def exponential_counts(largest: int, classes: int, imbalance: float) -> Tensor:

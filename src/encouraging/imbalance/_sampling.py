@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..class_counts import class_labels
 from ..errors import ArgumentError
-from ._counts import class_labels
 
 
 def balanced_indices(labels: Tensor | Sequence[int], count: int, generator: torch.Generator,

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ..class_counts import Counts, class_counts
 from ..errors import DtypeError, ShapeError
-from ._counts import Counts, class_counts
 
 
 def log_prior(counts: Counts) -> Tensor:

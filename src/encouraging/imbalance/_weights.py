@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..class_counts import Counts, class_counts
 from ..errors import ArgumentError
-from ._counts import Counts, class_counts
 
 
 def effective_weights(counts: Counts, beta: float = 0.9999) -> Tensor:

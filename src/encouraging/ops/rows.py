@@ -6,7 +6,8 @@ for a mass ``u`` over the classes (soft targets, label smoothing). Each is an au
 * has a forward-mode rule, a hand-written ``vmap`` that folds the batch into rows, and a backward pass that recomputes
   in differentiable operations whenever it may be differentiated again, so that every transform of ``torch.func``,
   double backward and ``torch.compile(fullgraph=True)`` are right;
-* otherwise works on blocks of rows that stay in the cache, and allocates nothing of the logits' size but the gradient.
+* otherwise works on blocks of rows that stay in the cache, and allocates nothing of the logits' size but the gradient
+  (what fits one block has a form of its own on the CPU, in ``small.py``).
 
 ``masses.py`` has a faster form of the second operation for some curves.
 """
@@ -28,6 +29,7 @@ from ..torch_state import (
     needs_plain_operations,
     values_are_readable,
 )
+from .small import SmallLabelRows, is_small
 
 _BLOCK_BYTES = {"cpu": 1 << 20}  # a block and its scratch copy stay in the second-level cache
 _BLOCK_BYTES_ELSEWHERE = 1 << 29  # scratch stays small beside the logits, and launches are few
@@ -48,6 +50,8 @@ def split_label_rows(logits: Tensor, label: Tensor, ignored: Tensor | None, curv
     if needs_plain_operations():
         z = zero_ignored(logits, ignored).to(compute_dtype(logits.dtype))
         return zero_ignored(curve.value(gap_and_rivals(z, label)[0]), ignored)[:, 0]
+    if is_small(logits):
+        return apply(SmallLabelRows, logits, label, ignored, curve)  # type: ignore[no-any-return]
     op = _LabelRows if torch.compiler.is_compiling() else _LabelRowsForward
     return apply(op, logits, label, ignored, curve)[0]  # type: ignore[no-any-return]
 

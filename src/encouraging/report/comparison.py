@@ -144,8 +144,9 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
     reader = Reader(metrics, arm, seed)
     found = reader.read(numbers)
     if len(found) < 2:
-        raise DataError(f"numbers of {plural(len(found), 'arm')} ({listed(list(found)) or 'none'}): expected two or "
-                        "more to compare.")
+        source = f"{numbers}: " if isinstance(numbers, str | Path) else ""
+        came = f"numbers of the arm {next(iter(found))} alone" if found else "no numbers"
+        raise DataError(f"{source}{came}; expected two arms or more, with one row per arm and seed.")
     base = next(iter(found)) if baseline is None else str(baseline)
     if base not in found:
         raise ArgumentError(f"baseline {base!r}: there are {', '.join(found)}.{did_you_mean(base, found)}")

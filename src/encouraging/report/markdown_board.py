@@ -7,7 +7,8 @@ Short forms stand between markers, ``<!-- scoreboard: NAME -->`` and ``<!-- end 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from ..engine.records import Record
 from ..errors import ArgumentError, did_you_mean
@@ -52,12 +53,14 @@ def whole_board(board: Scoreboard, notes: Sequence[str] = ()) -> list[str]:
 
 
 def short_board(board: Scoreboard) -> list[str]:
-    """Where a bonus helped and where it did not: one line per answer."""
+    """Where a bonus helped and where it did not: one line per answer. Recipes that compare several arms name them."""
     rows = [row for row in board.rows if row.is_about_bonus]
+    pairs = {(row.recipe, _arms(row)) for row in rows if row.measured}
+    several = {name for name, count in Counter(name for name, _ in pairs).items() if count > 1}
     lines = table(["", "without -> with a bonus, over n seeds"])
     for tone, words in _TONES.items():
         if members := [row for row in rows if row.measured and row.verdict.tone == tone]:
-            lines.append(cells([f"**{words}**", _by_recipe(members, numbers=tone in ("good", "bad"))]))
+            lines.append(cells([f"**{words}**", _by_recipe(members, several, numbers=tone in ("good", "bad"))]))
     if waiting := [row for row in rows if not row.measured]:
         recipes = dict.fromkeys(row.recipe for row in waiting)
         lines.append(cells(["not measured yet", f"{plural(len(waiting), 'claim')} about a bonus, in "
@@ -71,8 +74,7 @@ def accuracy_board(board: Scoreboard) -> list[str]:
     for row in board.rows:
         if row.measured and row.is_primary and row.is_about_bonus:
             without, with_bonus = row.our_words(PLAIN).split(" -> ")
-            claim = row.row.claim
-            lines.append(cells([f"`{row.recipe}`: {claim.arm} against {claim.beats}", without, with_bonus,
+            lines.append(cells([f"`{row.recipe}`: {_arms(row)}", without, with_bonus,
                                 row.difference_words(PLAIN), row.interval_words(PLAIN), str(row.n), row.verdict.word]))
     return lines
 
@@ -102,17 +104,26 @@ def check_markers(text: str, source: str) -> None:
                             "<!-- end of scoreboard -->; what is between them is written anew.")
 
 
-def _by_recipe(rows: Iterable[ScoreRow], numbers: bool) -> str:
+def _by_recipe(rows: Iterable[ScoreRow], several: Container[str], numbers: bool) -> str:
+    """The rows of each recipe in one line; those of the recipes in ``several`` say which arms they compare."""
     every: dict[str, list[ScoreRow]] = {}
     for row in rows:
         every.setdefault(row.recipe, []).append(row)
     lines = []
     for name, members in every.items():
-        found = [plain_text(row.row.metric.words) + (f" {row.our_words(PLAIN)}" if numbers else "") for row in members]
+        arms: dict[str, list[str]] = {}
+        for row in members:
+            measure = plain_text(row.row.metric.words) + (f" {row.our_words(PLAIN)}" if numbers else "")
+            arms.setdefault(measure, []).append(_arms(row))
+        found = [f"{measure} ({', '.join(pairs)})" if name in several else measure for measure, pairs in arms.items()]
         counts = sorted({row.n for row in members})
         n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        lines.append(f"`{name}`, n = {n}: {'; '.join(dict.fromkeys(found))}")
+        lines.append(f"`{name}`, n = {n}: {'; '.join(found)}")
     return "<br>".join(lines)
+
+
+def _arms(row: ScoreRow) -> str:
+    return plain_text(f"{row.row.claim.arm} against {row.row.claim.beats}")
 
 
 def _claim(row: ScoreRow) -> str:

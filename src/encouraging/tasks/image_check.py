@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..data import DATASETS
 from ..errors import RecipeError, did_you_mean
+from ..plugins import is_reference
 from .image_augment import AugmentOptions
 from .image_tail import TailOptions
 from .spec import TaskSpec
@@ -21,6 +22,11 @@ def check_together(spec: TaskSpec, options: AugmentOptions) -> None:
             if wrong:
                 raise RecipeError(f"mixup = {options.mixup:g} with {', '.join(wrong)}: a mixed image has two labels, "
                                   "and these need one. Leave one of the two out.", "options")
+    if any(objective.ldam_margin for objective in objectives) and not is_reference(spec.model) \
+            and not spec.model_options.get("cosine"):
+        raise RecipeError(f"ldam_margin needs logits that are cosines, and the output layer of {spec.model} has none. "
+                          "Add model_options = { cosine = true } and a logit_scale such as 30, as LDAM has it.",
+                          "model_options")
     if len({objective.logit_scale for objective in objectives}) > 1:
         raise RecipeError("logit_scale differs between the stages of an arm: evaluations multiply the logits by it, "
                           "so it belongs to the network. Give every stage the same.", "stages")

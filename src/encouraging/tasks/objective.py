@@ -9,14 +9,14 @@ from math import inf
 from typing import Any, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 from torch import Tensor
 
 from .. import curves
 from ..curves import Curve
 from ..data import Clock
 from ..engine import Loss
-from ..engine.settings import Frozen
+from ..engine.settings import Frozen, Settings
 from ..errors import CurveError, did_you_mean
 from ..losses import curve_loss, loss_divisor, mirror_mse_loss, sigmoid_curve_loss
 from ..margins import logit_norm
@@ -128,7 +128,7 @@ class Objective:
 class Change(Frozen):
     """From an epoch or an update on, other parameters of the curve, or another smoothing; momentum is kept."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(extra="allow")
 
     from_epoch: int | None = Field(default=None, ge=1)
     from_update: int | None = Field(default=None, ge=0)
@@ -145,14 +145,14 @@ class Change(Frozen):
         return clock.update >= (self.from_update or 0)
 
 
-class ObjectiveConfig(BaseModel):
+class ObjectiveConfig(Settings):
     """The part of an arm that is about the loss. Keys it does not know are parameters of its curve.
 
     >>> ObjectiveConfig(curve="focal", gamma=1.0).at(Clock()).curve
     focal(gamma=1.0)
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(extra="allow")
 
     loss: Literal["curve", "mse"] = "curve"
     curve: str = "cross_entropy"

@@ -105,7 +105,7 @@ def total(shares: Tensor, n_shares: int, partial_weights: Tensor | None = None, 
     """The sum of ``n_shares`` shares, times ``factor`` and ``matched``, over the denominator: partial sums, or what the
     programs left behind their shares. ``state`` receives, as its last number, what the gradient is multiplied by."""
     device = shares.get_device()
-    n_partial = 0 if partial_weights is None else partial_weights.shape[0]
+    n_partial = 0 if partial_weights is None else partial_weights.numel()
     scale_at = 0 if state is None else state.shape[0] - 1
     key = device, n_shares, n_partial, factor, count, matched is None, scale_at, dtype
     prepared = _totals.get(key)

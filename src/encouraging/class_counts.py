@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from ..errors import ArgumentError, DtypeError
+from .errors import ArgumentError, DtypeError
+from .torch_state import values_exist
 
 Counts: TypeAlias = Tensor | Sequence[float] | Mapping[int, float] | Any  # Any: numpy arrays, without importing numpy
 
@@ -35,7 +36,7 @@ def class_counts(counts: Counts, caller: str) -> Tensor:
     if numbers.ndim != 1 or not len(numbers):
         raise ArgumentError(f"{caller}: expected the number of training examples per class, got counts of the shape "
                             f"{tuple(numbers.shape)}.")
-    if torch.compiler.is_compiling():  # values are not known yet
+    if not values_exist(numbers):
         return numbers
     if bool((numbers == 0).any()):
         raise ArgumentError(f"{caller}: class {int((numbers == 0).nonzero()[0])} has the count 0; expected at least "
@@ -49,6 +50,10 @@ def class_counts(counts: Counts, caller: str) -> Tensor:
 def class_labels(labels: Any, caller: str) -> Tensor:
     """(N,) integer labels from a tensor, a numpy array, a list or a tuple.
 
+    Raises:
+        DtypeError: They are something else.
+        ArgumentError: A label is negative.
+
     >>> class_labels((0, 2, 1), "balanced_indices")
     tensor([0, 2, 1])
     """
@@ -57,7 +62,12 @@ def class_labels(labels: Any, caller: str) -> Tensor:
         return numbers.long()
     if numbers.is_floating_point() or numbers.dtype == torch.bool:
         raise DtypeError(f"{caller}: labels are {numbers.dtype}; expected integers. Use labels.long().")
-    return numbers.long()
+    numbers = numbers.long()
+    if values_exist(numbers) and bool((numbers < 0).any()):
+        first = int((numbers < 0).flatten().nonzero()[0])
+        raise ArgumentError(f"{caller}: the label at position {first} is {int(numbers.flatten()[first])}; expected "
+                            "class indices from 0 on. Leave out examples without a class.")
+    return numbers
 
 
 def _in_order(counts: Mapping[Any, Any], caller: str) -> list[Any]:
