@@ -5,7 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# Two pytest workers with one thread each use two cores; with torch's default they would fight over them.
+# Two pytest workers with one thread each use two cores; with torch's default they would fight over them. A file stays
+# with one worker: what its tests share, such as trained runs and a browser, is made once.
 WORKERS ?= 2
 ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
@@ -22,7 +23,7 @@ demo: $(VENV)/.installed  ## compare cross-entropy with encouraging loss on hand
 	$(BIN)/encouraging run digits
 
 test: lint  ## lint, types and every test
-	PYTHONPATH=tests $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
+	PYTHONPATH=tests $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: $(VENV)/.installed-test  ## ruff and mypy
 	$(BIN)/ruff check .

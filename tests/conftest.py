@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import HealthCheck, settings
+from markupsafe import Markup
 
 # No deadline: the first call of an operation in torch takes longer than a thousand later ones.
 settings.register_profile("encouraging", deadline=None, print_blob=True, max_examples=40,
@@ -11,3 +12,11 @@ settings.load_profile("encouraging")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "hardening(number): a point of what breaking the package on purpose has shown")
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without their figures, which take most of the time, for tests that look at other things."""
+    from encouraging.report.drawing import panels
+
+    monkeypatch.setattr(panels, "inline", lambda panel: Markup())

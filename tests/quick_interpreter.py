@@ -1,13 +1,17 @@
-"""Triton's interpreter without the work that it repeats at every call of a function inside a kernel.
+"""Triton's interpreter without the work that it repeats at every call and at every operation inside a kernel.
 
 A launch replaces the functions of ``triton.language`` by interpreted ones and puts the originals back at its end. The
 interpreter also replaces them before each call of a function within the kernel, where they are replaced already: it
-looks through all names of the language to find nothing to do, for a third of the time of our kernels' tests.
+looks through all names of the language to find nothing to do.
+
+Every operation makes a type and a tensor, and each of them checks and wraps its shape anew, of which a kernel has few;
+it also makes a table of all types to look up one, and broadcasts shapes that are equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 
@@ -39,3 +43,57 @@ def once_per_launch(interpreter: Any) -> None:
         return scope
 
     interpreter._patch_lang = patch_lang
+
+
+def types_once_per_shape(interpreter: Any) -> None:
+    """Keep what depends on a shape or on an element's type alone. Of no effect where Triton's parts are others."""
+    core, semantic = interpreter.tl.core, getattr(interpreter, "TritonSemantic", None)
+    try:
+        known = core.block_type(core.float32, [2]).shape.values == [2] and hasattr(semantic, "broadcast_impl_value")
+        np_dtype: Callable[[Any], Any] = interpreter._get_np_dtype
+    except (AttributeError, TypeError):
+        return
+    if not known:
+        return
+    type_parts: dict[tuple[int, ...], tuple[Any, int, str]] = {}
+    tensor_parts: dict[tuple[int, ...], tuple[Any, Any]] = {}
+    np_dtypes: dict[str, Any] = {}
+    make_type, make_tensor, broadcast = core.block_type.__init__, core.tensor.__init__, semantic.broadcast_impl_value
+
+    @wraps(make_type)
+    def quick_type(self: Any, element_ty: Any, shape: Any) -> None:
+        sizes = tuple([size.value if isinstance(size, core.constexpr) else size for size in shape])
+        if sizes in type_parts:
+            self.element_ty = element_ty
+            self.shape, self.numel, words = type_parts[sizes]
+            self.name = f"<{words}, {element_ty}>"
+        else:
+            make_type(self, element_ty, shape)
+            type_parts[sizes] = self.shape, self.numel, str(self.shape)
+
+    @wraps(make_tensor)
+    def quick_tensor(self: Any, handle: Any, type: Any) -> None:
+        sizes = tuple(type.shape.values) if type.is_block() else ()
+        if sizes in tensor_parts:
+            self.handle, self.type, self.dtype = handle, type, type.scalar
+            self.numel, self.shape = tensor_parts[sizes]
+        else:
+            make_tensor(self, handle, type)
+            tensor_parts[sizes] = self.numel, self.shape
+
+    @wraps(np_dtype)
+    def quick_np_dtype(tt_dtype: Any) -> Any:
+        element = tt_dtype.element_ty if isinstance(tt_dtype, core.block_type) else tt_dtype
+        if element.name not in np_dtypes:
+            np_dtypes[element.name] = np_dtype(element)
+        return np_dtypes[element.name]
+
+    @wraps(broadcast)
+    def quick_broadcast(self: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
+        ours, theirs = lhs.type, rhs.type
+        if ours.is_block() and theirs.is_block() and ours.shape.values == theirs.shape.values:
+            return lhs, rhs
+        return broadcast(self, lhs, rhs)
+
+    core.block_type.__init__, core.tensor.__init__ = quick_type, quick_tensor
+    interpreter._get_np_dtype, semantic.broadcast_impl_value = quick_np_dtype, quick_broadcast

@@ -35,11 +35,13 @@ def test_version_and_help_as_a_real_command() -> None:
     assert "bench" in done.stdout
 
 
-def test_version_and_every_help_answer_without_importing_torch() -> None:
+def test_version_every_help_and_a_comparison_of_records_answer_without_importing_torch() -> None:
     commands = [command.name or command.callback.__name__ for command in app.registered_commands]
     assert {"run", "list", "bench", "diagnose", "report"} <= set(commands)
     code = ("import sys\nfrom typer.testing import CliRunner\nfrom encouraging.cli import app\n"
-            f"for words in [['--version'], ['--help'], *([name, '--help'] for name in {commands})]:\n"
+            f"record = {str(Path(__file__).parents[1] / 'results' / 'bench' / 'h200.json')!r}\n"
+            "for words in [['--version'], ['--help'], ['bench', '--compare', record, record],\n"
+            f"              *([name, '--help'] for name in {commands})]:\n"
             "    done = CliRunner().invoke(app, words)\n"
             "    assert done.exit_code == 0 and done.output, words\n"
             "print(*{'torch', 'numpy', 'matplotlib', 'scipy', 'sklearn', 'triton'} & set(sys.modules))")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
-import subprocess
 import sys
 import types
 import xml.etree.ElementTree as ET
@@ -18,6 +16,7 @@ from typer.testing import CliRunner
 
 import encouraging
 from encouraging import cli, curves
+from forked import ForkedPython
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -87,14 +86,9 @@ def test_a_script_with_a_name_runs_as_the_page_says(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    ranks = [subprocess.Popen([sys.executable, tmp_path / name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, env=os.environ | world | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
-             for rank in range(2)]
-    try:
-        printed = [rank.communicate(timeout=120)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
+    started = [ForkedPython(tmp_path / name, RANK=str(rank), LOCAL_RANK=str(rank), **world) for rank in range(2)]
+    ranks = [process.wait() for process in started]
+    printed = [rank.stdout + rank.stderr for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(printed)
     assert len({line.split(": ")[1] for text in printed for line in text.splitlines() if line.startswith("rank")}) == 1
 

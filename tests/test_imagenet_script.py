@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
+
+from forked import run_python
 
 ROOT = Path(__file__).parents[1]
 
 
 def call(*words: object) -> str:
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run([sys.executable, ROOT / "benchmarks" / "imagenet_throughput.py", *map(str, words)], env=env,
-                           capture_output=True, text=True, timeout=200)
+    ended = run_python(ROOT / "benchmarks" / "imagenet_throughput.py", *words)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -57,9 +57,22 @@ def python(code: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="has no fork")
 def test_importing_adds_at_most_0_3_s_to_torch() -> None:
-    clock = "import time, torch; began = time.perf_counter(); import encouraging; print(time.perf_counter() - began)"
-    assert statistics.median(float(python(clock)) for _ in range(5)) <= 0.3
+    """In five processes that are forked from one that has imported torch."""
+    clock = """
+import os, time, torch
+for _ in range(5):
+    if not os.fork():
+        began = time.perf_counter()
+        import encouraging
+        print(time.perf_counter() - began, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    times = [float(line) for line in python(clock).split()]
+    assert len(times) == 5
+    assert statistics.median(times) <= 0.3
 
 
 def test_importing_pulls_in_nothing_heavy() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from forked import run_python
 
 REPOSITORY = Path(__file__).parents[1]
 SCRIPT = REPOSITORY / "benchmarks" / "same_seed.py"
@@ -15,7 +16,7 @@ RECORDS = REPOSITORY / "results" / "cifar100-lt"
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *map(str, words)], text=True, capture_output=True, timeout=120)
+    return run_python(SCRIPT, *words)
 
 
 def copies(folder: Path, shift: float) -> Path:

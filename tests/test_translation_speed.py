@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+from forked import run_python
 from translation_toys import write_multi30k
 
 ROOT = Path(__file__).parents[1]
@@ -17,10 +15,8 @@ SMALL = ("model_options.layers=1", "model_options.width=16", "model_options.hidd
 
 
 def call(tmp_path: Path, *words: object) -> None:
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run([sys.executable, *map(str, words), "--data", tmp_path / "data", "--device", "cpu",
-                           *(part for word in SMALL for part in ("--set", word))],
-                          env=env, capture_output=True, text=True, timeout=250, check=False)
+    done = run_python(*words, "--data", tmp_path / "data", "--device", "cpu",
+                      *(part for word in SMALL for part in ("--set", word)), TOKENIZERS_PARALLELISM="false")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

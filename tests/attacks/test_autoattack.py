@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyautoattack
 import pytest
@@ -19,13 +19,19 @@ FAST = ["apgd-ce", "apgd-t", "fab-t"]
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> type:
-    """The real AutoAttack with fewer queries of the Square attack."""
+def quick(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The real AutoAttack with fewer steps of each part, for tests that are about the parts and not their strength."""
     class Quick(pyautoattack.AutoAttack):  # type: ignore[misc]
+        made: ClassVar[list[Any]] = []
+
         def __init__(self, *args: Any, **settings: Any) -> None:
             super().__init__(*args, **settings)
+            self.made.append(self)
             assert self.square.n_queries == 5000
             self.square.n_queries = 200
+            for part in (self.apgd, self.apgd_targeted, self.fab):
+                assert part.n_iter == 100
+                part.n_iter = 15
 
     monkeypatch.setattr(pyautoattack, "AutoAttack", Quick)
     return Quick
@@ -36,7 +42,7 @@ class StoppedError(Exception):
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_part_by_part_is_the_standard_evaluation_bit_for_bit(quick: type, digits: Any, norm: str) -> None:
+def test_part_by_part_is_the_standard_evaluation_bit_for_bit(quick: Any, digits: Any, norm: str) -> None:
     x, y = digits.first(14)
     eps = 0.05 if norm == "linf" else 0.3
     theirs = quick(digits.model, norm={"linf": "Linf", "l2": "L2"}[norm], eps=eps, version="standard", seed=3)
@@ -44,6 +50,7 @@ def test_part_by_part_is_the_standard_evaluation_bit_for_bit(quick: type, digits
         expected, _ = theirs.run_standard_evaluation(x, y, batch_size=10)
     digits.model.zero_grad()
     assert torch.equal(autoattack(digits.model, x, y, eps, norm=norm, seed=3, batch_size=10), expected)
+    assert {(one.fab.n_target_classes, one.apgd_targeted.n_target_classes) for one in quick.made} == {(9, 9)}
     assert 0 < (expected != x).flatten(1).any(1).double().mean() < 1
 
 
@@ -61,7 +68,7 @@ def test_its_result_lies_in_the_ball_and_is_stronger_than_pgd(digits: Any) -> No
 
 
 @pytest.mark.parametrize("stop", [1, 2])
-def test_it_goes_on_after_the_last_finished_part(digits: Any, tmp_path: Path, stop: int) -> None:
+def test_it_goes_on_after_the_last_finished_part(quick: Any, digits: Any, tmp_path: Path, stop: int) -> None:
     x, y = digits.first(15)
     path, seen = tmp_path / "state", []
 
@@ -86,7 +93,7 @@ def test_it_goes_on_after_the_last_finished_part(digits: Any, tmp_path: Path, st
         autoattack(digits.model, x, y, 0.06, parts=FAST, state_path=path)
 
 
-def test_model_gradients_and_random_state_stay_as_they_were(digits: Any) -> None:
+def test_model_gradients_and_random_state_stay_as_they_were(quick: Any, digits: Any) -> None:
     x, y = digits.first(12)
     model = digits.model
     model.train()
@@ -136,7 +143,7 @@ def test_epsilon_0_and_no_examples_change_nothing(digits: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(64,), (8, 8), (1, 8, 8), (1, 1, 8, 8)])
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_inputs_of_any_shape_are_attacked(quick: type, digits: Any, shape: tuple[int, ...], norm: str) -> None:
+def test_inputs_of_any_shape_are_attacked(quick: Any, digits: Any, shape: tuple[int, ...], norm: str) -> None:
     x, y = digits.first(10)
     reshaped = x.reshape(10, *shape)
 
@@ -162,7 +169,7 @@ def test_square_is_left_out_where_images_are_too_small_for_it() -> None:
         autoattack(model, x, y, 0.1, norm="l2", parts=["square"])
 
 
-def test_accuracy_over_eps_resumes_inside_autoattack(digits: Any, tmp_path: Path) -> None:
+def test_accuracy_over_eps_resumes_inside_autoattack(quick: Any, digits: Any, tmp_path: Path) -> None:
     x, y = digits.first(20)
     attack, path, calls = Attack("autoattack", parts=FAST), tmp_path / "state.json", []
 
@@ -181,7 +188,8 @@ def test_accuracy_over_eps_resumes_inside_autoattack(digits: Any, tmp_path: Path
     assert [file.name for file in tmp_path.iterdir()] == ["state.json"]
 
 
-def test_what_autoattack_found_with_another_batch_size_is_not_taken_over(digits: Any, tmp_path: Path) -> None:
+def test_what_autoattack_found_with_another_batch_size_is_not_taken_over(quick: Any, digits: Any,
+                                                                         tmp_path: Path) -> None:
     """It draws per batch; the attacks of this package do not, and keep what they have."""
     x, y = digits.first(20)
     attacks, path = [Attack("autoattack", parts=["apgd-ce"]), Attack("pgd", steps=2)], tmp_path / "state.json"

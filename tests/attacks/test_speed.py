@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from forked import run_python
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "attack_speed.py"
 
@@ -14,7 +14,7 @@ def test_every_case_is_measured_and_kept(tmp_path: Path) -> None:
     out = tmp_path / "bench" / "speed.json"
     words = ["--device", "cpu", "--images", "6", "--steps", "1", "--batch", "4", "--model", "attack_cnn",
              "--model", "resnet20"]
-    subprocess.run([sys.executable, SCRIPT, *words, "--out", out], check=True, timeout=120, capture_output=True)
+    run_python(SCRIPT, *words, "--out", out).check_returncode()
     cases = json.loads(out.read_text())["cases"]
     assert [(case["model"], case["layout"], case["what"], case["images"]) for case in cases] == [
         ("attack_cnn", "contiguous", "evaluate", 6),

@@ -22,6 +22,7 @@ from encouraging.commands.bench_cases import CALLS, TOLERANCE, Case, check, inpu
 from encouraging.commands.bench_workers import Workers
 from encouraging.errors import ArgumentError
 from kernel_cases import MARKS
+from pool_jobs import end_at_2, pid_and_seen, remember
 
 # Odd and even class counts of each call, curve and type, once: rows and large sizes make no difference to a check.
 KINDS = sorted({(case.call, case.curve, case.dtype): case.small() for case in matrix()}.values(), key=str)
@@ -188,17 +189,6 @@ def test_random_cases_are_measured_in_parts_and_one_that_breaks_is_named(
     assert record["drawn"] == [{"count": 4, "seed": 7}]
 
 
-_seen: list[int] = []
-
-
-def remember(item: int) -> None:
-    _seen.append(item)
-
-
-def pid_and_seen(item: int, factor: int) -> tuple[int, list[int]]:
-    return os.getpid(), [factor * one for one in _seen]
-
-
 def test_an_item_comes_back_to_the_process_that_prepared_it() -> None:
     with Workers(2) as workers:
         workers.all(remember, [1, 2, 3])
@@ -209,11 +199,6 @@ def test_an_item_comes_back_to_the_process_that_prepared_it() -> None:
     with Workers(1) as alone:
         alone.all(remember, [4])
         assert alone.one(pid_and_seen, 4, 10)[0] == os.getpid()
-
-
-def end_at_2(item: int) -> None:
-    if item == 2:
-        os._exit(1)
 
 
 def test_a_process_that_ends_takes_no_other_item_with_it() -> None:

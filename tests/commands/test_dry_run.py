@@ -36,6 +36,7 @@ def test_it_prints_runs_time_and_disk_and_writes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_finished_runs_are_not_counted_again(tmp_path):
     run = ["run", "digits", "--out", tmp_path, "--device", "cpu", "--arm", "ce", "--set", "train.epochs=1"]
     call(*run, "--seeds", "1")

@@ -149,6 +149,7 @@ def test_runs_that_could_not_be_written_are_refused_once_and_not_one_by_one(fold
     assert "cannot be written to ([Errno 13] Permission denied)" in said
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_finished_runs_are_shown_where_nothing_can_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["run", "digits", "--device", "cpu", "--jobs", "1", "--arm", "ce", "--seeds", "1", "--set",
              "train.epochs=1", "--set", "train.milestones=[]", "--out", "mine"]

@@ -76,6 +76,7 @@ def test_it_ends_at_the_first_look_that_decides_every_claim(recipe, tmp_path):
     assert again[again.index("look 2") :] == said[said.index("look 2") :]
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_every_run_keeps_the_plan_and_its_fingerprint_is_that_of_any_run(recipe, tmp_path):
     run(recipe, tmp_path / "planned")
     run(recipe, tmp_path / "plain", until_decided=False, seeds="5", overrides=["looks=[]"])
@@ -86,6 +87,7 @@ def test_every_run_keeps_the_plan_and_its_fingerprint_is_that_of_any_run(recipe,
     assert finals(tmp_path / "planned") == finals(tmp_path / "plain")
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_it_goes_on_to_the_last_look_where_a_claim_stays_undecided(recipe, tmp_path):
     recipe.write_text(RECIPE + NEVER)
     said = run(recipe, tmp_path / "runs")
@@ -93,6 +95,7 @@ def test_it_goes_on_to_the_last_look_where_a_claim_stays_undecided(recipe, tmp_p
     assert seeds_of(tmp_path / "runs") == list(range(7))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_seeds_that_exist_spend_a_look(recipe, tmp_path):
     run(recipe, tmp_path / "runs", until_decided=False, seeds="0,1,2,9", overrides=["looks=[]"])
     said = run(recipe, tmp_path / "runs")
@@ -101,6 +104,7 @@ def test_seeds_that_exist_spend_a_look(recipe, tmp_path):
     assert "look 1 of 3, 4 seeds" in said
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_interrupting_and_resuming_changes_nothing(recipe, tmp_path, monkeypatch):
     run(recipe, tmp_path / "whole")
     real = sweep.run_here
@@ -126,6 +130,7 @@ def test_interrupting_and_resuming_changes_nothing(recipe, tmp_path, monkeypatch
     assert verdicts[0] == verdicts[1]
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_report_of_the_runs_and_of_their_records_judges_by_the_same_rule(recipe, tmp_path):
     said = run(recipe, tmp_path / "runs")
     recipe.unlink()  # the runs have kept it

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from unittest import mock
 
@@ -21,23 +22,23 @@ from encouraging.data import Clock
 from encouraging.engine import Train, execute, load_weights
 from encouraging.engine.sweep import Event, _Worker, run_here, run_pool, run_ray
 from encouraging.errors import RunError
+from forked import command_on_two_ranks, start_command
 from pool_jobs import after_the_last, moody
 from task_laws import call
 from toy_tasks import Blobs, run_spec
 
 ROOT = Path(__file__).resolve().parents[2]
+PYTHONPATH = f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}"
 SMALL = ["--set", "train.epochs=2", "--set", "train.milestones=[2]", "--seeds", "2", "--threads", "1"]
-
-
-def start(*words: str, out: Path, launcher: tuple[str, ...] = (), **more: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1",
-           "TERM": "dumb", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1", **more}
-    return subprocess.Popen([sys.executable, *launcher, "-m", "encouraging", "run", *words, "--out", str(out),
-                             "--device", "cpu"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def finals(out: Path) -> dict[str, dict[str, float]]:
     return {str(path.relative_to(out).parent): json.loads(path.read_text()) for path in out.rglob("final.json")}
+
+
+def assert_close(ours: dict[str, float], theirs: dict[str, float]) -> None:
+    for key in ("accuracy", "best_accuracy", "test_loss", "train_loss", "steps", "train_accuracy"):
+        assert ours[key] == pytest.approx(theirs[key], rel=1e-4), key
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +54,12 @@ def local(tmp_path_factory):
 
 
 def test_two_ranks_give_the_numbers_of_one_process(local, tmp_path):
-    process = start("digits", "--arm", "el_1", *SMALL, out=tmp_path, launcher=(
-        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
-    printed, _ = process.communicate(timeout=250)
-    assert process.returncode == 0, printed
+    command_on_two_ranks(["run", "digits", "--arm", "el_1", *SMALL, "--out", str(tmp_path), "--device", "cpu"],
+                         tmp_path / "printed", timeout=250)
     ours, theirs = finals(tmp_path), finals(local)
     assert len(ours) == 2
     for name, final in ours.items():
-        for key in ("accuracy", "best_accuracy", "test_loss", "train_loss", "steps", "train_accuracy"):
-            assert final[key] == pytest.approx(theirs[name][key], rel=1e-4), key
+        assert_close(final, theirs[name])
         timing = json.loads((tmp_path / name / "timing.json").read_text())
         assert (timing["processes"], timing["samples"], timing["threads"]) == (2, 2400, 1)
         for which in ("last", "best"):
@@ -75,32 +73,32 @@ def test_ray_gives_the_same_final_numbers_and_resumes(local, tmp_path):
     shutil.copytree(local / "digits" / "ce", tmp_path / "digits" / "ce")  # done already: must be found so
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("final.json")}
     # With one processor Ray has one worker, which imports torch once for both runs.
-    process = start("digits", "--arm", "ce", "--arm", "el_1", "--ray", "local", *SMALL, out=tmp_path,
-                    RAY_OVERRIDE_RESOURCES='{"CPU": 1}')
-    printed, _ = process.communicate(timeout=280)
-    assert process.returncode == 0, printed
+    process = start_command(["run", "digits", "--arm", "ce", "--arm", "el_1", "--ray", "local", *SMALL, "--out",
+                             str(tmp_path), "--device", "cpu"], tmp_path / "printed",
+                            RAY_OVERRIDE_RESOURCES='{"CPU": 1}', PYTHONPATH=PYTHONPATH)
+    process.join(280)
+    assert process.exitcode == 0, (tmp_path / "printed").read_text()
     assert finals(tmp_path) == finals(local)
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
 
 
 def test_runs_side_by_side_give_the_same_final_numbers(local, tmp_path):
-    process = start("digits", "--arm", "ce", "--arm", "el_1", "--jobs", "2", *SMALL, out=tmp_path)
-    printed, _ = process.communicate(timeout=250)
-    assert process.returncode == 0, printed
+    call("run", "digits", "--arm", "ce", "--arm", "el_1", "--jobs", "2", *SMALL, "--out", tmp_path, "--device", "cpu")
     assert finals(tmp_path) == finals(local)
 
 
 def test_sigterm_ends_with_a_checkpoint_a_message_and_a_way_to_continue(tmp_path):
-    words = ("digits", "--arm", "ce", "--jobs", "2", "--seeds", "2", "--set", "train.epochs=100000",
-             "--set", "train.milestones=[90000]", "--threads", "1")
-    process = start(*words, out=tmp_path)
+    process = start_command(["run", "digits", "--arm", "ce", "--jobs", "2", "--seeds", "2", "--set",
+                             "train.epochs=100000", "--set", "train.milestones=[90000]", "--threads", "1", "--out",
+                             str(tmp_path), "--device", "cpu"], tmp_path / "printed")
     log = tmp_path / "digits" / "ce" / "seed0" / "metrics.jsonl"
     deadline = time.monotonic() + 100
     while not (log.is_file() and log.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    printed, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, printed
+    process.terminate()
+    process.join(60)
+    printed = (tmp_path / "printed").read_text()
+    assert process.exitcode == 130, printed
     assert "2 of 2 runs unfinished" in printed
     assert "checkpoint was written; run the same command again" in " ".join(printed.split())
     assert list((tmp_path / "digits" / "ce" / "seed0").glob("checkpoint-*.json"))
@@ -201,26 +199,31 @@ import os
 from encouraging.tasks.image import ImageTask
 
 class Lone(ImageTask):
-    """Rank 1 meets something in the first run that rank 0 does not."""
+    """Rank 1 meets something in the second run that rank 0 does not."""
     def loss(self, *batch):
-        if os.environ["RANK"] == "1" and self.spec.seed == 0:
+        if os.environ["RANK"] == "1" and self.spec.seed == 1:
             raise OSError("this disk is broken")
         return super().loss(*batch)
 '''
 
 
-def test_a_rank_that_fails_alone_ends_all_runs_within_seconds_and_is_heard(tmp_path):
+def test_torchrun_trains_until_a_rank_fails_alone_which_ends_all_runs_within_seconds_and_is_heard(local, tmp_path):
     (tmp_path / "lone.py").write_text(LONE)
-    (tmp_path / "lone.toml").write_text(
-        'task = "lone.py:Lone"\ndata = "digits"\nmodel = "digits_mlp"\nseeds = 2\n'
-        'train = { epochs = 2, batch_size = 64, lr = 0.1 }\narms.ce = { curve = "cross_entropy" }\n')
-    process = start(str(tmp_path / "lone.toml"), out=tmp_path / "out", launcher=(
-        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
+    text = (resources.files("encouraging.recipes") / "digits.toml").read_text()
+    (tmp_path / "lone.toml").write_text(text.replace('task  = "image"', 'task = "lone.py:Lone"'))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "encouraging",
+         "run", tmp_path / "lone.toml", "--arm", "ce", *SMALL, "--seeds", "3", "--out", tmp_path / "out",
+         "--device", "cpu"],
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1", "TERM": "dumb", "COLUMNS": "200",
+             "PYTHONFAULTHANDLER": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         printed, _ = process.communicate(timeout=150)  # most of it to start them; a collective waits for 10 minutes
     finally:
         process.kill()
     assert process.returncode != 0
-    assert "ce seed 0: rank 1 has failed" in printed
+    assert "ce seed 1: rank 1 has failed" in printed
     assert "OSError: this disk is broken" in printed
-    assert finals(tmp_path / "out") == {}
+    (first, final), = finals(tmp_path / "out").items()
+    assert first == "lone/ce/seed0"
+    assert_close(final, finals(local)["digits/ce/seed0"])

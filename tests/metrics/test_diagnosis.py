@@ -8,9 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,8 +25,7 @@ from encouraging.curves import focal
 from encouraging.errors import ArgumentError, ShapeError
 from encouraging.metrics import Reader, ece, fit_temperature, margin, read, summary
 from encouraging.metrics import _diagnosis as diagnosis
-
-ROOT = Path(__file__).resolve().parents[2]
+from forked import ForkedPython
 
 
 def examples(n: int, classes: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -144,12 +141,9 @@ def test_a_graph_is_not_kept() -> None:
 
 @pytest.mark.timeout(120)
 def test_ranks_gather_what_all_have_seen(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
-    ranks = [subprocess.Popen([sys.executable, __file__, str(rank), str(tmp_path)], env=env, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for rank in range(2)]
-    for rank in ranks:
-        printed, _ = rank.communicate(timeout=100)
-        assert rank.returncode == 0, printed
+    started = [ForkedPython(__file__, rank, tmp_path, OMP_NUM_THREADS="1") for rank in range(2)]
+    for rank in [process.wait(100) for process in started]:
+        assert rank.returncode == 0, rank.stdout + rank.stderr
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first == second
     expected = json.loads(json.dumps(whole(*examples(120, 5)).diagnosis()))

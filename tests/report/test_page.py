@@ -146,6 +146,7 @@ def test_the_numbers_are_those_of_the_records(records, read):
             assert between(max(mean.low, -1e9 if digits == 2 else 0), mean.high, digits) in row
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_claim_that_fails_is_as_prominent_as_one_that_holds():
     recipe = read_recipe("mnist-large-margin")
     records = [synthetic.record(recipe.name, arm, seed, config=recipe.config(arm, seed))
@@ -220,6 +221,7 @@ def test_a_recipe_that_is_not_at_hand_has_arms_but_no_claims():
     assert "encouraging, log_end 0.5" in words
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_command_repeats_exactly_these_runs():
     changed = read_recipe("digits", ["train.epochs=3", "train.lr=0.05"])
     records = [synthetic.record("digits", arm, seed, config=changed.config(arm, seed))
@@ -235,12 +237,14 @@ def test_the_command_repeats_exactly_these_runs():
     assert "depart from the recipe" in words
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_length_of_a_training_is_said_in_updates_where_they_end_it():
     for name, arm, words in (("coco-retinanet", "focal", "updates 90000"), ("bccd-retinanet", "focal", "epochs 120")):
         records = [synthetic.record(name, arm, 0, config=read_recipe(name).config(arm, 0))]
         assert words in " ".join(Reading(build_report(records)).words)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_paper_s_tables_stand_beside_ours():
     records = (synthetic.shipped("mnist", 3, outside=("fashion_mnist",))
                + synthetic.shipped("mnist-label-smoothing", 3, outside=("fashion_mnist",)))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +11,7 @@ import pytest
 from encouraging.engine.records import collect
 from encouraging.report.markdown_board import plain_text
 from encouraging.report.results import results_page
+from forked import run_python
 from synthetic_runs import write_mnist_runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,9 +59,9 @@ def test_what_a_run_costs_alone_stands_beside_what_it_costs_among_others(runs, t
     for path in runs.rglob("timing.json"):
         changed(path, at_once=1)
     alone = runs / "bench" / "alone.json"
-    command = [sys.executable, "benchmarks/alone.py", collected(runs, tmp_path), "-o", alone]
+    script = ROOT / "benchmarks" / "alone.py"
     alone.parent.mkdir()
-    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": "src"})
+    run_python(script, collected(runs, tmp_path), "-o", alone).check_returncode()
     found = json.loads(alone.read_text())["mnist"]
     assert {run["seconds"] / run["epochs"] for run in found} == {0.2, 10.0}
     alone.write_text(json.dumps({"mnist": [{**run, "seconds": run["seconds"] / 2} for run in found]}))
@@ -73,8 +71,7 @@ def test_what_a_run_costs_alone_stands_beside_what_it_costs_among_others(runs, t
     page = results_page(runs)
     assert "4 runs were trained at once: each took 0.2 s per epoch (median), and one that had the machine for " \
            "itself 0.1 s." in page
-    refused = subprocess.run([*command[:2], collected(runs, tmp_path / "more"), *command[3:]], cwd=ROOT,
-                             capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "src"})
+    refused = run_python(script, collected(runs, tmp_path / "more"), "-o", alone)
     assert refused.returncode == 1
     assert "4 runs were trained at once" in refused.stderr
     alone.write_text(json.dumps({"mnist": [{**run, "device": "another card"} for run in found]}))

@@ -41,6 +41,7 @@ def section(records: list[Record]) -> Any:
     return found
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_flattering_attack_is_warned_of_before_its_numbers() -> None:
     records = [attacked("ce", seed, 5.0, 4.5) for seed in range(3)]
     records += [attacked("el", seed, 11.0 + seed, 0.5) for seed in range(3)]
@@ -54,6 +55,7 @@ def test_a_flattering_attack_is_warned_of_before_its_numbers() -> None:
     assert warning in build_report(records)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_pages_say_which_gains_survive(tmp_path: Path) -> None:
     """A gain under PGD that scale-free attacks leave, in a recipe that has claims on both at one of two sizes."""
     recipe = read_recipe("mnist-attack", ["seeds=3"])
@@ -86,6 +88,7 @@ def with_images(record: Record, **images: int) -> Record:
     return replace(record, attacks={**record.attacks, "attacks": rows})
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_pages_say_of_every_attack_on_how_many_images_it_was(tmp_path: Path) -> None:
     recipe = read_recipe("mnist-attack", ["seeds=1"])
     records = [with_images(replace(attacked(arm, 0, 5.0, 4.5), config=recipe.config(arm, 0)), autoattack=40)

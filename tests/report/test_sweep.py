@@ -84,6 +84,7 @@ def test_the_page_has_the_command(trained):
             "'train.schedule=\"constant\"' --set 'train.milestones=[]' --seeds 2") in words
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_records_keep_the_sweep(trained, tmp_path):
     collect(trained[0], tmp_path)
     assert 'id="r1-sweep-1"' in build_report(read_runs(tmp_path))

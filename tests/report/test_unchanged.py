@@ -14,6 +14,7 @@ import statistics
 import tomllib
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,7 @@ def report() -> PageText:
         return PageText(build_report(records_then(), recipes_then()))
 
 
+@cache
 def records_then() -> list[Record]:
     """The records of version 0.1.0, under the names that their recipes had."""
     former = {name: read_recipe(name).formerly for name in names()}
@@ -64,6 +66,7 @@ def records_then() -> list[Record]:
             if record.timing["encouraging"] == "0.1.0"]
 
 
+@cache
 def recipes_then() -> dict[str, Recipe]:
     """The recipes of version 0.1.0, as far as a page shows them: made from those that have their settings now."""
     found = {}
@@ -79,6 +82,7 @@ def recipes_then() -> dict[str, Recipe]:
     return {name: found[name] for name in sorted(found)}
 
 
+@cache
 def later_levels() -> list[tuple[ClaimRow, Comparison]]:
     """Every claim as it is judged now, and as it was judged then: at the level of its own rank."""
     claims = []

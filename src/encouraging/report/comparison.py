@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from .. import __version__
 from ..engine.metric import Metric
 from ..engine.outputs import write_output
@@ -25,6 +23,7 @@ from .drawing.style import VARIABLES
 from .numbers import MOST_DIGITS, between, listed, plural, show, signed
 from .sections.claim_words import namer, needed_words
 from .sections.claims import Claims, claim_key, view_claims
+from .templates import template
 
 
 @dataclass(frozen=True)
@@ -84,12 +83,9 @@ class Comparisons:
                                        missing=self.missing(row)) for number, row in enumerate(self.rows, 1))
         metrics = list(self.book.metrics.values())
         arms = [(arm, [_cell(self.mean(arm, metric.path), metric) for metric in metrics]) for arm in self.numbers]
-        pages = Environment(loader=PackageLoader("encouraging.report", "."), autoescape=True, undefined=StrictUndefined,
-                            trim_blocks=True, lstrip_blocks=True)
-        text: str = pages.get_template("comparison.html.j2").render(
+        return template("comparison.html.j2").render(
             title=self.title, board=board, claims_here=self._claims(), notes=self.notes, arms=arms, metrics=metrics,
             colours=list(VARIABLES.values()), made=f"Made with encouraging {__version__}.")
-        return text
 
     def _claims(self) -> Claims:
         """The claims with the seeds of both sides where there is no difference."""

@@ -8,7 +8,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import __version__
@@ -24,6 +23,7 @@ from .explorer.section import explorer
 from .numbers import plural
 from .scoreboard import unmeasured_rows
 from .sections import costs, paper
+from .templates import template
 
 SWEEPS_IN_LEAD = 3
 
@@ -119,9 +119,6 @@ def fill_template(*, title: str, kicker: str, made: str, explorer: Markup, **con
     if unknown := content.keys() - EMPTY.keys():
         raise ArgumentError(f"fill_template: unknown content {', '.join(sorted(unknown))}; there are "
                             f"{', '.join(EMPTY)}.")
-    pages = Environment(loader=PackageLoader("encouraging.report", "."), autoescape=True, undefined=StrictUndefined,
-                        trim_blocks=True, lstrip_blocks=True)
-    text: str = pages.get_template("page.html.j2").render(
+    return template("page.html.j2").render(
         title=title, kicker=kicker, made=made, explorer=explorer, colours=list(VARIABLES.values()),
         **{**EMPTY, **content})
-    return text

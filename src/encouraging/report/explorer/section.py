@@ -11,10 +11,10 @@ from importlib import resources
 from typing import Any
 
 import torch
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ...curves import Entry, catalogue
+from ..templates import template
 
 GROUPS = {"bonus": "With a bonus", "no bonus": "Without a bonus"}
 FIRST, LAST, STEP = -10.0, 16.0, 0.1  # the gaps of samples; the pictures show -9 to 14
@@ -36,9 +36,8 @@ def explorer() -> Markup:
         groups.setdefault(GROUPS.get(entry.group, entry.group.capitalize()), []).append(entry)
     with_formula = formula_names(formulas)
     params = dict.fromkeys(param.name for entry in entries if entry.name in with_formula for param in entry.parameters)
-    pages = Environment(loader=PackageLoader("encouraging.report.explorer", "."), autoescape=True,
-                        undefined=StrictUndefined, trim_blocks=True)
-    return Markup(pages.get_template("explorer.html.j2").render(
+    page = template("explorer.html.j2", "encouraging.report.explorer", lstrip_blocks=False)
+    return Markup(page.render(
         groups=groups, params=list(params), script=Markup(f"{formulas}\n{script}"),
         catalogue=[describe(entry, entry.name in with_formula) for entry in entries]))
 
