@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from box_toys import tiny_retinanet, write_recipe
+from box_toys import tiny_retinanet, write_recipe, write_voc
 from encouraging import curves
+from encouraging.data.voc import read_voc
 from encouraging.errors import ArgumentError, RecipeError, ShapeError
 from encouraging.integrations.torchvision import with_curve
 from encouraging.models.detection import build_detector, check_detector
 from encouraging.recipes import read_recipe
+from encouraging.tasks import build_task
+from encouraging.tasks.box_metrics import Evaluator
 
 
 @pytest.mark.parametrize(("options", "words"), [
@@ -85,3 +88,25 @@ def test_a_file_with_other_things_than_tensors_is_refused_without_advice_to_run_
         with pytest.raises(RecipeError, match=rf"{name}: cannot be read .*: it is damaged, or has") as error:
             build_detector("retinanet_resnet18_fpn", 2, {"weights": str(tmp_path / name)})
         assert "weights_only" not in str(error.value)
+
+
+def test_without_detections_the_numbers_are_those_of_detections_that_are_all_wrong(tmp_path):
+    """A model that has found nothing yet has an AP of small boxes where there are small boxes, and of no others: it can
+    choose an epoch from the first one on."""
+    boxes = read_voc(write_voc(tmp_path, {"train": 1, "test": 2}))
+    evaluator = Evaluator(boxes, boxes.parts["test"])
+    wrong = {place: {"boxes": torch.tensor([[0.0, 0, 2, 2]]), "labels": torch.tensor([0]), "scores": torch.ones(1)}
+             for place in range(2)}
+    nothing = {place: {key: value[:0] for key, value in one.items()} for place, one in wrong.items()}
+    assert evaluator.measure(nothing) == evaluator.measure(wrong)
+    assert evaluator.measure(nothing)[0].keys() == {"ap", "ap50", "ap75", "ap_small"}
+    assert evaluator.absent == ["ap_medium", "ap_large"]
+
+
+def test_a_size_that_no_box_has_cannot_choose_the_best_epoch(tmp_path):
+    recipe = write_recipe(tmp_path)
+    build_task("detection", read_recipe(recipe, ["train.monitor=val_ap_small"]).task_spec("focal"))
+    for monitor, part in (("val_ap_large", "validation"), ("ap_medium", "test")):
+        spec = read_recipe(recipe, [f"train.monitor={monitor}"]).task_spec("focal")
+        with pytest.raises(RecipeError, match=f"monitor = '{monitor}': the {part} part of .* has no box of that size"):
+            build_task("detection", spec)

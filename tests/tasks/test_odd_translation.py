@@ -165,6 +165,14 @@ def test_a_damaged_vocabulary_is_named(run):
         path.write_bytes(content)
 
 
+@pytest.mark.parametrize(("lines", "at_once", "words"), [("1 2", 2, "expected several sentences"),
+                                                         (["1 2"], 2.0, "at_once=2.0")])
+def test_what_is_no_list_of_sentences_is_not_translated(run, lines, at_once, words):
+    translator = load_translator(run, torch.device("cpu"))
+    with pytest.raises(ArgumentError, match=words):
+        next(translator.translate(lines, at_once=at_once))
+
+
 def test_a_search_that_cannot_be_is_refused_by_the_command_too(run):
     with open("/dev/null") as nothing, pytest.raises(ArgumentError, match="beam=0"):
         translate_lines(run, beam=0, lines=nothing)

@@ -44,8 +44,10 @@ class Translator:
         """
         beam = self.options.beam if beam is None else beam
         penalty = self.options.length_penalty if length_penalty is None else length_penalty
-        if beam < 1 or (at_once is not None and at_once < 1):
+        if beam < 1 or (at_once is not None and (not isinstance(at_once, int) or at_once < 1)):
             raise ArgumentError(f"beam={beam}, at_once={at_once}: expected 1 or more.")
+        if isinstance(lines, str):  # else each of its letters would be a sentence
+            raise ArgumentError(f"lines={lines[:40]!r}: expected several sentences, such as [{lines[:40]!r}].")
         at_once = self.options.sentences if at_once is None else at_once
         rest = iter(lines)
         while block := list(islice(rest, at_once * AHEAD if at_once > 1 else 1)):

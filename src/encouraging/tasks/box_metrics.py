@@ -13,6 +13,7 @@ import numpy as np
 from ..data import Boxes, BoxSet
 from ..errors import RunError
 
+LIMITS = {"ap_small": (0, 32**2), "ap_medium": (32**2, 96**2), "ap_large": (96**2, 1e10)}  # COCO's, of an area
 NAMES = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")  # the first six numbers of COCO's summary
 
 
@@ -34,7 +35,7 @@ class Evaluator:
         rows = [row for place, one in sorted(found.items()) for row in self._rows(place, one)]
         if not rows:  # pycocotools does not take an empty list
             present = self._present()
-            return ({name: 0.0 for name in NAMES if name in ("ap", "ap50", "ap75")},
+            return ({name: 0.0 for name in NAMES if name not in self.absent},
                     {name: 0.0 for name, there in zip(self.names, present, strict=True) if there})
         evaluation = self._evaluation(np.asarray(rows, dtype=np.float64))
         whole = {name: 100 * float(value) for name, value in zip(NAMES, evaluation.stats, strict=False) if value >= 0}
@@ -45,6 +46,12 @@ class Evaluator:
             if (values > -1).any():
                 by_class[name] = 100 * float(values[values > -1].mean())
         return whole, by_class
+
+    @property
+    def absent(self) -> list[str]:
+        """Those of COCO's numbers that are about boxes of a size that the part does not have."""
+        areas = [area for image in self.part.images for area in image.areas[~image.crowd].tolist()]
+        return [name for name, (low, high) in LIMITS.items() if not any(low <= area <= high for area in areas)]
 
     def _present(self) -> list[bool]:
         labels = {int(label) for image in self.part.images for label in image.labels[~image.crowd]}

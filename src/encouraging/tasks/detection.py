@@ -101,6 +101,11 @@ class DetectionTask(BaseTask[BoxBatch]):
                 raise RecipeError(f"monitor = {monitor!r}: {spec.data} has no validation part. Expected "
                                   f"{monitor.removeprefix('val_')!r}, that of the test part, or such a part.", "train")
         self.evaluators = {part: Evaluator(self.data, boxes) for part, boxes in self.parts_evaluated.items()}
+        for monitor in {stage.train.monitor or "" for stage in spec.stages}:
+            part, name = ("validation" if monitor.startswith("val_") else "test"), monitor.removeprefix("val_")
+            if name in self.evaluators[part].absent:
+                raise RecipeError(f"monitor = {monitor!r}: the {part} part of {spec.data} has no box of that size. "
+                                  f"Expected another number, such as {monitor.partition('ap_')[0]}ap.", "train")
         self.workers = spec.stages[0].train.workers
         self._sources: dict[tuple[str, int, int], LoaderSource[BoxBatch, BoxBatch]] = {}
 
