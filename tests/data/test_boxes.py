@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +188,29 @@ def test_cocos_layout_has_its_class_numbers_crowds_and_areas(tmp_path):
     left, top, right, bottom = corners[0]
     assert test.images[1].areas[0].item() == pytest.approx(0.7 * (right - left) * (bottom - top))
     assert read_boxes(f"folder:{tmp_path}").numbers == (1, 13, 90)
+
+
+def test_a_coco_folder_of_ones_own_may_have_three_parts(tmp_path):
+    """Boxes for tests were not read, and those for validation were called test."""
+    write_coco(tmp_path)
+    for kind in ("val", "test"):
+        (tmp_path / kind).mkdir()
+    shutil.copytree(tmp_path / "train2017", tmp_path / "test", dirs_exist_ok=True)
+    shutil.copy(tmp_path / "annotations" / "instances_train2017.json", tmp_path / "annotations" / "instances_test.json")
+    parts = read_coco(tmp_path).parts
+    assert [image.number for image in parts["validation"].images] == [200, 201, 202, 203]
+    assert [image.number for image in parts["test"].images] == [100, 101, 102, 103]
+    assert parts["test"].images[0].path.parent.name == "test"
+
+
+@pytest.mark.parametrize(("missing", "words"), [
+    ("train2017", r"there is no instances_train2017.json \(or _train\), the boxes of the train part"),
+    ("val2017", r"there is no instances_val2017.json \(or _val, _valid, _validation, _test2017, _test\)")])
+def test_a_part_that_a_coco_folder_lacks_is_named(tmp_path, missing, words):
+    write_coco(tmp_path)
+    (tmp_path / "annotations" / f"instances_{missing}.json").unlink()
+    with pytest.raises(DataError, match=words):
+        read_coco(tmp_path)
 
 
 def test_crowds_are_not_taught(tmp_path):

@@ -3,8 +3,10 @@
     annotations/instances_train2017.json, instances_val2017.json
     train2017/*.jpg, val2017/*.jpg
 
-The files number 80 classes from 1 to 90, with holes; here they count from 0, in the order of those numbers. The test
-part is val2017, on which everyone reports. Training leaves crowd boxes out, and images without any other box.
+The files number 80 classes from 1 to 90, with holes; here they count from 0, in the order of those numbers. COCO's own
+test part has no boxes, so the test part is val2017, on which everyone reports. A folder of one's own may have boxes for
+both, ``instances_val.json`` and ``instances_test.json``. Training leaves crowd boxes out, and images without any other
+box.
 """
 
 from __future__ import annotations
@@ -17,20 +19,29 @@ from typing import Any
 from ..errors import DataError
 from .boxes import Boxes, BoxImage, BoxSet, make_image
 
-PARTS = {"train": ("train2017", "train"), "test": ("val2017", "val", "valid", "test")}
+PARTS = {"train": ("train2017", "train"), "validation": ("val2017", "val", "valid", "validation"),
+         "test": ("test2017", "test")}
 
 
 @lru_cache(maxsize=2)
 def read_coco(folder: Path) -> Boxes:
-    """The parts of a folder: ``instances_NAME.json`` beside the images in ``NAME/``.
+    """The parts of a folder: ``instances_NAME.json`` beside the images in ``NAME/``. Without boxes for tests the
+    validation part is the test part.
 
     Raises:
-        DataError: a file is missing or damaged, or the two parts have other classes.
+        DataError: a file is missing or damaged, or the parts have different classes.
     """
     parts: dict[str, BoxSet] = {}
     classes: list[tuple[int, str]] = []
-    for part, names in PARTS.items():
-        path = _annotations(folder, names)
+    files = {part: file for part, names in PARTS.items() if (file := _annotations(folder, names)) is not None}
+    if "test" not in files and "validation" in files:
+        files["test"] = files.pop("validation")
+    for part in ("train", "test"):
+        if part not in files:
+            places = PARTS["train"] if part == "train" else (*PARTS["validation"], *PARTS["test"])
+            raise DataError(f"{folder / 'annotations'}: there is no instances_{places[0]}.json (or _"
+                            f"{', _'.join(places[1:])}), the boxes of the {part} part.")
+    for part, path in files.items():
         found, images = _read_json(path, folder / path.stem.removeprefix("instances_"))
         if classes and found != classes:
             raise DataError(f"{path}: has other categories than the training part.")
@@ -42,12 +53,9 @@ def read_coco(folder: Path) -> Boxes:
     return Boxes(parts, tuple(name for _, name in classes), tuple(number for number, _ in classes))
 
 
-def _annotations(folder: Path, names: tuple[str, ...]) -> Path:
-    places = [folder / "annotations" / f"instances_{name}.json" for name in names]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
-        raise DataError(f"{places[0]}: there is no such file.")
-    return found
+def _annotations(folder: Path, names: tuple[str, ...]) -> Path | None:
+    places = (folder / "annotations" / f"instances_{name}.json" for name in names)
+    return next((place for place in places if place.is_file()), None)
 
 
 def _read_json(path: Path, images: Path) -> tuple[list[tuple[int, str]], BoxSet]:
