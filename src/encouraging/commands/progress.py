@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from ..engine import Metric, Needs
+from ..engine import Metric
 from ..engine.settings import Train
 from ..engine.sweep import Event
-from ..judge.metric_book import MetricBook
+from ..judge.metric_book import MetricBook, book_for
 from ..recipes.grid import Job
 from ..report.numbers import listed, plural
 
@@ -44,7 +44,7 @@ class ProgressDisplay:
         self.words: dict[str, str] = {}  # what the last epoch has shown, by run
         self.used: dict[str, str] = {}  # of its patience
         self.printed: dict[str, float] = {}
-        self.needs: Needs | None = None
+        self.book: MetricBook | None = None
         self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20), _Count(),
                                  TextColumn("{task.fields[status]}"), TimeRemainingColumn(), console=console,
                                  disable=not console.is_terminal, transient=True)
@@ -68,7 +68,7 @@ class ProgressDisplay:
         elif event.kind == "epoch":
             used = _patience_words(job, event.detail)
             self.used[job.name] = f", {used}" if used else ""
-            self.words[job.name] = "  ".join(filter(None, [_epoch_words(event.detail, self._primary(job)), used]))
+            self.words[job.name] = "  ".join(filter(None, [_epoch_words(event.detail, self._book(job).primary), used]))
             self._show(job, event.detail, event.detail["epoch"], event.detail["step"], self.words[job.name])
         elif event.kind == "progress":
             self._within(job, event.detail)
@@ -103,17 +103,14 @@ class ProgressDisplay:
         elif event.kind == "stopped":
             self.stopped.append(event)
         else:
-            words = _final_words(event.detail, self._needs(job))
+            words = _final_words(event.detail, self._book(job))
             self.console.print(f"{self.ended}/{self.total} {job.name}: {words}", highlight=False)
 
-    def _primary(self, job: Job) -> Metric | None:
-        return self._needs(job).primary
-
-    def _needs(self, job: Job) -> Needs:
+    def _book(self, job: Job) -> MetricBook:
         """Asked for once: all jobs belong to one recipe."""
-        if self.needs is None:
-            self.needs = job.recipe.needs()
-        return self.needs
+        if self.book is None:
+            self.book = book_for(job.recipe)
+        return self.book
 
 
 def _length(job: Job) -> tuple[int | None, str]:
@@ -172,19 +169,16 @@ def failures(events: Sequence[Event]) -> Iterator[str]:
         yield f"{listed(shown)} failed: {detail}"
 
 
-def _epoch_words(line: dict[str, Any], primary: Metric | None) -> str:
+def _epoch_words(line: dict[str, Any], primary: Metric) -> str:
     parts = [f"loss {line['loss']:.4f}"] if "loss" in line else []
-    if primary is not None and primary.path in line:
+    if primary.path in line:
         parts.append(f"{primary.words} {line[primary.path]:.{primary.digits}f}")
     return "  ".join(parts)
 
 
-def _final_words(final: dict[str, Any], needs: Needs) -> str:
-    """The primary metric of the last and of the best epoch."""
-    primary = needs.primary
-    if primary is None:
-        return "done"
-    best = MetricBook(needs.metrics)[f"best_{primary.path}"]
-    shown = [f"{metric.words} {final[metric.path]:.{primary.digits}f}" for metric in (primary, best)
-             if metric.path in final]
+def _final_words(final: dict[str, Any], book: MetricBook) -> str:
+    """The primary metric of the last and of the best epoch, first the one that the run concludes on."""
+    primary = book.primary
+    both = dict.fromkeys([book.compared, primary, book[f"best_{primary.path}"]])
+    shown = [f"{metric.words} {final[metric.path]:.{primary.digits}f}" for metric in both if metric.path in final]
     return ", ".join(shown) or "done"

@@ -37,7 +37,7 @@ def section(arms: Sequence[Arm], losses: Mapping[str, str], book: MetricBook) ->
         [Table("Mean over the seeds and, below it, the 95% t interval of the mean.", head, rows)])
     if not any(arm.tag for arm in arms):
         return whole
-    main = next((m for m in metrics if m.path == book.primary.path), metrics[0])
+    main = next((m for m in metrics if m.path == book.compared.path), metrics[0])
     return replace(whole, board=arm_board(arms, losses, metrics, main),
                    fold=f"Figures, intervals and losses of all {len(arms)} arms")
 

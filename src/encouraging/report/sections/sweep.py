@@ -75,7 +75,7 @@ def _section(number: int, sweep: Sweep, book: MetricBook) -> Section:
     names = listed([_name(key) for key in sweep.keys])
     name = f"sweep-{number}"
     pictures = present((_map if len(sweep.keys) > 1 else lines_over)(name, sweep, metrics))
-    return Section(name, f"Sweep of {names}", [_best(sweep, book.primary), _NOTE], pictures,
+    return Section(name, f"Sweep of {names}", [_best(sweep, book.compared), _NOTE], pictures,
                    [_table(sweep, metrics)])
 
 
