@@ -24,7 +24,7 @@ from ..recipes.unreached import unreached
 from ..report.numbers import plural
 from ..tasks import StageSpec
 from .claim_notes import unknown_metrics
-from .progress import EXAMPLES, duration
+from .progress import EXAMPLES, duration, rate
 
 MINUTE = 60.0
 WORDS = {"train": "training", "test": "test"}
@@ -32,7 +32,8 @@ WORDS = {"train": "training", "test": "test"}
 
 def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, device: torch.device, threads: int,
                console: Console) -> None:
-    """Print the plan; nothing is written. Where the data is there, the first arm is trained for a minute."""
+    """Print the plan; nothing is written. Where the data is there, the first arm is trained for
+    about a minute."""
     jobs = jobs_of(recipe, str(out), arms=arms, device=str(device), data=data)
     finished = sum(RunDir(job.folder).done for job in jobs)
     chosen = list(dict.fromkeys(job.arm for job in jobs))
@@ -52,8 +53,8 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
         return
     measured = rehearse(recipe, trained, device, data, MINUTE)
     unit = EXAMPLES.get(recipe.task)
-    speed = f"{measured.per_second:.0f} {unit}/s" if unit else \
-        f"{measured.per_second / recipe.stages_of(trained)[0].train.batch_size:.1f} batches/s"
+    speed = f"{rate(measured.per_second)} {unit}/s" if unit else \
+        f"{rate(measured.per_second / recipe.stages_of(trained)[0].train.batch_size)} batches/s"
     _say(console, f"measured with {trained} for {measured.took:.0f} s: {speed}"
                   + (f", {duration(measured.evaluation)} per evaluation" if measured.evaluation else ""))
     table = Table("arm", "epochs", "updates", "per run", "runs left", title_justify="left")
