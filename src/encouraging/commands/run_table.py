@@ -43,10 +43,10 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | N
         for line in missing_numbers(recipe, finals):
             console.print(line, markup=False, highlight=False, style="yellow")
     elif len(recipe.arms) > 1 and not any(arm.swept for arm in recipe.arms.values()):
-        first, second, *_ = recipe.arms
+        (first, second, *_), metric = recipe.arms, book.compared
         console.print("no claims, so no verdicts. To have one, add to the recipe:\n"
-                      f'[[claims]]\nmetric = "{book.compared.path}"\narm = "{second}"\nbeats = "{first}"'
-                      + ('\nbetter = "lower"' if book.compared.better == "lower" else ""), markup=False, highlight=False)
+                      f'[[claims]]\nmetric = "{metric.path}"\narm = "{second}"\nbeats = "{first}"'
+                      + ('\nbetter = "lower"' if metric.better == "lower" else ""), markup=False, highlight=False)
 
 
 def print_departures(console: Console, departures: Departures | None) -> None:

@@ -195,7 +195,8 @@ def difference(found: Mapping[str, Any], config: Mapping[str, Any], most: int | 
     'there batch = 6, here it is not set; there seed is not set, here 0'
     """
     every = [f"there {key} {'is not set' if there == ABSENT else f'= {there!r}'}, "
-             f"here {'it is not set' if here == ABSENT else repr(here)}" for key, there, here in differing(found, config)]
+             f"here {'it is not set' if here == ABSENT else repr(here)}"
+             for key, there, here in differing(found, config)]
     more = [] if most is None or len(every) <= most else [f"and {len(every) - most} more"]
     return "; ".join([*every[:most], *more]) or "its configuration differs"
 
