@@ -11,7 +11,7 @@ from ...engine import Metric
 from ...judge.metric_book import MetricBook
 from ...judge.stats import mean_of
 from ..arms import Arm
-from ..drawing.panels import Panel, Picture
+from ..drawing.panels import Panel, Picture, within
 from ..drawing.rows import ABOVE, gutter, name_rows
 from ..numbers import listed, show
 from .arm_board import arm_board
@@ -74,6 +74,7 @@ def _dots(values: Sequence[tuple[Arm, list[float]]], left: int, m: Metric) -> An
             axes.plot(mean.value, -row, "o", color=arm.colour, ms=7.5)
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.08)
+        axes.set_xlim(within(axes.get_xlim(), m.low, m.high))
         name_rows(axes, [arm.name for arm, _ in values], left)
         axes.locator_params(axis="x", nbins=5)
     return draw
