@@ -17,6 +17,7 @@ import signal
 import statistics
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from encouraging.engine import RunDir, sweep
@@ -35,7 +36,8 @@ def planned(words: list[str], args: argparse.Namespace) -> list[Job]:
         for job in jobs_of(recipe, str(args.out.resolve()), arms=chosen, device=args.device,
                            data=str(args.data.resolve()), threads=1, at_once=args.jobs):
             jobs.setdefault(job.folder, job)
-    return [job for job in jobs.values() if not RunDir(job.folder).done]
+    left = [job for job in jobs.values() if not RunDir(job.folder).done]
+    return [replace(job, at_once=min(args.jobs, len(left))) for job in left]
 
 
 class Printed:

@@ -146,12 +146,21 @@ def synthetic_final(recipe, arm, seed, value):
 
 
 def test_only_bonuses_against_their_own_loss_count_as_help(board):
-    compared = {(row.row.claim.arm, row.row.claim.beats) for row in board.rows if row.is_about_bonus}
+    compared = {(row.row.claim.arm, row.row.claim.beats) for row in board.rows if row.bonus == 1}
     assert ("el", "ce") in compared
     assert ("mse_softmax_bonus", "mse_softmax") in compared
     assert ("lsoftmax_el", "lsoftmax") in compared
     assert ("ce_1", "ce_10") not in compared
     assert ("el_1", "el_10") not in compared
+    assert ("ce_ls", "el_1_ls") in {(row.row.claim.arm, row.row.claim.beats) for row in board.rows if row.bonus == -1}
+
+
+def test_a_claim_that_a_bonus_costs_is_told_as_worse_with_a_bonus(board):
+    """The records have 7 BLEU less with LE 1: not under 'undecided' alone, and not as a success."""
+    worse = next(line for line in FORMS["short"](board) if "worse with a bonus" in line)
+    assert re.search(r"`multi30k-de-en`, n = 4: BLEU 41\.27 -> 34\.18 \(el_1_ls against ce_ls\)", worse)
+    line = next(line for line in FORMS["accuracy"](board) if "el_1_ls against ce_ls" in line)
+    assert "| 41.27 | 34.18 | -7.09 | (-10.57, -3.60) | 4 | worse |" in line
 
 
 def test_an_empty_board_is_none():
@@ -195,15 +204,17 @@ def test_a_figure_that_cannot_be_drawn_is_answered(records, marker, words):
 def test_the_short_form_says_where_it_helped_and_where_not_with_n(board):
     lines = FORMS["short"](board)
     for row in board.rows:
-        if row.measured and row.is_about_bonus:
+        if row.measured and row.bonus:
+            better, worse = ("| **better", "| **worse")[::row.bonus]
             line = next(line for line in lines if line.startswith({
-                "good": "| **better", "bad": "| **worse", "same": "| **no difference", "open": "| **undecided"
+                "good": better, "bad": worse, "same": "| **no difference", "open": "| **undecided"
             }[row.verdict.tone]))
             assert re.search(rf"`{row.recipe}`, n = [\d to]+: [^`]*{re.escape(row.row.metric.words)}", line)
             claim = row.row.claim
             compared = {(other.row.claim.arm, other.row.claim.beats) for other in board.rows
-                        if other.recipe == row.recipe and other.measured and other.is_about_bonus}
-            named = re.search(rf"`{row.recipe}`, [^`]*[(,] ?{claim.arm} against {claim.beats}[,)]", line)
+                        if other.recipe == row.recipe and other.measured and other.bonus}
+            arms = " against ".join([claim.arm, claim.beats][::row.bonus])
+            named = re.search(rf"`{row.recipe}`, [^`]*[(,] ?{arms}[,)]", line)
             assert bool(named) == (len(compared) > 1), "arms are named where a recipe compares several"
 
 

@@ -217,7 +217,8 @@ class Trainer:
                     break
         if self.world.any(asked is not None, self.device):
             self.save()
-            raise Interrupted(f"{asked or 'a signal'} while evaluating epoch {self.at.epoch}")
+            part = "in the evaluation at the end" if final else f"while evaluating epoch {self.at.epoch}"
+            raise Interrupted(f"{asked or 'a signal'} {part}")
         return self.world.collect(pieces)
 
     def _evaluate(self) -> dict[str, float]:

@@ -28,11 +28,11 @@ WIDTH, HEIGHT = 132, 22  # of the small picture of a difference, in pixels
 @dataclass(frozen=True)
 class ScoreRow:
     """One claim. ``source`` is its place in the paper, ``recipe`` and ``task`` are those of the runs, ``href`` leads to
-    more about it. ``is_primary`` tells whether it is about the metric that the task is judged by, ``is_about_bonus``
-    whether it is that a bonus helps: the one side has it and the other has not. ``departs`` says in which settings the
-    runs differ from the recipe, so that they do not test the claim. ``reach`` is the difference at the end of the
-    picture's axis; 0 for one that suits this row alone. ``missing`` is why a reader's own numbers have no difference,
-    in the place of a command that would run it."""
+    more about it. ``is_primary`` tells whether it is about the metric that the task is judged by, ``bonus`` which
+    side has a bonus that the other has not: 1 where the claim is that it helps, -1 where it is that it costs.
+    ``departs`` says in which settings the runs differ from the recipe, so that they do not test the claim. ``reach`` is
+    the difference at the end of the picture's axis; 0 for one that suits this row alone. ``missing`` is why a reader's
+    own numbers have no difference, in the place of a command that would run it."""
 
     row: ClaimRow
     sentence: str
@@ -41,7 +41,7 @@ class ScoreRow:
     task: str = ""
     href: str = ""
     is_primary: bool = False
-    is_about_bonus: bool = False
+    bonus: int = 0
     departs: str = ""
     reach: float = 0.0
     missing: str = ""

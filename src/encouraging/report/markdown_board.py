@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ..engine.records import Record
 from ..errors import ArgumentError, did_you_mean
@@ -20,6 +21,7 @@ from .scoreboard import score_rows, unmeasured_rows
 _BLOCK = re.compile(r"(<!-- scoreboard: *(\S+) *-->\n)(.*?)(<!-- end of scoreboard -->)", re.DOTALL)
 _OPENING = re.compile(r"<!-- scoreboard:")
 _TONES = {"good": "better with a bonus", "bad": "worse with a bonus", "same": "no difference", "open": "undecided"}
+_VERDICTS = {"good": "better", "bad": "worse", "same": "no difference", "open": "undecided"}
 
 
 def board_of_records(records: Sequence[Record]) -> Scoreboard | None:
@@ -55,12 +57,12 @@ def whole_board(board: Scoreboard, notes: Sequence[str] = ()) -> list[str]:
 
 def short_board(board: Scoreboard) -> list[str]:
     """Where a bonus helped and where it did not: one line per answer. Recipes that compare several arms name them."""
-    rows = [row for row in board.rows if row.is_about_bonus]
+    rows = [row for row in board.rows if row.bonus]
     pairs = {(row.recipe, _arms(row)) for row in rows if row.measured}
     several = {name for name, count in Counter(name for name, _ in pairs).items() if count > 1}
     lines = table(["", "without -> with a bonus, over n seeds"])
     for tone, words in _TONES.items():
-        if members := [row for row in rows if row.measured and row.verdict.tone == tone]:
+        if members := [row for row in rows if row.measured and _tone(row) == tone]:
             lines.append(cells([f"**{words}**", _by_recipe(members, several, numbers=tone in ("good", "bad"))]))
     if waiting := [row for row in rows if not row.measured]:
         recipes = dict.fromkeys(row.recipe for row in waiting)
@@ -73,10 +75,14 @@ def accuracy_board(board: Scoreboard) -> list[str]:
     """The metric that a task is judged by, without and with a bonus."""
     lines = table(["setting", "without", "with a bonus", "difference", "interval", "n", "verdict"])
     for row in board.rows:
-        if row.measured and row.is_primary and row.is_about_bonus:
-            without, with_bonus = row.our_words(PLAIN).split(" -> ")
-            lines.append(cells([f"`{row.recipe}`: {_arms(row)}", without, with_bonus,
-                                row.difference_words(PLAIN), row.interval_words(PLAIN), str(row.n), row.verdict.word]))
+        if row.measured and row.is_primary and row.bonus:
+            mean, low, high = (row.bonus * number for number in (row.row.comparison.mean, row.row.comparison.low,
+                                                                 row.row.comparison.high))
+            compared = replace(row.row.comparison, mean=mean, low=min(low, high), high=max(low, high))
+            seen = replace(row, row=replace(row.row, comparison=compared))
+            lines.append(cells([f"`{row.recipe}`: {_arms(row)}", *_without_and_with(row),
+                                seen.difference_words(PLAIN), seen.interval_words(PLAIN), str(row.n),
+                                _VERDICTS[_tone(row)]]))
     return lines
 
 
@@ -114,7 +120,7 @@ def _by_recipe(rows: Iterable[ScoreRow], several: Container[str], numbers: bool)
     for name, members in every.items():
         arms: dict[str, list[str]] = {}
         for row in members:
-            measure = plain_text(row.row.metric.words) + (f" {row.our_words(PLAIN)}" if numbers else "")
+            measure = plain_text(row.row.metric.words) + (f" {' -> '.join(_without_and_with(row))}" if numbers else "")
             arms.setdefault(measure, []).append(_arms(row))
         found = [f"{measure} ({', '.join(pairs)})" if name in several else measure for measure, pairs in arms.items()]
         counts = sorted({row.n for row in members})
@@ -124,7 +130,19 @@ def _by_recipe(rows: Iterable[ScoreRow], several: Container[str], numbers: bool)
 
 
 def _arms(row: ScoreRow) -> str:
-    return plain_text(f"{row.row.claim.arm} against {row.row.claim.beats}")
+    """The arm with a bonus first."""
+    arms = [row.row.claim.arm, str(row.row.claim.beats)]
+    return plain_text(" against ".join(arms[::row.bonus]))
+
+
+def _tone(row: ScoreRow) -> str:
+    """The tone of the verdict on the bonus, which is the other one where the claim is that it costs."""
+    tone = row.verdict.tone
+    return {"good": "bad", "bad": "good"}.get(tone, tone) if row.bonus < 0 else tone
+
+
+def _without_and_with(row: ScoreRow) -> list[str]:
+    return row.our_words(PLAIN).split(" -> ")[::row.bonus]
 
 
 def _claim(row: ScoreRow) -> str:

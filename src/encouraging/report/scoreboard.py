@@ -25,7 +25,7 @@ def score_rows(recipe: Recipe, records: Sequence[Record] = ()) -> list[ScoreRow]
     task = " · ".join(filter(None, [recipe.task, recipe.data]))
     departures = departures_of(recipe.name, records)
     return [ScoreRow(row, row.claim.sentence(namer(book)), recipe.name, row.claim.source or recipe.paper, task,
-                     is_primary=book.is_named_alone(row.metric), is_about_bonus=compares_bonus(recipe, row.claim),
+                     is_primary=book.is_named_alone(row.metric), bonus=side_of_bonus(recipe, row.claim),
                      departs=departures.sentence(row.claim))
             for row in claim_rows(recipe, finals_of(recipe.name, records), book, plan_of(recipe, records), departures)]
 
@@ -37,9 +37,12 @@ def unmeasured_rows(recipes: Mapping[str, Recipe], measured: Iterable[str]) -> l
             for row in score_rows(recipe) if row.papers]
 
 
-def compares_bonus(recipe: Recipe, claim: Claim) -> bool:
-    """Whether the claim is that a bonus helps: the one side has it and the other has not."""
-    return claim.beats in recipe.arms and has_bonus(recipe.arms[claim.arm]) and not has_bonus(recipe.arms[claim.beats])
+def side_of_bonus(recipe: Recipe, claim: Claim) -> int:
+    """1 where the claim is that a bonus helps, -1 where it is that it costs: the one side has it and the other has not.
+    """
+    if claim.beats not in recipe.arms:
+        return 0
+    return has_bonus(recipe.arms[claim.arm]) - has_bonus(recipe.arms[claim.beats])
 
 
 def has_bonus(arm: ObjectiveConfig) -> bool:
