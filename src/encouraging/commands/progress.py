@@ -118,7 +118,8 @@ class ProgressDisplay:
             words = _final_words(event.detail, self._book(job))
             self.finished += 1
             self.progress.advance(self.all_runs)
-            self.console.print(f"{self.finished}/{self.total} {job.name}: {words}", highlight=False)
+            self.console.print(f"{self.finished}/{self.total} {job.name}: {words}", markup=False, highlight=False,
+                               soft_wrap=True)
 
     def _book(self, job: Job) -> MetricBook:
         """Asked for once: all jobs belong to one recipe."""
