@@ -32,6 +32,8 @@ from toy_tasks import run_spec
     ("imagenet-resnet50", "accurcy", "Did you mean 'accuracy'?"),
     ("multi30k-de-en", "test_loss", "monitor = 'test_loss' is measured only at the end"),
     ("multi30k-de-en", "val_blue", "Did you mean 'val_bleu'?"),
+    ("bccd-retinanet", "box_loss", "would choose the worst epoch. Add better = 'lower'"),
+    ("digits", "test_loss", "would choose the worst epoch. Add better = 'lower'"),
     ("bccd-retinanet", "class_ap.RBC", "monitor = 'class_ap.RBC' is measured only at the end"),
 ])
 def test_what_is_not_measured_after_every_epoch_is_refused_when_the_recipe_is_read(recipe, monitor, words):

@@ -67,7 +67,7 @@ def test_the_truth_itself_has_100_and_no_detections_have_0(tmp_path, capsys):
     assert by_class == pytest.approx({"blue": 100, "red": 100})
     nothing = {place: {name: value[:0] for name, value in one.items()} for place, one in exact.items()}
     whole, by_class = evaluator.measure(nothing)
-    assert whole == {"ap": 0.0, "ap50": 0.0, "ap75": 0.0}
+    assert whole == {"ap": 0.0, "ap50": 0.0, "ap75": 0.0, "ap_small": 0.0}
     assert set(by_class.values()) == {0.0}
     assert capsys.readouterr().out == ""
     with pytest.raises(RunError, match="detections of 3 images: expected those of all 4"):

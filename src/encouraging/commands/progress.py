@@ -164,14 +164,12 @@ def progress_words(detail: dict[str, Any], examples: str | None) -> str:
 
 
 def rate(per_second: float) -> str:
-    """A speed, with two digits at least.
+    """How many per second; slow ones in two digits, so that none is 0.
 
-    >>> rate(2310.4), rate(7.04), rate(0.31), rate(0.043)
-    ('2310', '7.0', '0.31', '0.043')
+    >>> rate(2310.4), rate(12.34), rate(0.4512), rate(0.0)
+    ('2310', '12', '0.45', '0')
     """
-    if per_second >= 9.95:
-        return f"{per_second:.0f}"
-    return f"{per_second:.1f}" if per_second >= 1 else f"{per_second:.2g}"
+    return f"{per_second:.0f}" if per_second >= 10 else f"{per_second:.2g}"
 
 
 def _with_commas(words: str) -> str:

@@ -23,6 +23,9 @@ def translate_lines(run: Path, *, beam: int | None = None, length_penalty: float
     locale says, and only a line feed ends a line, so that there are as many translations as lines.
     """
     lines, out = lines or _utf8(sys.stdin), out or _utf8(sys.stdout)
+    if lines is None or out is None:  # as Python has a stream that was closed before it began
+        raise DataError("standard input or output is closed: expected sentences from a pipe, a file or a terminal, and "
+                        "a place for their translations.")
     translator = load_translator(run, choose_device(device))
     if lines.isatty():
         print(f"{translator.name}: type a sentence per line, and end with Ctrl-D", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ class BoxImage:
 
     def read(self) -> Tensor:
         """The pixels as bytes (3, height, width)."""
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
 
         try:
             with Image.open(self.path) as file:
@@ -50,8 +51,11 @@ class BoxImage:
                 pixels = np.array(file.convert("RGB"))
         except FileNotFoundError as error:
             raise DataError(f"{self.path}: there is no such image, and the annotations name it.") from error
-        except (OSError, UnidentifiedImageError) as error:
-            raise DataError(f"{self.path}: cannot be read as an image ({error}).") from error
+        except (DataError, MemoryError):
+            raise
+        except Exception as error:  # each of Pillow's formats raises others
+            words = str(error) or type(error).__name__
+            raise DataError(f"{self.path}: cannot be read as an image ({words}).") from error
         if pixels.shape[:2] != (self.height, self.width):
             raise DataError(f"{self.path}: {pixels.shape[1]} x {pixels.shape[0]} pixels; its annotations say "
                             f"{self.width} x {self.height}.")
@@ -79,7 +83,10 @@ class Boxes:
     numbers: Sequence[int] = field(default=())
 
     def __post_init__(self) -> None:
+        _check_names(self.names, self.numbers)
         for part in ("train", "test", *self.parts):
+            if not isinstance(self.parts.get(part, BoxSet(())), BoxSet):
+                raise DataError(f"the part {part!r} is a {type(self.parts[part]).__name__}: expected a BoxSet.")
             if part not in self.parts or not len(self.parts[part]):
                 raise DataError(f"a dataset of boxes has the parts {', '.join(self.parts) or 'none'}: expected images "
                                 f"in {part!r}.")
@@ -108,24 +115,70 @@ def make_image(path: Path, number: int, width: int, height: int, boxes: Sequence
     Raises:
         DataError: the size, a box or the number of labels cannot be.
     """
-    if width < 1 or height < 1:
+    if not all(isinstance(side, Integral) for side in (width, height)) or width < 1 or height < 1:
         raise DataError(f"{path}: its annotations say {width} x {height} pixels: expected the size of the image.")
     for name, values in (("labels", labels), ("crowd marks", crowd), ("areas", areas)):
         if values is not None and len(values) != len(boxes):
             raise DataError(f"{path}: {len(boxes)} boxes with {len(values)} {name}: expected one for each box.")
-    for box in boxes:
-        if len(box) != 4 or not all(math.isfinite(corner) for corner in box):
-            raise DataError(f"{path}: a box is {list(box)}: expected four finite numbers, the corners x1, y1, x2, y2.")
-    corners = torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4)
+    corners = torch.tensor([_corners(path, box) for box in boxes], dtype=torch.float32).reshape(-1, 4)
+    classes = torch.tensor([_label(path, label) for label in labels], dtype=torch.int64)
     limits = torch.tensor([width, height, width, height], dtype=torch.float32)
     clipped = torch.minimum(corners.clamp(min=0), limits)
     sides = clipped[:, 2:] - clipped[:, :2]
     kept = (sides > 0).all(1)
-    given = sides.clamp(min=0).prod(1) if areas is None else torch.tensor(areas, dtype=torch.float32)
+    given = sides.clamp(min=0).prod(1) if areas is None else torch.tensor([_area(path, area) for area in areas])
     crowds = torch.tensor(crowd if crowd is not None else [False] * len(corners), dtype=torch.bool)
-    image = BoxImage(path, number, width, height, clipped[kept],
-                     torch.tensor(labels, dtype=torch.int64).reshape(-1)[kept], crowds[kept], given[kept])
+    image = BoxImage(path, number, width, height, clipped[kept], classes[kept], crowds[kept], given.float()[kept])
     return image, int((~kept).sum())
+
+
+def _corners(path: Path, box: object) -> list[float]:
+    try:
+        corners = [math.nan if isinstance(corner, str) else float(corner) for corner in box]  # type: ignore[attr-defined]
+    except (TypeError, ValueError, OverflowError):
+        corners = []
+    if len(corners) != 4 or not all(math.isfinite(corner) for corner in corners):
+        raise DataError(f"{path}: a box is {_short(box)}: expected four finite numbers, the corners x1, y1, x2, y2.")
+    return corners
+
+
+def _label(path: Path, label: object) -> int:
+    """A class index; a fraction is no class, and would be cut off."""
+    try:
+        index: int = int(label)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        index = -1
+    if isinstance(label, str) or index != label or abs(index) >= 2**63:
+        raise DataError(f"{path}: a label is {_short(label)}: expected a class index, counted from 0.")
+    return index
+
+
+def _area(path: Path, area: object) -> float:
+    try:
+        number = float(area)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise DataError(f"{path}: the area of a box is {_short(area)}: expected a number of pixels, 0 or more.")
+    return number
+
+
+def _short(value: object) -> str:
+    text = str(list(value) if isinstance(value, tuple) else value)
+    return text if len(text) < 80 else f"{text[:80]}..."
+
+
+def _check_names(names: Sequence[str], numbers: Sequence[int]) -> None:
+    """One name and one number for each class, all different: results are told by them."""
+    if isinstance(names, str):
+        raise DataError(f"names = {names!r}: expected a list of names, one for each class.")
+    for words, values in (("names", names), ("numbers", numbers)):
+        twice = [value for value in values if list(values).count(value) > 1]
+        if twice:
+            raise DataError(f"two classes have {twice[0]!r} among their {words}: expected another one for each class.")
+    if numbers and len(numbers) != len(names):
+        raise DataError(f"{len(names)} names of classes with {len(numbers)} numbers: expected one for each name, or "
+                        "none.")
 
 
 def read_boxes(name: str, root: str | Path | None = None, folder: str | None = None) -> Boxes:

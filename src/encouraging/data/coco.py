@@ -52,16 +52,16 @@ def _annotations(folder: Path, names: tuple[str, ...]) -> Path:
 
 def _read_json(path: Path, images: Path) -> tuple[list[tuple[int, str]], BoxSet]:
     try:
-        content = json.loads(path.read_text())
-        classes = sorted((int(entry["id"]), str(entry["name"])) for entry in content["categories"])
+        content = json.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
+        classes = sorted((_whole(entry["id"]), str(entry["name"])) for entry in content["categories"])
         label = {number: index for index, (number, _) in enumerate(classes)}
-        of_image: dict[int, list[dict[str, Any]]] = {int(entry["id"]): [] for entry in content["images"]}
+        of_image: dict[int, list[dict[str, Any]]] = {_whole(entry["id"]): [] for entry in content["images"]}
         for kind, found_ids in (("categories", label), ("images", of_image)):
             if len(found_ids) != len(content[kind]):
                 raise ValueError(f"two of the {kind} have the same id")
         for entry in content["annotations"]:
             for key, known in (("category_id", label), ("image_id", of_image)):
-                if int(entry[key]) not in known:
+                if _whole(entry[key]) not in known:
                     raise ValueError(f"annotation {entry.get('id')} has the {key} {entry[key]}, which the file does "
                                      "not have")
             of_image[int(entry["image_id"])].append(entry)
@@ -73,14 +73,22 @@ def _read_json(path: Path, images: Path) -> tuple[list[tuple[int, str]], BoxSet]
             image, without = make_image(
                 images / entry["file_name"], int(entry["id"]), int(entry["width"]), int(entry["height"]), boxes,
                 [label[int(object["category_id"])] for object in objects],
-                [bool(object.get("iscrowd", 0)) for object in objects],
+                [bool(_whole(object.get("iscrowd") or 0)) for object in objects],
                 [float(w * h if (area := object.get("area")) is None else area)
                  for object, (_, _, w, h) in ((object, object["bbox"]) for object in objects)])
             found.append(image)
             skipped += without
     except DataError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DataError(f"{path}: expected COCO's instances, with images, annotations and categories "
                         f"({f'{error} is missing' if isinstance(error, KeyError) else error}).") from error
     return classes, BoxSet(tuple(found), skipped)
+
+
+def _whole(value: Any) -> int:
+    """An id as a number; one with a fraction is nobody's."""
+    number = int(value)
+    if isinstance(value, float) and number != value:
+        raise ValueError(f"{value}: expected a whole number")
+    return number

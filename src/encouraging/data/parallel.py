@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import html
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -37,6 +38,11 @@ class Pairs:
     target: Sequence[str] = field(default_factory=tuple)
 
     def __post_init__(self) -> None:
+        for column in (self.source, self.target):
+            other = {type(line).__name__ for line in column if not isinstance(line, str)}
+            if isinstance(column, str) or other:
+                raise DataError(f"sentences are {f'of the type {min(other)}' if other else 'one string'}: expected "
+                                "lists of strings, one of sentences and one of their translations.")
         if len(self.source) != len(self.target):
             raise DataError(f"{len(self.source)} sentences and {len(self.target)} translations: expected one "
                             "translation per sentence.")
@@ -55,8 +61,12 @@ class Corpus:
 
     def __post_init__(self) -> None:
         for part in PARTS:
-            if not len(getattr(self, part)):
+            pairs = getattr(self, part)
+            if not len(pairs):
                 raise DataError(f"the {part} part has no sentences: expected at least one.")
+            if not any(line.strip() for line in pairs.target):
+                raise DataError(f"the {len(pairs)} translations of the {part} part are empty: expected text in one of "
+                                "them at least.")
 
 
 @dataclass(frozen=True)
@@ -145,7 +155,7 @@ def lines_of(path: Path) -> list[str]:
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         lines = content.decode("utf-8-sig").split("\n")  # some editors begin a file with a byte-order mark
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise DataError(f"{path}: expected text in UTF-8{', gzipped' * (path.suffix == '.gz')} ({error}).") from error
     return lines[:-1] if lines[-1] == "" else lines
 

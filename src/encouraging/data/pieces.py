@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from ..errors import DataError, RecipeError
+from ..errors import ArgumentError, DataError, RecipeError
 
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
@@ -57,6 +57,8 @@ class Pieces:
 
     def encode(self, lines: Iterable[str], side: str) -> list[list[int]]:
         """The numbers of the pieces of every sentence, without start and end."""
+        if isinstance(lines, str):  # else each of its letters would be a sentence
+            raise ArgumentError(f"lines={lines[:40]!r}: expected a list of sentences, such as [{lines[:40]!r}].")
         encoded = [encoding.ids for encoding in self.tokenizer.encode_batch(list(lines), add_special_tokens=False)]
         if self.kept is None:
             return encoded
@@ -101,7 +103,12 @@ def learn_pieces(source: Sequence[str], target: Sequence[str], size: int, joint:
     Raises:
         DataError: ``size`` is smaller than that.
     """
-    return _learn(tuple(source), tuple(target), size, joint)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ArgumentError(f"size={size!r}: expected a whole number of pieces, 1 or more.")
+    # Room is made for all pieces at once, so no more are asked for than there can be: every merge takes a character
+    # away. A size of billions would end the process without a word.
+    most = len(SPECIAL) + 2 * sum(len(line) + 1 for lines in (source, target) for line in lines)
+    return _learn(tuple(source), tuple(target), min(size, most), joint)
 
 
 @lru_cache(maxsize=2)

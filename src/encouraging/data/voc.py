@@ -61,7 +61,11 @@ def _list(folder: Path, names: tuple[str, ...]) -> list[str] | None:
     for name in names:
         path = folder / "ImageSets" / "Main" / f"{name}.txt"
         if path.is_file():
-            lines = [line.split()[0] for line in path.read_text().splitlines() if line.strip()]
+            try:
+                text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
+            except (OSError, UnicodeDecodeError) as error:
+                raise DataError(f"{path}: expected the names of images, in UTF-8 ({error}).") from error
+            lines = [line.split()[0] for line in text.splitlines() if line.strip()]
             if len(set(lines)) != len(lines):
                 raise DataError(f"{path}: names an image twice.")
             return lines
@@ -86,7 +90,7 @@ def _read_xml(path: Path) -> tuple[int, int, list[_Object]]:
                                                                                         bottom)))
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such file, and the lists of images name it.") from error
-    except (ET.ParseError, ValueError) as error:
+    except (ET.ParseError, ValueError, OverflowError, OSError) as error:
         raise DataError(f"{path}: expected an annotation as Pascal VOC has them, with size, and name and bndbox of "
                         f"every object ({error}).") from error
     return width, height, objects

@@ -23,7 +23,7 @@ from torchvision.models.detection.retinanet import (
 
 from ..curves import Curve, halted_focal
 from ..curves._curve import check_curve
-from ..errors import ArgumentError, DtypeError, did_you_mean
+from ..errors import ArgumentError, DtypeError, ShapeError, did_you_mean
 from ..losses import sigmoid_curve_loss
 from ..targets import check_alpha
 
@@ -53,8 +53,8 @@ class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc
                      matched_idxs: list[Tensor]) -> Tensor:
         """The loss of a batch, divided as ``divisor`` says."""
         logits = head_outputs["cls_logits"]
-        _check_labels([target["labels"] for target in targets if len(target["labels"])], logits.shape[-1])
-        present = torch.stack([_labels(target["labels"], matched)
+        _check_labels(targets, logits.shape[-1])
+        present = torch.stack([_labels(target["labels"].long(), matched)
                                for target, matched in zip(targets, matched_idxs, strict=True)])
         counted = torch.stack(list(matched_idxs)) != self.BETWEEN_THRESHOLDS
         per_image = (present >= 0).sum(1)
@@ -131,6 +131,8 @@ def with_curve(model: RetinaNet, curve: Curve, *, alpha: float | None = None, ne
     classification, regression = _heads(model)
     check_curve(curve)
     check_alpha(alpha)
+    if not isinstance(from_zero, bool):
+        raise ArgumentError(f"from_zero={from_zero!r}: expected True or False.")
     if divisor not in DIVISORS:
         raise ArgumentError(f"divisor={divisor!r}: expected {', '.join(DIVISORS)}." + did_you_mean(divisor, DIVISORS))
     head = _become(classification, CurveClassificationHead)
@@ -177,8 +179,15 @@ def ranks() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def _check_labels(of_images: list[Tensor], classes: int) -> None:
-    """Refuse a label without a logit: its boxes would be taught as background."""
+def _check_labels(targets: list[dict[str, Tensor]], classes: int) -> None:
+    """Refuse a label without a logit, whose boxes would be taught as background, and one without a box."""
+    for number, target in enumerate(targets):
+        labels, boxes = target["labels"], target.get("boxes")
+        if labels.ndim != 1 or (boxes is not None and len(boxes) != len(labels)):
+            words = "" if boxes is None else f" with {len(boxes)} boxes"
+            raise ShapeError(f"labels of the shape {tuple(labels.shape)}{words} in image {number} of this batch: "
+                             "expected one class index for each box.")
+    of_images = [target["labels"] for target in targets if len(target["labels"])]
     if not of_images:
         return
     labels = torch.cat(of_images)

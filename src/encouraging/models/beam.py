@@ -8,6 +8,7 @@ finished one is its translation. Sentences do not influence each other, whatever
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -59,8 +60,13 @@ def beam_search(model: Searched, source: Tensor, beam: int = 5, length_penalty: 
         length_penalty: 0 prefers short translations, 1 compares means per piece.
         limit: The most pieces of each translation, the end included; by default :func:`longest`.
     """
-    if beam < 1:
-        raise ArgumentError(f"beam={beam}: expected 1 or more.")
+    if isinstance(beam, bool) or not isinstance(beam, int) or beam < 1:
+        raise ArgumentError(f"beam={beam!r}: expected 1 or more, a whole number.")
+    if not 0 <= length_penalty < math.inf:  # below 0 short and long change places, and no number compares with nan
+        raise ArgumentError(f"length_penalty={length_penalty}: expected a number from 0 on.")
+    if source.ndim != 2 or not len(source):
+        raise ArgumentError(f"source of the shape {tuple(source.shape)}: expected (sentences, positions), with one "
+                            "sentence at least.")
     limit = longest(source) if limit is None else limit
     most, count, device = int(limit.max()), len(source), source.device
     state = model.begin(source, beam)

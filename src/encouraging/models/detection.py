@@ -6,6 +6,8 @@ Backbones start from scratch, or from a file of weights that the user has; nothi
 from __future__ import annotations
 
 import inspect
+import math
+import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +25,13 @@ if TYPE_CHECKING:
 # The ResNet of each, and whether it is torchvision's second version: group norm in the heads, GIoU as the box loss.
 DETECTORS = {f"retinanet_resnet{depth}_fpn": (f"resnet{depth}", False) for depth in (18, 34, 50, 101)}
 DETECTORS |= {"retinanet_resnet50_fpn_v2": ("resnet50", True)}
-OPTIONS = ("weights", "backbone_weights", "trainable_layers", "score_thresh", "nms_thresh", "detections_per_img",
-           "topk_candidates", "fg_iou_thresh", "bg_iou_thresh")
+# Numbers and their limits; a whole number where the lower one is whole.
+NUMBERS: dict[str, tuple[float, float]] = {
+    "trainable_layers": (0, 5), "score_thresh": (0.0, 1.0), "nms_thresh": (0.0, 1.0),
+    "detections_per_img": (1, math.inf), "topk_candidates": (1, math.inf), "fg_iou_thresh": (0.0, 1.0),
+    "bg_iou_thresh": (0.0, 1.0)}
+OPTIONS = ("weights", "backbone_weights", *NUMBERS)
+OVERLAPS = {"bg_iou_thresh": 0.4, "fg_iou_thresh": 0.5}  # torchvision's own
 HEAD = "head.classification_head.cls_logits."  # what depends on the number of classes
 
 
@@ -80,6 +87,12 @@ def check_detector(name: str, options: Mapping[str, Any], folder: str | None = N
         if key not in OPTIONS:
             raise RecipeError(f"{key}: the model {name} takes {', '.join(OPTIONS)}." + did_you_mean(key, OPTIONS),
                               "model_options")
+        if key in NUMBERS:
+            _check_number(key, options[key])
+    below, above = ({**OVERLAPS, **options}[key] for key in OVERLAPS)
+    if below > above:
+        raise RecipeError(f"bg_iou_thresh = {below} with fg_iou_thresh = {above}: expected the overlap up to which an "
+                          "anchor is background, and at least that from which on it is matched.", "model_options")
     for key in ("weights", "backbone_weights"):
         if key in options:
             _weights_file(key, options[key], folder)
@@ -88,6 +101,15 @@ def check_detector(name: str, options: Mapping[str, Any], folder: str | None = N
                           "model_options")
     if "trainable_layers" in options and not {"weights", "backbone_weights"} & options.keys():
         raise RecipeError("trainable_layers: without weights or backbone_weights all layers learn.", "model_options")
+
+
+def _check_number(key: str, given: object) -> None:
+    low, high = NUMBERS[key]
+    kinds = int if isinstance(low, int) else (int, float)
+    if isinstance(given, bool) or not isinstance(given, kinds) or not low <= given <= high:
+        words = f"from {low} to {high}" if high < math.inf else f"of {low} or more"
+        raise RecipeError(f"{key} = {given!r}: expected a {'whole ' * isinstance(low, int)}number {words}.",
+                          "model_options")
 
 
 def build_detector(name: str, classes: int, options: Mapping[str, Any] | None = None, *, min_size: int = 800,
@@ -180,7 +202,11 @@ def _state(path: Path) -> dict[str, Tensor]:
     try:
         found = (safetensors.torch.load_file(path) if path.suffix == ".safetensors"
                  else torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # pickle, zip, torch and safetensors have errors of their own
+    except pickle.UnpicklingError as error:  # torch would advise to load it by a way that runs any code
+        raise RecipeError(f"{path}: cannot be read as a file of weights: it is damaged, or has other things in it than "
+                          "tensors. Expected what torch.save(model.state_dict(), path) writes.",
+                          "model_options") from error
+    except Exception as error:  # zip, torch and safetensors have errors of their own
         raise RecipeError(f"{path}: cannot be read as a file of weights ({type(error).__name__}: {error}).",
                           "model_options") from error
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):

@@ -140,15 +140,7 @@ class Transformer(nn.Module):
     def __init__(self, source_size: int, target_size: int, *, layers: int = 6, width: int = 512, heads: int = 4,
                  hidden: int = 1024, dropout: float = 0.3, share: Sharing = "none") -> None:
         super().__init__()
-        if min(layers, width, heads, hidden) < 1 or not 0 <= dropout < 1:
-            raise RecipeError(f"layers = {layers}, width = {width}, heads = {heads}, hidden = {hidden}, dropout = "
-                              f"{dropout}: expected sizes of 1 or more, and a dropout from 0 up to, but not, 1.",
-                              "model_options")
-        if width % heads or width % 2:
-            raise RecipeError(f"width = {width} with heads = {heads}: expected an even width that the heads divide.",
-                              "model_options")
-        if share not in ("none", "output", "all"):
-            raise RecipeError(f"share = {share!r}: expected 'none', 'output' or 'all'.", "model_options")
+        check_sizes(layers, width, heads, hidden, dropout, share)
         if share == "all" and source_size != target_size:
             raise RecipeError(f"share = 'all' with {source_size} source and {target_size} target pieces: expected one "
                               "vocabulary for both.", "model_options")
@@ -219,6 +211,22 @@ class Transformer(nn.Module):
         sines = sinusoids(last, self.width, first).to(sines) if last > len(sines) else sines[first:last]
         embedded: Tensor = self.drop(embedding(pieces) * math.sqrt(self.width) + sines)
         return embedded
+
+
+def check_sizes(layers: object = 6, width: object = 512, heads: object = 4, hidden: object = 1024,
+                dropout: object = 0.3, share: object = "none") -> None:
+    """Refuse what is no Transformer: one of these values of another kind or size."""
+    sizes = {"layers": layers, "width": width, "heads": heads, "hidden": hidden}
+    whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes.values())
+    if not whole or isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        given = ", ".join(f"{name} = {value!r}" for name, value in {**sizes, "dropout": dropout}.items())
+        raise RecipeError(f"{given}: expected whole numbers, sizes of 1 or more, and a dropout from 0 up to, but not, "
+                          "1.", "model_options")
+    if width % heads or width % 2:  # type: ignore[operator]
+        raise RecipeError(f"width = {width} with heads = {heads}: expected an even width that the heads divide.",
+                          "model_options")
+    if share not in ("none", "output", "all"):
+        raise RecipeError(f"share = {share!r}: expected 'none', 'output' or 'all'.", "model_options")
 
 
 def sinusoids(positions: int, width: int, first: int = 0) -> Tensor:

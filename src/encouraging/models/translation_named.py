@@ -10,7 +10,7 @@ from torch import nn
 
 from ..errors import RecipeError, did_you_mean
 from ..plugins import is_reference, load_object
-from .transformer import Transformer
+from .transformer import Transformer, check_sizes
 
 TRANSLATION_MODELS: dict[str, Callable[..., nn.Module]] = {"transformer": Transformer}
 
@@ -28,6 +28,8 @@ def check_translation_model(name: str, options: Mapping[str, Any]) -> None:
         if key not in takes:
             raise RecipeError(f"{key}: the model {name} takes {', '.join(takes)}." + did_you_mean(key, takes),
                               "model_options")
+    if name == "transformer":
+        check_sizes(**options)
 
 
 def build_translation_model(name: str, source_size: int, target_size: int, options: Mapping[str, Any] | None = None,

@@ -11,8 +11,10 @@ from ..tasks import StageSpec
 
 
 def check_monitors(needs: Needs, stages: Sequence[StageSpec]) -> None:
-    """Raise a RecipeError where a stage monitors something that is not measured after every epoch."""
+    """Raise a RecipeError where a stage monitors something that is not measured after every epoch, or takes the highest
+    value of a number that is better when it is lower."""
     names = (*needs.monitored, TRAINING_LOSS)
+    lower = {TRAINING_LOSS, *(metric.path for metric in needs.metrics if metric.better == "lower")}
     for train in (stage.train for stage in stages):
         if train.monitor is None:
             continue
@@ -21,6 +23,6 @@ def check_monitors(needs: Needs, stages: Sequence[StageSpec]) -> None:
             why = "is measured only at the end" if declared else "is not measured after an epoch"
             raise RecipeError(f"monitor = {train.monitor!r} {why}. What chooses the best epoch is one of "
                               f"{', '.join(names)}.{did_you_mean(train.monitor, needs.monitored)}", "train")
-        if train.monitor == TRAINING_LOSS and train.better == "higher":
+        if train.monitor in lower and train.better == "higher":
             raise RecipeError(f"monitor = {train.monitor!r} with better = 'higher' would choose the worst epoch. Add "
                               "better = 'lower'.", "train")

@@ -13,7 +13,7 @@ from torch import nn
 from ..data import Pieces, pieces_from_json
 from ..data.parallel import normalise
 from ..engine.precision import float32_is
-from ..errors import ArgumentError, RunError
+from ..errors import ArgumentError, DataError, RunError
 from ..models.translation_named import build_translation_model
 from ..tasks.translation import Options, search_batches, translate_pieces
 from .trained import finished_run, load_run_weights
@@ -44,8 +44,10 @@ class Translator:
         """
         beam = self.options.beam if beam is None else beam
         penalty = self.options.length_penalty if length_penalty is None else length_penalty
-        if beam < 1 or (at_once is not None and at_once < 1):
+        if beam < 1 or (at_once is not None and (not isinstance(at_once, int) or at_once < 1)):
             raise ArgumentError(f"beam={beam}, at_once={at_once}: expected 1 or more.")
+        if isinstance(lines, str):  # else each of its letters would be a sentence
+            raise ArgumentError(f"lines={lines[:40]!r}: expected several sentences, such as [{lines[:40]!r}].")
         at_once = self.options.sentences if at_once is None else at_once
         rest = iter(lines)
         while block := list(islice(rest, at_once * AHEAD if at_once > 1 else 1)):
@@ -80,7 +82,10 @@ def load_translator(folder: str | Path, device: torch.device) -> Translator:
     if recipe.task != "translation" or not vocabulary.is_file():
         raise RunError(f"{folder}: its task is {recipe.task!r}; expected a finished run of translation, with its "
                        f"vocabulary in {vocabulary}.")
-    pieces = pieces_from_json(vocabulary.read_bytes())
+    try:
+        pieces = pieces_from_json(vocabulary.read_bytes())
+    except DataError as error:
+        raise RunError(f"{vocabulary}: {error} Train the run again with `encouraging run`.") from error
     model = build_translation_model(spec.model, pieces.size("source"), pieces.size("target"), spec.model_options)
     model.load_state_dict(load_run_weights(folder, model))
     return Translator(f"{recipe.name} {arm} seed {seed}", model.to(device).eval(), pieces, Options(**spec.options),

@@ -13,6 +13,7 @@ import numpy as np
 from ..data import Boxes, BoxSet
 from ..errors import RunError
 
+LIMITS = {"ap_small": (0, 32**2), "ap_medium": (32**2, 96**2), "ap_large": (96**2, 1e10)}  # COCO's, of an area
 NAMES = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")  # the first six numbers of COCO's summary
 
 
@@ -20,7 +21,7 @@ class Evaluator:
     """The true boxes of one part of a dataset, against which any number of detections is measured."""
 
     def __init__(self, boxes: Boxes, part: BoxSet) -> None:
-        self.names, self.numbers, self.part = boxes.names, boxes.numbers, part
+        self.names, self.part = boxes.names, part
         self.truth = _coco(self._truth())
 
     def measure(self, found: Mapping[int, Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
@@ -34,7 +35,7 @@ class Evaluator:
         rows = [row for place, one in sorted(found.items()) for row in self._rows(place, one)]
         if not rows:  # pycocotools does not take an empty list
             present = self._present()
-            return ({name: 0.0 for name in NAMES if name in ("ap", "ap50", "ap75")},
+            return ({name: 0.0 for name in NAMES if name not in self.absent},
                     {name: 0.0 for name, there in zip(self.names, present, strict=True) if there})
         evaluation = self._evaluation(np.asarray(rows, dtype=np.float64))
         whole = {name: 100 * float(value) for name, value in zip(NAMES, evaluation.stats, strict=False) if value >= 0}
@@ -45,6 +46,12 @@ class Evaluator:
             if (values > -1).any():
                 by_class[name] = 100 * float(values[values > -1].mean())
         return whole, by_class
+
+    @property
+    def absent(self) -> list[str]:
+        """Those of COCO's numbers that are about boxes of a size that the part does not have."""
+        areas = [area for image in self.part.images for area in image.areas[~image.crowd].tolist()]
+        return [name for name, (low, high) in LIMITS.items() if not any(low <= area <= high for area in areas)]
 
     def _present(self) -> list[bool]:
         labels = {int(label) for image in self.part.images for label in image.labels[~image.crowd]}
@@ -61,23 +68,25 @@ class Evaluator:
         return evaluation
 
     def _truth(self) -> dict[str, Any]:
+        # Images and classes are numbered anew: pycocotools takes detections as float64, which has no large numbers, and
+        # images of one's own may share a number.
         images: list[dict[str, Any]] = []
         annotations: list[dict[str, Any]] = []
-        for image in self.part.images:
-            images.append({"id": image.number, "width": image.width, "height": image.height})
+        for place, image in enumerate(self.part.images):
+            images.append({"id": place, "width": image.width, "height": image.height})
             for box, label, crowd, area in zip(image.boxes.tolist(), image.labels.tolist(), image.crowd.tolist(),
                                                image.areas.tolist(), strict=True):
-                annotations.append({"id": len(annotations) + 1, "image_id": image.number, "bbox": _sides(box),
-                                    "category_id": self.numbers[label], "iscrowd": int(crowd), "area": area})
-        categories = [{"id": number, "name": name} for number, name in zip(self.numbers, self.names, strict=True)]
+                annotations.append({"id": len(annotations) + 1, "image_id": place, "bbox": _sides(box),
+                                    "category_id": label, "iscrowd": int(crowd), "area": area})
+        categories = [{"id": label, "name": name} for label, name in enumerate(self.names)]
         return {"info": {}, "images": images, "annotations": annotations, "categories": categories}
 
     def _rows(self, place: int, one: Mapping[str, Any]) -> list[list[float]]:
-        """Image, left, top, width, height, score and class of every detection, as pycocotools takes them."""
-        number = self.part.images[place].number
-        return [[number, *_sides(box), score, self.numbers[label]]
+        """Image, left, top, width, height, score and class of every detection, as pycocotools takes them. It would
+        count a box that is not a number as one that matches every other."""
+        return [[place, *_sides(box), score, label]
                 for box, score, label in zip(one["boxes"].tolist(), one["scores"].tolist(), one["labels"].tolist(),
-                                             strict=True) if math.isfinite(score)]
+                                             strict=True) if all(map(math.isfinite, (score, *box)))]
 
 
 def _sides(box: Sequence[float]) -> list[float]:

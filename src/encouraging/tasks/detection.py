@@ -38,7 +38,7 @@ class Options(Frozen):
     """
 
     sizes: tuple[int, ...] = Field(default=(640, 672, 704, 736, 768, 800), min_length=1)
-    test_size: int = Field(default=800, gt=0)
+    test_size: int = Field(default=800, gt=1)
     max_size: int = Field(default=1333, gt=0)
     flip: float = Field(default=0.5, ge=0, le=1)
     divisor: Literal["images", "positives", "moving_positives"] = "images"
@@ -49,8 +49,8 @@ class Options(Frozen):
     @classmethod
     def _some_sizes(cls, given: object) -> object:
         sizes = (given,) if isinstance(given, int) else given
-        if isinstance(sizes, list | tuple) and any(not isinstance(size, int) or size < 1 for size in sizes):
-            raise ValueError(f"{list(sizes)}: expected numbers of pixels")
+        if isinstance(sizes, list | tuple) and any(not isinstance(size, int) or size < 2 for size in sizes):
+            raise ValueError(f"{list(sizes)}: expected numbers of pixels, 2 or more")
         return sizes
 
 
@@ -101,6 +101,11 @@ class DetectionTask(BaseTask[BoxBatch]):
                 raise RecipeError(f"monitor = {monitor!r}: {spec.data} has no validation part. Expected "
                                   f"{monitor.removeprefix('val_')!r}, that of the test part, or such a part.", "train")
         self.evaluators = {part: Evaluator(self.data, boxes) for part, boxes in self.parts_evaluated.items()}
+        for monitor in {stage.train.monitor or "" for stage in spec.stages}:
+            part, name = ("validation" if monitor.startswith("val_") else "test"), monitor.removeprefix("val_")
+            if name in self.evaluators[part].absent:
+                raise RecipeError(f"monitor = {monitor!r}: the {part} part of {spec.data} has no box of that size. "
+                                  f"Expected another number, such as {monitor.partition('ap_')[0]}ap.", "train")
         self.workers = spec.stages[0].train.workers
         self._sources: dict[tuple[str, int, int], LoaderSource[BoxBatch, BoxBatch]] = {}
 
@@ -117,8 +122,9 @@ class DetectionTask(BaseTask[BoxBatch]):
             if stage.objective.divisor != "weights":
                 raise RecipeError(f"divisor = {stage.objective.divisor!r} in an arm: in detection it is an option of "
                                   "the task, options.divisor = 'images', 'positives' or 'moving_positives'.", "arms")
-            if stage.objective.reweight_from_epoch is not None or stage.objective.logit_norm is not None:
-                raise RecipeError("reweight_from_epoch and logit_norm belong to classification.", "arms")
+            if (stage.objective.reweight_from_epoch is not None or stage.objective.logit_norm is not None
+                    or stage.objective.logit_scale != 1):
+                raise RecipeError("reweight_from_epoch, logit_norm and logit_scale belong to classification.", "arms")
             if stage.sampling.kind == "class_balanced":
                 raise RecipeError("sampling = 'class_balanced': an image has boxes of several classes.", "stages")
             if stage.train.compile:

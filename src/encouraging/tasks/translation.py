@@ -51,7 +51,7 @@ class Options(Frozen):
     lengths: int = Field(default=LENGTHS, gt=0)  # to which sentences are padded
     validated: int = Field(default=1000, ge=0)  # validation sentences that are translated after an epoch
     beam: int = Field(default=5, ge=1)
-    length_penalty: float = Field(default=1.0, ge=0)
+    length_penalty: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     sentences: int = Field(default=128, gt=0)  # that are translated at once with beam search
     tokenize: str = "13a"  # sacrebleu's, for BLEU
 
@@ -104,6 +104,7 @@ class TranslationTask(BaseTask[TokenBatch]):
         for stage in spec.stages:
             objective, monitor = stage.objective, stage.train.monitor
             wrong = [key for key in OTHER_LOSSES if getattr(objective, key)]
+            wrong += ["logit_scale"] if objective.logit_scale != 1 else []
             wrong += ["loss"] if objective.loss != "curve" else ["link"] if objective.link != "softmax" else []
             wrong += ["divisor"] if objective.divisor not in ("weights", "tokens") else []
             wrong += ["ignore_index"] if objective.ignore_index not in (None, PAD) else []

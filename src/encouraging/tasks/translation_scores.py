@@ -62,7 +62,11 @@ def _metric(tokenize: str) -> Any:
     if tokenize not in BLEU.TOKENIZERS:
         raise RecipeError(f"tokenize = {tokenize!r}: sacrebleu has {', '.join(BLEU.TOKENIZERS)}."
                           + did_you_mean(tokenize, BLEU.TOKENIZERS), "options")
-    return BLEU(tokenize=tokenize, force=True)  # it would warn of text that is tokenised already
+    try:
+        return BLEU(tokenize=tokenize, force=True)  # it would warn of text that is tokenised already
+    except (ImportError, RuntimeError) as error:
+        raise RecipeError(f"tokenize = {tokenize!r}: sacrebleu cannot use it ({' '.join(str(error).split())}).",
+                          "options") from error
 
 
 def _chrf() -> Any:
