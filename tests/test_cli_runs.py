@@ -39,6 +39,15 @@ def test_another_recipe_in_the_same_place_fails_in_words(tmp_path: Path):
     assert "holds another run" in call(*words, "--set", "train.lr=0.01", code=2)
 
 
+def test_an_interrupt_before_the_training_is_answered(monkeypatch, tmp_path):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("encouraging.commands.run.read_recipe", interrupt)
+    printed = call("run", "digits", "--out", str(tmp_path), code=130)
+    assert "interrupted. The same command starts again" in printed
+
+
 @pytest.mark.parametrize(("words", "message"), [
     (["run", "digit"], "Did you mean 'digits'?"),
     (["run", "digits", "--set", "train.epoch=2"], "train.epoch: unknown key. Did you mean 'epochs'?"),

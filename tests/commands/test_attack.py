@@ -357,7 +357,7 @@ def test_missing_data_is_said_alone_in_the_words_of_this_command(runs: Path, tmp
         config["recipe"]["data"] = "mnist"
         (run / "config.json").write_text(json.dumps(config))
     said = call(runs, *FEW, "--data", tmp_path / "nothing", code=2)
-    assert said.startswith("encouraging: the train and the test part of mnist is not in")
+    assert said.startswith("encouraging: the train and the test part of mnist are not in")
     assert said.count("These files are missing") == 1
     assert "or point --data or ENCOURAGING_DATA at a directory" in said
     assert "Fetch them with `encouraging run RECIPE --download`" in said

@@ -108,6 +108,21 @@ def test_the_speed_is_that_of_updates_however_few(updates_done):
     assert rehearsal._speed(clock, trainer) == pytest.approx(4, rel=0.2)  # one update per second
 
 
+def test_nothing_is_begun_that_would_not_end_in_time(monkeypatch):
+    """Updates of 15 seconds."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    clock = rehearsal._Clock(0.0, 40.0)
+    now[0] = 15.0
+    assert clock.stop() is None
+    now[0] = 30.0
+    assert clock.stop() is not None  # the next one would end after 45
+    clock.end = 60.0
+    assert clock.has_time()
+    now[0] = 50.0
+    assert not clock.has_time()
+
+
 def recipe_model(recipe):
     from encouraging.models import build_model
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from encouraging.commands.attack_progress import AttackDisplay
 from encouraging.commands.progress import ProgressDisplay
 from encouraging.engine.sweep import Event, run_here
 from encouraging.recipes import read_recipe
@@ -42,6 +44,55 @@ def test_with_patience_the_epoch_and_the_patience_used_are_shown_and_no_end(term
     assert "3 of 50 epochs since the best" in said
     assert "10000" not in said
     assert "left" not in said
+
+
+def test_an_evaluation_is_called_so():
+    job = Job(read_recipe("digits"), "ce", 0, str(Path("out")))
+    evaluating = {"stage": 1, "epoch": 12, "step": 84, "evaluating": True, "seconds_left": None}
+    said = seen(job, ("progress", {**WITHIN, "epoch": 12}), ("progress", evaluating))
+    last = [line for line in said.splitlines() if "ce seed 0" in line][-1]
+    assert "12/20" in last
+    assert "evaluating" in last
+    assert "batch" not in last
+
+
+def test_speeds_below_one_have_two_digits():
+    job = Job(read_recipe("digits"), "ce", 0, str(Path("out")))
+    assert "0.31 images/s" in seen(job, ("progress", {**WITHIN, "examples_per_second": 0.314}))
+
+
+def test_only_finished_runs_are_counted():
+    """Not those that Ctrl-C has stopped."""
+    job = Job(read_recipe("digits"), "ce", 0, str(Path("out")))
+    for display in (ProgressDisplay, AttackDisplay):
+        shown = display(Console(file=io.StringIO(), force_terminal=True), 3)
+        for kind, detail in (("stopped", ""), ("failed", ""), ("done", {"accuracy": 1.0, "cells": 1, "seconds": 1.0})):
+            shown(Event(job, "started"))
+            shown(Event(job, kind, detail))
+        assert shown.progress.tasks[0].completed == 1
+
+
+def test_without_a_terminal_a_run_is_heard_of_when_it_starts_and_now_and_then(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    text = io.StringIO()
+    display = ProgressDisplay(Console(file=text, width=80), 2)
+    job, other = (Job(read_recipe("digits"), "ce", seed, str(Path("out"))) for seed in (0, 1))
+    display(Event(job, "started"))
+    assert text.getvalue() == "ce seed 0: started\n"
+    for epoch in range(1, 8001):
+        now[0] += 1.0
+        display(Event(job, "progress", {**WITHIN, "epoch": epoch, "seconds_left": 65.0}))
+        display(Event(job, "epoch", {**LINE, "epoch": epoch}))
+        if epoch == 29:
+            assert text.getvalue().count("\n") == 1
+    display(Event(job, "done", {"accuracy": 80.0}))
+    display(Event(other, "started"))
+    lines = text.getvalue().splitlines()
+    assert lines[1] == ("ce seed 0: epoch 30, batch 3/7, 900 images/s, 1 min left (the epoch before: loss 0.5000, "
+                        "accuracy 71.50)")
+    assert len(lines) < 80  # a run of two hours is not heard of every half minute
+    assert lines[-1] == "1/2 ce seed 0: accuracy 80.00"
 
 
 def test_with_a_limit_of_updates_these_are_counted():

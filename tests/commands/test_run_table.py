@@ -117,6 +117,18 @@ def test_a_misspelt_metric_is_named_before_the_training_and_a_right_one_is_not()
         assert (f"Did you mean {expected}?" in words) if expected else not words, words
 
 
+def test_a_recipe_that_concludes_on_the_best_epoch_is_compared_by_its_number():
+    best = {"ap": 3.4, "best_ap": 4.5, "accuracy": 3.4, "best_accuracy": 4.5, "bleu": 3.4}
+    for name, change, metric in (("bccd-retinanet", (), "best_ap"), ("proteins", (), "best_accuracy"),
+                                 ("digits", ("train.conclude_on=best",), "best_accuracy"), ("digits", (), "accuracy"),
+                                 ("multi30k-de-en", ("train.conclude_on=best",), "bleu")):
+        recipe = read_recipe(name, change)
+        text = said(recipe, {arm: {0: best} for arm in recipe.arms}, claims=())
+        assert f'metric = "{metric}"' in text
+        head = next(line for line in text.splitlines() if " n " in line)
+        assert head.index(metric) == min(head.index(each) for each in best if each in head)
+
+
 def test_without_claims_the_table_shows_how_to_write_one_that_can_be_read(tmp_path):
     recipe = read_recipe("digits")
     text = said(recipe, {"ce": digits(90.0), "el_05": digits(91.0)}, claims=())

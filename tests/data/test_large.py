@@ -232,7 +232,8 @@ def test_parts_with_different_categories_do_not_belong_together(tmp_path):
 @pytest.mark.parametrize("name", ["imagenet", "inaturalist2018"])
 def test_missing_data_is_named_with_where_to_get_it_and_is_not_downloaded(tmp_path, name):
     for reading in (lambda: read_image_files(name, tmp_path), lambda: download(name, tmp_path)):
-        with pytest.raises(DataError, match=rf"part of {name} is not in (.|\n)*(image-net.org|visipedia)(.|\n)*--data"):
+        with pytest.raises(DataError,
+                           match=rf"part of {name} are not in (.|\n)*(image-net.org|visipedia)(.|\n)*--data"):
             reading()
     with pytest.raises(DataError, match='task = "image_files"'):
         load(name, "train", tmp_path)

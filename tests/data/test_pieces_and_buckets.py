@@ -64,6 +64,15 @@ def test_the_same_sentences_give_the_same_pieces_in_every_process():
     assert other == learn_pieces(GERMAN, ENGLISH, 200, False).to_json()
 
 
+def test_a_vocabulary_without_room_for_every_character_is_refused():
+    alphabet = {letter for line in (*GERMAN, *ENGLISH) for letter in line.replace(" ", "▁")} | {"▁"}
+    least = len(alphabet) + len(SPECIAL)
+    assert learn_pieces(GERMAN, ENGLISH, least).size("source") == least
+    for size in (2, least - 1):
+        with pytest.raises(DataError, match=rf"a vocabulary of {size} pieces .* need at least {least}, one for each"):
+            learn_pieces(GERMAN, ENGLISH, size)
+
+
 def test_a_vocabulary_is_written_and_read_again():
     pieces = learn_pieces(GERMAN, ENGLISH, 200, joint=False)
     again = pieces_from_json(pieces.to_json())

@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,20 @@ def test_a_directory_of_another_run_is_refused_and_left_alone(tmp_path, unbroken
     with pytest.raises(RunError, match=r"holds another run: there train.1.lr = 0.1, here 0.2.*left as it is"):
         execute(run_spec(tmp_path / "run", stages=other))
     assert before == contents(tmp_path / "run")
+
+
+def test_a_directory_in_which_nothing_was_trained_takes_other_settings(tmp_path):
+    """A run that failed before its first epoch must not stand in the way of the corrected command."""
+    def refuse():
+        raise RunError("no data")
+
+    with pytest.raises(RunError, match="no data"):
+        execute(replace(run_spec(tmp_path), make_task=refuse))
+    other = (StagePlan(RICH_STAGES[0].train.model_copy(update={"lr": 0.2})), RICH_STAGES[1])
+    execute(run_spec(tmp_path, stages=other))
+    assert RunDir(tmp_path).read_config()["asked"]["train"][0]["lr"] == 0.2
+    with pytest.raises(RunError, match="holds another run"):
+        execute(run_spec(tmp_path))
 
 
 def test_a_checkpoint_from_another_run_is_refused(tmp_path):

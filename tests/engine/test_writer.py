@@ -99,6 +99,10 @@ def test_the_pace_is_that_of_the_updates_after_the_first(monkeypatch):
         now[0] += 1
         steps(1, 1, batch, 50, batch // 2)
     assert told[-1]["seconds_left"] == pytest.approx((10 - 3) * 2 / 2)
+    assert told[-1]["batches"] == 20  # the updates end before the epoch does
+    steps.evaluate(1, 1, 50, 10)
+    assert told[-1]["evaluating"]
+    assert told[-1]["seconds_left"] is None  # nobody knows yet how long an evaluation takes
 
 
 def test_a_run_tells_how_far_an_epoch_is(tmp_path):
@@ -107,6 +111,8 @@ def test_a_run_tells_how_far_an_epoch_is(tmp_path):
     told = []
     spec = run_spec(tmp_path, Blobs(delay=0.15), stages=(Train(epochs=2, lr=0.1, batch_size=16),))
     execute(replace(spec, on_progress=told.append))
+    assert [detail["epoch"] for detail in told if "evaluating" in detail] == [1, 2, 2]  # and once more at the end
+    told = [detail for detail in told if "evaluating" not in detail]
     assert told
     assert all(1 <= detail["batch"] <= detail["batches"] == 7 for detail in told)
     assert all(0 < detail["examples_per_second"] < 16 / 0.15 + 1 for detail in told)

@@ -80,7 +80,7 @@ def test_such_runs_are_judged_as_a_stand_in() -> None:
 def test_the_page_begins_with_it() -> None:
     text = page_text(build_report(runs("train.epochs=1")))
     assert text.index("These runs differ from the recipe in train.epochs") < text.index("Scoreboard")
-    assert text.count("These runs differ") >= 3  # at the top, in the scoreboard and in the recipe's section
+    assert text.count("These runs differ") == 2  # at the top and in the scoreboard
     assert "of the paper is" not in text
     assert "reproduced" not in text.partition("What the verdicts mean")[0]
     assert "Beside the paper" not in text
@@ -136,7 +136,7 @@ def test_runs_of_my_own_file_with_overrides_differ_from_the_file(own: Path) -> N
     assert found.sentences == ["These runs differ from the recipe in train.epochs = 1 (recipe: 4) and "
                                "objectives.log_end = 0.5 (recipe: 0.75): they do not test the recipe's claim."]
     text = page_text(build_report(records, kept_recipes(records)))
-    assert text.count("These runs differ") >= 2  # at the top and in the recipe's section
+    assert text.count("These runs differ") == 1  # at the top
     assert "in runs that differ from their recipe" in text
     assert "encouraging run own.toml --set train.epochs=1 --set arms.el.log_end=0.5 --seeds 3" in text
 
@@ -156,6 +156,15 @@ def test_a_recipe_of_the_package_under_another_name_still_differs_from_it() -> N
     assert not any(row.papers for row in score_rows(kept_recipes(records)["mine"], records))
     assert "encouraging run mnist --set name=mine --set train.epochs=1" in page_text(
         build_report(records, kept_recipes(records)))
+
+
+def test_where_nothing_is_claimed_it_is_said_once_and_not_first(own: Path) -> None:
+    own.write_text(OWN.partition("[[claims]]")[0])
+    records = own_runs(own, "train.epochs=1")
+    page = PageText(build_report(records, kept_recipes(records)))
+    assert [words.startswith("These runs differ") for words in page.words].count(True) == 1
+    assert page.words.index("own") < next(i for i, words in enumerate(page.words) if words.startswith("These runs"))
+    assert "These runs differ" not in build_report(records, kept_recipes(records)).partition("<nav")[0]
 
 
 def test_the_terminal_says_first_that_my_own_file_was_changed(own: Path, tmp_path: Path) -> None:

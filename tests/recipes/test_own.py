@@ -13,7 +13,7 @@ from PIL import Image
 from rich.console import Console
 
 from encouraging.commands.run import run_recipe
-from encouraging.data.images import read_images
+from encouraging.data.images import folder_path, read_images
 from encouraging.engine import RunDir
 from encouraging.errors import DataError, RecipeError
 from encouraging.models.named import build_named
@@ -276,12 +276,16 @@ def test_runs_that_fail_with_the_same_words_share_a_line(recipe, tmp_path):
     assert f"ce seed 0, ce seed 1 and 2 more {words}" in said.getvalue()
 
 
-def test_what_is_missing_in_a_folder_is_said(folder, tmp_path):
+def test_what_is_missing_in_a_folder_is_said(folder, tmp_path, monkeypatch):
     draw(folder / "test" / "cat" / "0.png")
     with pytest.raises(DataError, match="test has the class 'cat', which the training part has not"):
         read(folder)
     with pytest.raises(DataError, match=r"no such folder; looked for .*nowhere"):
         read(tmp_path / "nowhere")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError) as caught:  # the folder of the recipe is the current one
+        folder_path("folder:nowhere", tmp_path / "data", str(tmp_path))
+    assert str(caught.value).count("nowhere") == 3  # the name itself and two places
     for name in ("0", "1"):
         (folder / "test" / "cat" / f"{name}.png").unlink(missing_ok=True)
     for path in folder.glob("test/*/*.png"):

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from encouraging.engine.records import collect
+from encouraging.recipes import Recipe
 from encouraging.report.markdown_board import plain_text
 from encouraging.report.results import results_page
 from forked import run_python
-from synthetic_runs import write_mnist_runs
+from synthetic_runs import record, write_mnist_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +29,29 @@ def test_the_page_puts_ours_beside_the_papers(runs):
         assert words in page, words
     assert results_page(runs) == page
     assert f"The records are in `{runs.name}/`" in page
+
+
+def test_the_page_of_ones_own_records_is_not_about_the_paper(tmp_path):
+    recipe = Recipe.model_validate({"name": "mine", "task": "image", "data": "digits", "model": "digits_mlp",
+                                    "seeds": 2, "train": {"epochs": 1, "lr": 0.1, "batch_size": 8},
+                                    "arms": {"ce": {"curve": "cross_entropy"}, "el": {"curve": "encouraging"}}})
+    claim = {"metric": "accuracy", "arm": "el", "beats": "ce"}
+    for claims in ([], [claim]):
+        tree = recipe.about_runs("ce")["recipe"] | {"claims": claims}
+        for arm in recipe.arms:
+            for seed in recipe.seeds:
+                one = record("mine", arm, seed, config=recipe.config(arm, seed))
+                path = tmp_path / "own" / arm / f"seed{seed}"
+                path.mkdir(parents=True, exist_ok=True)
+                config = {"asked": one.config, "environment": {}, "recipe": tree}
+                for name, content in (("config", config), ("final", one.final), ("timing", one.timing)):
+                    (path / f"{name}.json").write_text(json.dumps({"schema": 1, **content}))
+                (path / "metrics.jsonl").write_text("")
+        page = results_page(tmp_path / "own")
+        assert "The records are in `own/`" in page
+        assert ("*holds*" in page) == bool(claims)
+        for words in ("paper", "verdicts.md", "recipes of this package", "\n\n\n"):
+            assert words not in page, words
 
 
 def test_runs_with_other_settings_than_the_recipes_are_named(runs):

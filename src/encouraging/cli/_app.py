@@ -40,10 +40,14 @@ def _options(
 
 
 @contextmanager
-def errors_in_one_line() -> Iterator[None]:
-    """Bad input ends with one line on the error stream and exit code 2, as any wrong argument does."""
+def errors_in_one_line(interrupted: str = "") -> Iterator[None]:
+    """Bad input ends with one line on the error stream and exit code 2, as any wrong argument does; Ctrl-C with exit
+    code 130 and a line, in which ``interrupted`` says what is left."""
     try:
         yield
+    except KeyboardInterrupt as error:
+        typer.echo(f"\nencouraging: interrupted. {interrupted}".rstrip(), err=True)
+        raise typer.Exit(130) from error
     except (ValueError, OSError) as error:
         typer.echo(f"encouraging: {error}", err=True)
         raise typer.Exit(2) from error

@@ -33,8 +33,9 @@ def run(
     track: Annotated[str | None, typer.Option(help="Also log the numbers to: tensorboard.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data from its publisher.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Train nothing: say what would run, on what, for how long (from a minute "
-                                             "that is measured) and what it takes on the disk.")
+        bool, typer.Option("--dry-run", help="Train nothing: say what would run, on what, for how long (measured "
+                                             "with about a minute of training, once the data is read) and what it "
+                                             "takes on the disk.")
     ] = False,
     until_decided: Annotated[
         bool,
@@ -43,9 +44,9 @@ def run(
     ] = False,
 ) -> None:
     """Train every arm and seed of a recipe, resume what is unfinished, and print the comparison with its verdicts."""
-    from ..commands.run import run_recipe
+    with errors_in_one_line("The same command starts again; it continues runs that have a checkpoint."):
+        from ..commands.run import run_recipe
 
-    with errors_in_one_line():
         code = run_recipe(recipe, arms=arm or (), seeds=seeds, device=device, out=out, data=data,
                           overrides=set_ or (), sweeps=sweep or (), jobs=jobs, threads=threads, ray=ray, track=track,
                           fetch=download, until_decided=until_decided, dry_run=dry_run)
@@ -83,9 +84,9 @@ def attack(
 ) -> None:
     """Attack trained models: accuracy by attack and epsilon, into attacks.json of every run, and a warning where an
     attack flatters a model. Continues where it was stopped."""
-    from ..commands.attack import attack_runs
+    with errors_in_one_line("The same command continues."):
+        from ..commands.attack import attack_runs
 
-    with errors_in_one_line():
         code = attack_runs(runs, attacks=attack or (), autoattack=autoattack, eps=eps, eps_l2=eps_l2,
                            examples=examples, seed=seed, batch_size=batch_size, device=device, data=data, jobs=jobs,
                            threads=threads)

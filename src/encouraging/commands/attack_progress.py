@@ -19,7 +19,7 @@ class AttackDisplay:
     run is attacked."""
 
     def __init__(self, console: Console, total: int) -> None:
-        self.console, self.total, self.ended = console, total, 0
+        self.console, self.total, self.finished = console, total, 0
         self.failed: list[Event] = []
         self.stopped: list[Event] = []
         self.bars: dict[str, TaskID] = {}
@@ -57,10 +57,8 @@ class AttackDisplay:
             self._end(event)
 
     def _end(self, event: Event) -> None:
-        self.ended += 1
         if event.job.name in self.bars:
             self.progress.remove_task(self.bars.pop(event.job.name))
-        self.progress.advance(self.all_runs)
         if event.kind == "failed":
             self.failed.append(event)
         elif event.kind == "stopped":
@@ -68,4 +66,6 @@ class AttackDisplay:
         else:
             cells, seconds = event.detail["cells"], event.detail["seconds"]
             words = f"{cells} attacks and epsilons in {seconds:.1f} s" if cells else "everything was measured before"
-            self.console.print(f"{self.ended}/{self.total} {event.job.name}: {words}", markup=False, highlight=False)
+            self.finished += 1
+            self.progress.advance(self.all_runs)
+            self.console.print(f"{self.finished}/{self.total} {event.job.name}: {words}", markup=False, highlight=False)

@@ -16,7 +16,7 @@ from ..data.registry import find
 from ..engine import RunDir
 from ..engine.branches import branch_folder
 from ..engine.environment import device_name
-from ..judge.metric_book import MetricBook
+from ..judge.metric_book import book_for
 from ..recipes import Recipe
 from ..recipes.grid import Job, jobs_of
 from ..recipes.rehearsal import Rehearsal, rehearse
@@ -32,7 +32,8 @@ WORDS = {"train": "training", "test": "test"}
 
 def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, device: torch.device, threads: int,
                console: Console) -> None:
-    """Print the plan; nothing is written. Where the data is there, the first arm is trained for a minute."""
+    """Print the plan; nothing is written. Where the data is there, the first arm is trained for
+    about a minute."""
     jobs = jobs_of(recipe, str(out), arms=arms, device=str(device), data=data)
     finished = sum(RunDir(job.folder).done for job in jobs)
     chosen = list(dict.fromkeys(job.arm for job in jobs))
@@ -40,7 +41,7 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
     _say(console, f"{recipe.name}: {plural(len(chosen), 'arm')}, {plural(len(recipe.seeds), 'seed')}: "
                   f"{plural(len(jobs), 'run')}, of which {finished} {are} finished in {out / recipe.name}")
     _say(console, f"on {device_name(device)}, {plural(threads, 'thread')}")
-    for line in (*unreached(recipe, chosen), *unknown_metrics(recipe, MetricBook(recipe.needs().metrics))):
+    for line in (*unreached(recipe, chosen), *unknown_metrics(recipe, book_for(recipe))):
         _say(console, line)
     complete = _print_data(recipe, data, console)
     if not complete:

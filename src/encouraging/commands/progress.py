@@ -10,14 +10,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from ..engine import Metric, Needs
+from ..engine import Metric
 from ..engine.settings import Train
 from ..engine.sweep import Event
-from ..judge.metric_book import MetricBook
+from ..judge.metric_book import MetricBook, book_for
 from ..recipes.grid import Job
 from ..report.numbers import listed, plural
 
-PRINT_EVERY = 300.0  # seconds between two lines about a run, where there is no terminal
+# Seconds between two lines about runs, where there is no terminal: the second number for a run of a few hours.
+PRINT_EVERY, PRINT_LATER = 30.0, 300.0
 # What a task's batches hold batch_size of; those of others, such as translation, are of another size each.
 EXAMPLES = {"image": "images", "image_files": "images", "detection": "images", "graph": "graphs"}
 UNLIMITED = Train.model_fields["epochs"].default  # epochs of a training that max_steps ends
@@ -33,8 +34,8 @@ class _Count(MofNCompleteColumn):
 
 
 class ProgressDisplay:
-    """Takes the events of a sweep. Where there is no terminal, it prints one line per finished run, and one every few
-    minutes about a run whose epochs are long."""
+    """Takes the events of a sweep. Where there is no terminal, it prints one line per finished run, one when the first
+    runs start, and one now and then about a run that takes longer."""
 
     def __init__(self, console: Console, total: int) -> None:
         self.console = console
@@ -42,14 +43,14 @@ class ProgressDisplay:
         self.stopped: list[Event] = []
         self.bars: dict[str, TaskID] = {}
         self.words: dict[str, str] = {}  # what the last epoch has shown, by run
-        self.used: dict[str, str] = {}  # of its patience
+        self.started: dict[str, float] = {}
         self.printed: dict[str, float] = {}
-        self.needs: Needs | None = None
+        self.book: MetricBook | None = None
         self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20), _Count(),
                                  TextColumn("{task.fields[status]}"), TimeRemainingColumn(), console=console,
                                  disable=not console.is_terminal, transient=True)
         self.all_runs = self.progress.add_task("runs", total=total, status="")
-        self.ended = 0
+        self.finished = 0
         self.total = total
 
     def __enter__(self) -> Self:
@@ -64,12 +65,15 @@ class ProgressDisplay:
         if event.kind == "started":
             total, unit = _length(job)
             self.bars[job.name] = self.progress.add_task(job.name, total=total, status="", count="", unit=unit)
-            self.printed[job.name] = time.monotonic()
+            self.started[job.name] = self.printed[job.name] = time.monotonic()
+            if not (self.finished or self.failed or self.console.is_terminal):
+                self._print(job, "started")
         elif event.kind == "epoch":
             used = _patience_words(job, event.detail)
-            self.used[job.name] = f", {used}" if used else ""
-            self.words[job.name] = "  ".join(filter(None, [_epoch_words(event.detail, self._primary(job)), used]))
+            self.words[job.name] = "  ".join(filter(None, [_epoch_words(event.detail, self._book(job).primary), used]))
             self._show(job, event.detail, event.detail["epoch"], event.detail["step"], self.words[job.name])
+            if self._due(job):
+                self._print(job, f"epoch {event.detail['epoch']}: {_with_commas(self.words[job.name])}")
         elif event.kind == "progress":
             self._within(job, event.detail)
         else:
@@ -84,36 +88,44 @@ class ProgressDisplay:
         self.progress.update(self.bars[job.name], completed=done, status=words, count=count)
 
     def _within(self, job: Job, detail: dict[str, Any]) -> None:
-        words = progress_words(detail, EXAMPLES.get(job.recipe.task))
-        self._show(job, detail, detail["epoch"] - 1 + detail["batch"] / detail["batches"], detail["step"],
-                   "  ".join(filter(None, [self.words.get(job.name), words])))
+        words, before = progress_words(detail, EXAMPLES.get(job.recipe.task)), self.words.get(job.name)
+        part = 1.0 if "evaluating" in detail else detail["batch"] / detail["batches"]
+        self._show(job, detail, max(detail["epoch"] - 1 + part, 0.0), detail["step"],
+                   "  ".join(filter(None, [before, words])))
+        if self._due(job):
+            self._print(job, f"epoch {detail['epoch']}, {words}"
+                        + (f" (the epoch before: {_with_commas(before)})" if before else ""))
+
+    def _due(self, job: Job) -> bool:
+        """Whether it is time for a line about this run: the longer it takes and the more runs there are at once, the
+        rarer they are."""
         now = time.monotonic()
-        if not self.console.is_terminal and now - self.printed[job.name] >= PRINT_EVERY:
-            self.printed[job.name] = now
-            self.console.print(f"{job.name}: epoch {detail['epoch']}, {words}{self.used.get(job.name, '')}",
-                               markup=False, highlight=False)
+        pause = max(PRINT_EVERY, min(PRINT_LATER, (now - self.started[job.name]) / 20)) * len(self.bars)
+        return not self.console.is_terminal and now - self.printed[job.name] >= pause
+
+    def _print(self, job: Job, words: str) -> None:
+        self.printed[job.name] = time.monotonic()
+        self.console.print(f"{job.name}: {words}", markup=False, highlight=False, soft_wrap=True)
 
     def _end(self, job: Job, event: Event) -> None:
-        self.ended += 1
         if job.name in self.bars:
             self.progress.remove_task(self.bars.pop(job.name))
-        self.progress.advance(self.all_runs)
         if event.kind == "failed":
             self.failed.append(event)
         elif event.kind == "stopped":
             self.stopped.append(event)
         else:
-            words = _final_words(event.detail, self._needs(job))
-            self.console.print(f"{self.ended}/{self.total} {job.name}: {words}", highlight=False)
+            words = _final_words(event.detail, self._book(job))
+            self.finished += 1
+            self.progress.advance(self.all_runs)
+            self.console.print(f"{self.finished}/{self.total} {job.name}: {words}", markup=False, highlight=False,
+                               soft_wrap=True)
 
-    def _primary(self, job: Job) -> Metric | None:
-        return self._needs(job).primary
-
-    def _needs(self, job: Job) -> Needs:
+    def _book(self, job: Job) -> MetricBook:
         """Asked for once: all jobs belong to one recipe."""
-        if self.needs is None:
-            self.needs = job.recipe.needs()
-        return self.needs
+        if self.book is None:
+            self.book = book_for(job.recipe)
+        return self.book
 
 
 def _length(job: Job) -> tuple[int | None, str]:
@@ -140,10 +152,14 @@ def progress_words(detail: dict[str, Any], examples: str | None) -> str:
 
     >>> progress_words({"batch": 120, "batches": 5005, "examples_per_second": 2310.4, "seconds_left": 40000}, "images")
     'batch 120/5005, 2310 images/s, 11 h 7 min left'
+    >>> progress_words({"evaluating": True, "seconds_left": None}, "images")
+    'evaluating'
     """
+    left = f", {duration(detail['seconds_left'])} left" if detail["seconds_left"] is not None else ""
+    if "evaluating" in detail:
+        return f"evaluating{left}"
     speed = f"{rate(detail['examples_per_second'])} {examples}/s" if examples else \
         f"{rate(detail['batches_per_second'])} batches/s"
-    left = f", {duration(detail['seconds_left'])} left" if detail["seconds_left"] is not None else ""
     return f"batch {detail['batch']}/{detail['batches']}, {speed}{left}"
 
 
@@ -154,6 +170,10 @@ def rate(per_second: float) -> str:
     ('2310', '12', '0.45', '0')
     """
     return f"{per_second:.0f}" if per_second >= 10 else f"{per_second:.2g}"
+
+
+def _with_commas(words: str) -> str:
+    return words.replace("  ", ", ")
 
 
 def duration(seconds: float) -> str:
@@ -181,19 +201,16 @@ def failures(events: Sequence[Event]) -> Iterator[str]:
         yield f"{listed(shown)} failed: {detail}"
 
 
-def _epoch_words(line: dict[str, Any], primary: Metric | None) -> str:
+def _epoch_words(line: dict[str, Any], primary: Metric) -> str:
     parts = [f"loss {line['loss']:.4f}"] if "loss" in line else []
-    if primary is not None and primary.path in line:
+    if primary.path in line:
         parts.append(f"{primary.words} {line[primary.path]:.{primary.digits}f}")
     return "  ".join(parts)
 
 
-def _final_words(final: dict[str, Any], needs: Needs) -> str:
-    """The primary metric of the last and of the best epoch."""
-    primary = needs.primary
-    if primary is None:
-        return "done"
-    best = MetricBook(needs.metrics)[f"best_{primary.path}"]
-    shown = [f"{metric.words} {final[metric.path]:.{primary.digits}f}" for metric in (primary, best)
-             if metric.path in final]
+def _final_words(final: dict[str, Any], book: MetricBook) -> str:
+    """The primary metric of the last and of the best epoch, first the one that the run concludes on."""
+    primary = book.primary
+    both = dict.fromkeys([book.compared, primary, book[f"best_{primary.path}"]])
+    shown = [f"{metric.words} {final[metric.path]:.{primary.digits}f}" for metric in both if metric.path in final]
     return ", ".join(shown) or "done"

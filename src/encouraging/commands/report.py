@@ -9,13 +9,16 @@ from ..engine.outputs import check_output
 from ..recipes import names, read_recipe, read_runs
 from ..report.page import write_report
 
+WHOLE_PAPER = 8  # recipes of the paper from which on a page is about the paper, and not about these recipes
+
 
 def report_on(runs: Sequence[Path], out: Path, figures: Path | None = None) -> list[Path]:
     """Write the page, and every figure where a folder for them is given; the paths of all files.
 
-    Where any of the runs is of an experiment of the paper, what else the paper has is listed as not measured.
+    Where the runs are of many of the paper's experiments, what else the paper has is listed as not measured.
     """
     check_output(out, runs, make_parents=True)
     records = read_runs(*runs, failed=True)
     shipped = {record.recipe for record in records} & set(names())
-    return write_report(records, out, figures=figures, whole_paper=any(read_recipe(name).paper for name in shipped))
+    papers = sum(bool(read_recipe(name).paper) for name in shipped)
+    return write_report(records, out, figures=figures, whole_paper=papers >= WHOLE_PAPER)

@@ -21,7 +21,7 @@ from ..engine.tracker import check_tracker
 from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
-from ..judge.metric_book import MetricBook
+from ..judge.metric_book import book_for
 from ..recipes import Recipe, departures_of, read_recipe, read_runs
 from ..recipes.grid import Job, cores, default_threads, jobs_of, train_job
 from ..recipes.sweep import narrowed, sweep_recipe
@@ -85,7 +85,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         def agree(question: Callable[[], bool]) -> bool:
             return world.by_leader(question, chosen)
 
-        for line in (*unreached(recipe, arms), *unknown_metrics(recipe, MetricBook(recipe.needs().metrics))):
+        for line in (*unreached(recipe, arms), *unknown_metrics(recipe, book_for(recipe))):
             console.print(line, markup=False, highlight=False, style="yellow")
         display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
     finally:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of, own_words
 from ..judge.looks import Plan
-from ..judge.metric_book import MetricBook
+from ..judge.metric_book import MetricBook, book_for
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
 from ..report.sections.claim_words import needed_words
 from ..report.sections.splits import split_lines
@@ -30,7 +30,7 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | N
     """What the runs have otherwise than the recipe, mean and deviation of every arm, then every claim's paired
     difference, interval and verdict; claims that wait for an attack on the runs in ``folder`` are counted instead."""
     print_departures(console, departures)
-    book = MetricBook(recipe.needs().metrics)
+    book = book_for(recipe)
     console.print(_arms(recipe, finals, book))
     if recipe.claims:
         rows = claim_rows(recipe, finals, book, plan, departures)
@@ -43,10 +43,10 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | N
         for line in missing_numbers(recipe, finals):
             console.print(line, markup=False, highlight=False, style="yellow")
     elif len(recipe.arms) > 1 and not any(arm.swept for arm in recipe.arms.values()):
-        first, second, *_ = recipe.arms
+        (first, second, *_), metric = recipe.arms, book.compared
         console.print("no claims, so no verdicts. To have one, add to the recipe:\n"
-                      f'[[claims]]\nmetric = "{book.primary.path}"\narm = "{second}"\nbeats = "{first}"'
-                      + ('\nbetter = "lower"' if book.primary.better == "lower" else ""), markup=False, highlight=False)
+                      f'[[claims]]\nmetric = "{metric.path}"\narm = "{second}"\nbeats = "{first}"'
+                      + ('\nbetter = "lower"' if metric.better == "lower" else ""), markup=False, highlight=False)
 
 
 def print_departures(console: Console, departures: Departures | None) -> None:

@@ -19,7 +19,7 @@ from ..engine.sweep import Event
 from ..errors import RecipeError
 from ..judge.claims import claim_rows, finals_of
 from ..judge.looks import LOOKS, Plan, keep_plan, plan_looks, read_plan
-from ..judge.metric_book import MetricBook
+from ..judge.metric_book import book_for
 from ..judge.stats import UNDECIDED
 from ..recipes import Recipe
 from ..recipes.grid import Job
@@ -71,7 +71,7 @@ def _ends(recipe: Recipe, part: Sequence[Job], count: int, folder: Path, console
         return True
     seen = Plan(recipe.looks, recipe.seeds[:count])  # later seeds may exist: this look does not know them
     rows = claim_rows(recipe, finals_of(recipe.name, read_records(folder, failed=True)),
-                      MetricBook(recipe.needs().metrics), seen)
+                      book_for(recipe), seen)
     undecided = sum(row.verdict == UNDECIDED for row in rows)
     console.print(f"look {recipe.looks.index(count) + 1} of {len(recipe.looks)}, {count} seeds: {undecided} of "
                   f"{len(rows)} claims undecided", highlight=False)

@@ -76,12 +76,13 @@ def absent(name: str, splits: tuple[str, ...], folder: Path, *, fetch: str = "--
     facts = dataset(name)
     listed = "\n".join(f"  {folder / path}" for path in missing(name, folder, splits))
     sources = [url + (facts.archive.name if facts.archive else "") for url in facts.urls]
-    parts = " and the ".join(split for split in splits if missing(name, folder, (split,)))
+    gone = [split for split in splits if missing(name, folder, (split,))]
+    start = f"the {' and the '.join(gone)} part of {name} {'is' if len(gone) == 1 else 'are'} not in {folder}."
     if facts.by_hand:
-        return (f"the {parts} part of {name} is not in {folder}. Missing:\n{listed}\nIt takes {facts.gigabytes:g} GB "
+        return (f"{start} Missing:\n{listed}\nIt takes {facts.gigabytes:g} GB "
                 f"and cannot be downloaded from here: {facts.by_hand}; or point {option} or {VARIABLE} at a "
                 "directory that has it.")
-    return (f"the {parts} part of {name} is not in {folder}. These files are missing:\n{listed}\n"
+    return (f"{start} These files are missing:\n{listed}\n"
             f"Fetch them with {fetch}, or put them there by hand (from {' or '.join(sources)}), "
             f"or point {option} or {VARIABLE} at a directory that has them.")
 

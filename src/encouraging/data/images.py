@@ -79,7 +79,8 @@ def folder_path(name: str, root: str | Path | None, folder: str | None) -> Path:
     places = [path, *([Path(folder) / path] if folder else []), data_dir(root) / path]
     found = next((place for place in places if place.is_dir()), None)
     if found is None:
-        raise DataError(f"{name}: no such folder; looked for {', '.join(dict.fromkeys(map(str, places)))}.")
+        raise DataError(f"{name}: no such folder; looked for "
+                        f"{', '.join(dict.fromkeys(str(place.absolute()) for place in places))}.")
     return found
 
 

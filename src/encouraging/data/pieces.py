@@ -92,14 +92,16 @@ def pieces_from_json(content: bytes) -> Pieces:
 
 
 def learn_pieces(source: Sequence[str], target: Sequence[str], size: int, joint: bool = True) -> Pieces:
-    """Learn at most ``size`` pieces on these sentences, but one per character at least; the same ones from the same
-    sentences.
+    """Learn at most ``size`` pieces on these sentences; the same ones from the same sentences.
 
     Args:
         source: Training sentences.
         target: Their translations.
-        size: Of the vocabulary of both languages together.
+        size: Of the vocabulary of both languages together: at least one per character, and the special pieces.
         joint: Whether both sides use all of it.
+
+    Raises:
+        DataError: ``size`` is smaller than that.
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ArgumentError(f"size={size!r}: expected a whole number of pieces, 1 or more.")
@@ -120,6 +122,10 @@ def _learn(source: tuple[str, ...], target: tuple[str, ...], size: int, joint: b
     tokenizer.decoder = library.decoders.Metaspace()
     tokenizer.train_from_iterator([*source, *target], library.trainers.BpeTrainer(
         vocab_size=size, special_tokens=list(SPECIAL), show_progress=False))
+    if (least := int(tokenizer.get_vocab_size())) > size:  # characters have their pieces whatever the size is
+        raise DataError(f"a vocabulary of {size} pieces (options.vocabulary in a recipe): these sentences need at "
+                        f"least {least}, one for each of their {least - len(SPECIAL)} different characters (one of "
+                        f"them marks the beginning of a word) and {len(SPECIAL)} special ones.")
     pieces = Pieces(tokenizer)
     if joint:
         return pieces

@@ -1,4 +1,4 @@
-"""How fast an epoch goes, and when the stage will be over."""
+"""How fast an epoch goes, when a model is evaluated, and when the stage will be over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ TELL_EVERY = 1.0  # seconds
 
 @dataclass
 class Pace:
-    """Told of every update; once per second it tells ``report`` how far the epoch is.
+    """Told of every update and evaluation; it tells ``report`` once per second how far the epoch is, and at once that a
+    model is evaluated.
 
     The speed is that since the first update of the epoch in this process: the loaders start before it. ``evaluation``
     is how long the last evaluation took.
@@ -26,6 +27,7 @@ class Pace:
     evaluation: float = 0.0
     first: tuple[float, int] | None = None
     told: float = -math.inf
+    speed: float | None = None  # batches per second
 
     def start_epoch(self) -> None:
         self.first = None
@@ -40,20 +42,31 @@ class Pace:
             return
         self.told = now
         start, done = self.first
-        per_second = (batch - done) / max(now - start, 1e-9)
-        left = None  # with patience nobody knows when it ends
-        if self.train.patience is None:
-            left = self._left(epoch, batch, batches, stage_step) / max(per_second, 1e-9) \
-                + self.evaluation * self._evaluations(epoch)
-        self.report({"stage": stage, "epoch": epoch, "batch": batch, "batches": batches, "step": step,
+        per_second = self.speed = (batch - done) / max(now - start, 1e-9)
+        last = batches  # of this epoch
+        if self.train.max_steps is not None:
+            last = min(last, batch + (self.train.max_steps - stage_step) * self.train.accumulate)
+        self.report({"stage": stage, "epoch": epoch, "batch": batch, "batches": last, "step": step,
                      "batches_per_second": per_second, "examples_per_second": per_second * self.train.batch_size,
-                     "seconds_left": left})
+                     "seconds_left": self._seconds(epoch, batch, batches, stage_step)})
 
-    def _left(self, epoch: int, batch: int, batches: int, stage_step: int) -> float:
+    def evaluate(self, stage: int, epoch: int, batches: int, stage_step: int, step: int = 0) -> None:
+        """The updates of an epoch are done, and its model is evaluated from now on."""
+        left = self._seconds(epoch, batches, batches, stage_step) if self.evaluation else None
+        self.report({"stage": stage, "epoch": epoch, "step": step, "evaluating": True, "seconds_left": left})
+
+    def conclude(self, stage: int, epoch: int, step: int = 0) -> None:
+        """All is trained, and what is measured at the end is measured from now on."""
+        self.report({"stage": stage, "epoch": epoch, "step": step, "evaluating": True, "seconds_left": None})
+
+    def _seconds(self, epoch: int, batch: int, batches: int, stage_step: int) -> float | None:
+        """Until the stage is over. With patience nobody knows when that is, nor before anything was measured."""
+        if self.train.patience is not None or self.speed is None:
+            return None
         left = (self.train.epochs - epoch) * batches + batches - batch
         if self.train.max_steps is not None:
             left = min(left, (self.train.max_steps - stage_step) * self.train.accumulate)
-        return left
+        return left / max(self.speed, 1e-9) + self.evaluation * self._evaluations(epoch)
 
     def _evaluations(self, epoch: int) -> int:
         if self.train.max_steps is not None:

@@ -41,8 +41,8 @@ class RunSpec:
     ``about`` is kept beside it (metrics, the recipe's claims and words) and may change. ``start_from`` is the directory
     of a finished run whose weights this one starts with. ``at_once`` runs share the machine, which the timing records.
     ``on_epoch`` is told the line of every epoch, with the ``best_epoch`` so far, and ``on_progress`` about once per
-    second how far an epoch is. ``branch`` is a run whose first epochs are also this one's, and ``leaves`` the epochs
-    after which others part from this one.
+    second how far an epoch is, and that a model is evaluated. ``branch`` is a run whose first epochs are also this
+    one's, and ``leaves`` the epochs after which others part from this one.
     """
 
     make_task: Callable[[], Task[Any]]

@@ -61,17 +61,26 @@ class RunDir:
 
     def open(self, config: Mapping[str, Any], environment: Mapping[str, Any],
              about: Mapping[str, Any] | None = None) -> str:
-        """Start or continue this run; another run's directory is refused. Returns the fingerprint."""
+        """Start or continue this run; the directory of another run that was trained is refused. Returns the
+        fingerprint."""
         mark = fingerprint(config)
         self.refuse_other(config)
         path = self.path / "config.json"
-        if not path.exists():
+        if not path.exists() or read_json(path).get("fingerprint") != mark:
             write_json(path, {"schema": SCHEMA, "fingerprint": mark, "asked": config, "environment": environment,
                               **(about or {})})
         return mark
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been trained here: no epoch, no checkpoint, no end. A run that is refused for its data,
+        for example, leaves only its config."""
+        names = ("checkpoint-*", "branches/*", "final.json", "failed.json")
+        lines = self.path / "metrics.jsonl"
+        return not (any(any(self.path.glob(name)) for name in names) or (lines.is_file() and lines.stat().st_size))
+
     def refuse_other(self, config: Mapping[str, Any]) -> None:
-        """Say so when the directory holds another run than this one."""
+        """Say so when the directory holds another run than this one, of which something has been trained."""
         path = self.path / "config.json"
         if not path.exists():
             return
@@ -79,7 +88,7 @@ class RunDir:
         if found.get("schema") != SCHEMA:
             raise RunError(f"{path}: schema {found.get('schema')}, expected {SCHEMA}: it was written by another "
                            "version. Choose another --out.")
-        if found.get("fingerprint") != fingerprint(config):
+        if found.get("fingerprint") != fingerprint(config) and not self.empty:
             raise RunError(f"{self.path} holds another run: {difference(found.get('asked', {}), config)}. It is "
                            "left as it is; choose another --out, or move it away.")
 
@@ -182,8 +191,12 @@ def difference(found: Mapping[str, Any], config: Mapping[str, Any], most: int | 
 
     >>> difference({"train": {"epochs": 3}, "seed": 0}, {"train": {"epochs": 2}, "seed": 0})
     'there train.epochs = 3, here 2'
+    >>> difference({"batch": 6}, {"seed": 0})
+    'there batch = 6, here it is not set; there seed is not set, here 0'
     """
-    every = [f"there {key} = {there!r}, here {here!r}" for key, there, here in differing(found, config)]
+    every = [f"there {key} {'is not set' if there == ABSENT else f'= {there!r}'}, "
+             f"here {'it is not set' if here == ABSENT else repr(here)}"
+             for key, there, here in differing(found, config)]
     more = [] if most is None or len(every) <= most else [f"and {len(every) - most} more"]
     return "; ".join([*every[:most], *more]) or "its configuration differs"
 

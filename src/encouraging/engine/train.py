@@ -223,7 +223,9 @@ class Trainer:
 
     def _evaluate(self) -> dict[str, float]:
         """Rank 0 evaluates what all ranks predicted, so that the numbers are those of one process."""
-        start = time.monotonic()
+        start, at = time.monotonic(), self.at
+        if self.pace is not None:
+            self.pace.evaluate(at.stage, at.epoch, self.source.length(at.clock), at.stage_step, at.step)
         pieces = self.predictions(self.evaluated, final=False)
         numbers = self.world.by_leader(lambda: plain_numbers(self.task.evaluate(pieces), "evaluate"), self.device)
         if self.pace is not None:
@@ -232,6 +234,8 @@ class Trainer:
 
     def conclude(self, model: nn.Module) -> Conclusion | None:
         """What is measured at the end; rank 0 has it."""
+        if self.pace is not None:
+            self.pace.conclude(self.at.stage, self.log.lines[-1]["epoch"], self.at.step)
         pieces = self.predictions(model, final=True)
         kept: list[Conclusion] = []
         last = {**self.log.lines[-1], **({"best_epoch": self.log.best["epoch"]} if self.log.best else {}),

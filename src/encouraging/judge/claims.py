@@ -123,7 +123,7 @@ def number_at(final: Mapping[str, Any], path: str) -> float | None:
 
 
 def arm_rows(recipe: Recipe, finals: Finals, book: MetricBook) -> list[ArmRow]:
-    """What every arm reached, on the metrics that the claims name and on the task's primary one."""
+    """What every arm reached, on the metrics that the claims name and on the one that arms are compared by."""
     rows = []
     for arm in recipe.arms:
         numbers = {}
@@ -139,7 +139,8 @@ def arm_rows(recipe: Recipe, finals: Finals, book: MetricBook) -> list[ArmRow]:
 
 def metrics_of(recipe: Recipe, book: MetricBook) -> list[str]:
     """The paths of the metrics that a table of the recipe shows."""
-    return list(dict.fromkeys([*(path for claim in recipe.claims for path in claim.metrics), book.primary.path]))
+    named = (path for claim in recipe.claims for path in claim.metrics)
+    return list(dict.fromkeys([*named, book.compared.path, book.primary.path]))
 
 
 def paired(claim: Claim, finals: Finals, seeds: Iterable[int] | None = None) -> Pairs:

@@ -13,6 +13,7 @@ from .metric_words import undeclared
 
 if TYPE_CHECKING:
     from ..engine.records import Record
+    from ..recipes import Recipe
 
 
 _STAGE = re.compile(r"stage(\d+)\.(.+)")
@@ -26,16 +27,29 @@ class MetricBook:
     ('BLEU', 'best BLEU', 'my number', 'bleu')
     >>> book["stage1.best_bleu"].words
     'best BLEU of stage 1'
+
+    ``on_best``: the runs conclude on their best epoch, and arms are compared by its number.
     """
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
+    def __init__(self, metrics: Iterable[Metric], on_best: bool = False) -> None:
         self.metrics = {metric.path: metric for metric in metrics}
+        self.on_best = on_best
 
     @property
     def primary(self) -> Metric:
         """The metric that is shown first and chooses the best epoch."""
         every = list(self.metrics.values())
         return next((metric for metric in every if metric.primary), every[0] if every else Metric("loss", "loss"))
+
+    @property
+    def compared(self) -> Metric:
+        """The metric that arms are compared by where no claim names one: the primary one, of the best epoch where runs
+        conclude on that.
+
+        >>> MetricBook([Metric("ap", "AP", primary=True)], on_best=True).compared.path
+        'best_ap'
+        """
+        return self[f"best_{self.primary.path}"] if self.on_best else self.primary
 
     def __getitem__(self, path: str) -> Metric:
         """A declared metric; the best epoch's value of one; either of an earlier stage; or the path as its own name."""
@@ -71,10 +85,26 @@ def book_of(records: Iterable[Record]) -> MetricBook:
     records = list(records)
     declared = next((record.metrics for record in records if record.metrics), None)
     if declared is not None:
-        return MetricBook(metric_from(entry) for entry in declared)
+        book = MetricBook(metric_from(entry) for entry in declared)
+        best = f"best_{book.primary.path}"
+        book.on_best = all(best in record.final and _concludes_on(record) == "best" for record in records)
+        return book
     from ..tasks.image import Options, metrics_of  # torch comes with it
 
     return MetricBook(metrics_of(Options(ood=tuple(_detection_sets(record.final for record in records)))))
+
+
+def book_for(recipe: Recipe) -> MetricBook:
+    """The metrics of a recipe that may not have been trained yet. Some are measured only once, at the end: then there
+    is no best epoch's number beside the last one's."""
+    needs = recipe.needs()
+    best = all(recipe.stages_of(arm)[-1].train.conclude_on == "best" for arm in recipe.arms)
+    return MetricBook(needs.metrics, best and needs.primary is not None and needs.primary.path in needs.monitored)
+
+
+def _concludes_on(record: Record) -> str:
+    train = record.config.get("train")
+    return str(train[-1].get("conclude_on", "last")) if isinstance(train, list) and train else "last"
 
 
 def metric_from(entry: Mapping[str, Any]) -> Metric:

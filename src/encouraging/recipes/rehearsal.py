@@ -43,11 +43,18 @@ class _Clock:
     at: Position = field(default_factory=Position)
     bytes: int = 0
     kept_best: bool = False
+    last: float = 0.0  # seconds of the last update, or of a piece of an evaluation
 
     def stop(self) -> str | None:
+        """After an update, or a piece of an evaluation: the next one is begun only if it would end in time."""
         now = time.monotonic()
+        self.last = now - (self.stamps[-1][0] if self.stamps else self.start)
         self.stamps.append((now, self.at.step))
-        return "the end of the rehearsal" if now >= self.end else None
+        return None if self.has_time() else "the end of the rehearsal"
+
+    def has_time(self) -> bool:
+        """Whether there is time for something that takes as long as the last update."""
+        return time.monotonic() + self.last < self.end
 
     def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any], branch: int | None) -> None:
         self.bytes = sum(tensor.nbytes for tensor in tensors.values())
@@ -62,7 +69,7 @@ def rehearse(recipe: Recipe, arm: str, device: torch.device, data: str | None, s
         arm: One of its arms; another arm's weights are not needed, and it starts from its own.
         device: Where to train.
         data: The data directory; by default that of the environment.
-        seconds: How long, at most, but for the update at hand.
+        seconds: How long, at most; but one update is made however long it takes.
     """
     seed_everything(recipe.seeds[0])
     spec = recipe.task_spec(arm, recipe.seeds[0], device, data)
@@ -78,7 +85,7 @@ def rehearse(recipe: Recipe, arm: str, device: torch.device, data: str | None, s
     _train(trainer, clock)
     speed = _speed(clock, trainer)
     clock.end = start + seconds
-    evaluation = _evaluate(trainer)
+    evaluation = _evaluate(trainer) if clock.has_time() else 0.0
     trainer.save()
     length = trainer.source.length(clock.at.clock)
     size = sum(tensor.nbytes for tensor in trainer.evaluated.state_dict().values())

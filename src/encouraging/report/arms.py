@@ -97,7 +97,7 @@ class Group:
     def picked(self) -> list[Arm]:
         """Where the reader picks arms, those that are shown at first: the first one and the best ones by what the task
         is about."""
-        primary = self.metrics.primary
+        primary = self.metrics.compared
         first, *others = self.shown
         reached = {arm.name: arm.mean(primary.path).value for arm in others if arm.values(primary.path)}
         best = sorted(reached, key=lambda name: reached[name], reverse=primary.better == "higher")[:_PICKED]

@@ -42,11 +42,12 @@ def whole_board(board: Scoreboard, notes: Sequence[str] = ()) -> list[str]:
         heading, _, words = title.partition(": ")
         lines += [f"### {heading}", "", *([plain_text(words), ""] if words else [])]
         if any(row.measured for row in rows):
-            lines += table(["claim", "recipe", "in the paper", "paper", "ours", "n", "difference", "interval",
-                            "verdict"])
-            lines += [cells([_claim(row), f"[{row.recipe}](#{row.recipe})", row.source,
-                             row.paper_words(PLAIN), row.our_words(PLAIN), str(row.n), row.difference_words(PLAIN),
-                             row.interval_words(PLAIN), f"**{row.verdict.word}**"]) for row in rows]
+            lines += table(["claim", "recipe", *(["in the paper", "paper"] if board.has_paper else []), "ours", "n",
+                            "difference", "interval", "verdict"])
+            lines += [cells([_claim(row), f"[{row.recipe}](#{row.recipe})",
+                             *([row.source, row.paper_words(PLAIN)] if board.has_paper else []), row.our_words(PLAIN),
+                             str(row.n), row.difference_words(PLAIN), row.interval_words(PLAIN),
+                             f"**{row.verdict.word}**"]) for row in rows]
         else:
             lines += table(["claim", "in the paper", "paper", "command"])
             lines += [cells([_claim(row), row.source, row.paper_words(PLAIN), f"`{row.command}`"]) for row in rows]

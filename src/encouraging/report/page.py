@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ..engine.outputs import write_output
 from ..engine.records import Record
 from ..errors import ArgumentError, RunError
 from ..recipes import Recipe, names, read_recipe
+from ..recipes.runs import read_recipe_once
 from .arms import Group
 from .board import scoreboard_of
 from .chapters import Chapter, chapters_of, in_words
@@ -75,10 +77,15 @@ def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = 
     if whole_paper:
         scores += unmeasured_rows({name: read_recipe(name) for name in names()}, [group.name for group in groups])
     board = scoreboard_of(scores)
+    if len(chapters) == 1:  # said once: before the verdicts, or where there are none, in the chapter
+        said = groups[0].departures.sentences if board else []
+        chapters = [replace(chapters[0], about=[words for words in chapters[0].about if words not in said])]
     return fill_template(
         title=title if len(chapters) == 1 else f"{plural(len(chapters), 'recipe')}, {plural(runs, 'run')}",
         kicker="encouraging · report",
-        lead=[*_departures(groups), *([board.answer] if board else []), *_sweeps(chapters)], board=board,
+        lead=[*(_departures(groups) if board or len(chapters) > 1 else []), *([board.answer] if board else []),
+              *_sweeps(chapters)],
+        board=board, notes=[] if whole_paper else _others(groups),
         chapters=chapters, paper=paper.section([group for group in groups if not group.departures.settings]),
         costs=costs.section(groups, whole_paper), explorer=explorer(),
         made=f"Made on {(when or date.today()).isoformat()} from {plural(runs, 'run')} with encouraging {__version__}.")
@@ -88,6 +95,14 @@ def _departures(groups: Sequence[Group]) -> list[str]:
     """Which runs do not test the claims of their recipe: before any verdict."""
     return [words if len(groups) == 1 else f"{group.name}: {words}" for group in groups if group.recipe
             for words in group.departures.sentences]
+
+
+def _others(groups: Sequence[Group]) -> list[str]:
+    """A page about some of the paper's experiments says that there are others."""
+    shown = {group.name for group in groups if group.name in names() and read_recipe_once(group.name).paper}
+    more = [name for name in names() if name not in shown and read_recipe_once(name).paper] if shown else []
+    return [f"{plural(len(more), 'other recipe')} for experiments of the paper {'is' if len(more) == 1 else 'are'} not "
+            "on this page; `encouraging list` names them."] if more else []
 
 
 def _sweeps(chapters: Sequence[Chapter]) -> list[str]:

@@ -39,6 +39,17 @@ The records are in `results/`; `encouraging report results -o report.html` draws
 `encouraging results`; do not edit it.
 """
 
+OWN_HEAD = """# Results
+
+Every number is the mean over seeds, with the standard deviation. The verdict is that of the 95% t interval of the
+paired differences, Holm-adjusted within a recipe: a claim *holds* when it lies wholly on the claimed side of 0, *fails*
+when wholly on the other, and is *undecided* otherwise. The exact permutation p is given beside it; with n seeds it
+cannot fall below 2 / 2^n, which is 0.25 for three and 0.06 for five. Differences are counted towards the claim: a
+positive one supports it, also where lower is better.
+The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
+`encouraging results`; do not edit it.
+"""
+
 ALONE = "bench/alone.json"  # what one training costs that has a machine for itself: benchmarks/alone.py
 EXTRA = {"train accuracy": "train_accuracy", "excess risk": "excess_risk", "bonus began, %": "bonus.began",
          "bonus at the chosen epoch, %": "bonus.used"}
@@ -75,11 +86,25 @@ def page_of(results: Results) -> str:
     own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
     alone = read_json(path) if (path := Path(folder) / ALONE).is_file() else {}
     name = Path(folder).name or str(folder)
-    head = HEAD.replace("`results/`", f"`{name}/`").replace("report results -o", f"report {name} -o")
     shown = [*(read_recipe(name) for name in measured), *own]
-    return "\n".join([head, *(["## Scoreboard", "", *whole_board(board, _attacked(shown, records))] if board else []),
+    head = _head(shown).replace("`results/`", f"`{name}/`").replace("report results -o",
+                                                                                f"report {name} -o")
+    page = "\n".join([head, *(["## Scoreboard", "", *whole_board(board, _attacked(shown, records))] if board else []),
                       *(_section(read_recipe(name), records, alone) for name in measured),
                       *(_section(recipe, records, alone) for recipe in own)])
+    if not (Path(folder).resolve().parent / "docs" / "verdicts.md").is_file():  # pages of ours that stand beside it
+        for link in (": see [verdicts](verdicts.md)", " ([how often](report.md#skewed-differences))"):
+            page = page.replace(link, "")
+    return page
+
+
+def _head(recipes: Sequence[Recipe]) -> str:
+    """What the page begins with: without a word about the paper or verdicts, where there are none."""
+    if any(claim.is_papers for recipe in recipes for claim in recipe.claims):
+        return HEAD
+    if any(recipe.claims for recipe in recipes):
+        return OWN_HEAD
+    return OWN_HEAD[: OWN_HEAD.index(" The verdict is")] + OWN_HEAD[OWN_HEAD.index("\nThe records") :]
 
 
 def _attacked(recipes: Sequence[Recipe], records: list[Record]) -> list[str]:
@@ -113,7 +138,8 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
                   if path.startswith("shots"))
     extra = {words: path for words, path in (EXTRA | (BY_FREQUENCY if counted else {})).items()
              if path not in paths and any(number_at(record.final, path) is not None for record in mine)}
-    lines = [f"## {recipe.name}", "", f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip(), ""]
+    about = f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip()
+    lines = [f"## {recipe.name}", "", *([about, ""] if about else [])]
     departures = departures_of(recipe.name, everything)
     lines += [line for words in departures.sentences for line in (plain_text(words), "")]
     if recipe.departs:
@@ -132,7 +158,7 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
     rows = claim_rows(recipe, finals, book, plan_of(recipe, everything), departures)
     for papers, title in ((True, "What the paper claims:"), (False, f"{own_words(rows).capitalize()}:")):
         if chosen := [row for row in rows if row.papers == papers]:
-            lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen)]
+            lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen, bool(recipe.paper))]
     if images := image_words(row for run in mine for row in attack_rows(run.arm, [(run.numbers, run.attacks)])):
         lines += ["", plain_text(f"Accuracy under attack is that on {images}.")]
     lines += _gains(gains_under_attack(rows, finals))
@@ -142,12 +168,12 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
     return "\n".join([*lines, "", *_skewed(rows), *splits, cost, ""])
 
 
-def _claims(rows: list[ClaimRow]) -> list[str]:
-    """One line per claim. Columns that none of them fills are left out."""
+def _claims(rows: list[ClaimRow], has_paper: bool) -> list[str]:
+    """One line per claim. Columns that none of them fills are left out, that of the paper only where there is none."""
     head = ["claim", "paper", "difference", "interval", "permutation p", "n", "verdict", "beside the paper",
             "seeds that would decide"]
     lines = [_claim(row) for row in rows]
-    kept = [i for i in range(len(head)) if i < 7 or any(line[i] for line in lines)]
+    kept = [i for i in range(len(head)) if (i < 7 and (i != 1 or has_paper)) or any(line[i] for line in lines)]
     return [*table([head[i] for i in kept]), *(cells([line[i] for i in kept]) for line in lines)]
 
 

@@ -11,7 +11,7 @@ from ..curves import catalogue
 from ..engine.records import Record
 from ..judge.claims import claim_rows, finals_of
 from ..judge.looks import plan_of
-from ..judge.metric_book import MetricBook, book_of
+from ..judge.metric_book import book_for, book_of
 from ..recipes import Claim, Recipe, departures_of
 from ..tasks import ObjectiveConfig
 from .board import ScoreRow
@@ -21,7 +21,7 @@ from .sections.claim_words import namer
 def score_rows(recipe: Recipe, records: Sequence[Record] = ()) -> list[ScoreRow]:
     """The claims of a recipe, judged on these records of its runs, of which some may have diverged."""
     ended = [record for record in records if record.failed is None]
-    book = book_of(ended) if ended else MetricBook(recipe.needs().metrics)
+    book = book_of(ended) if ended else book_for(recipe)
     task = " · ".join(filter(None, [recipe.task, recipe.data]))
     departures = departures_of(recipe.name, records)
     return [ScoreRow(row, row.claim.sentence(namer(book)), recipe.name, row.claim.source or recipe.paper, task,

@@ -116,6 +116,16 @@ def inline(panel: Panel) -> Markup:
     return tidy(buffer.getvalue())
 
 
+def within(limits: tuple[float, float], low: float, high: float) -> tuple[float, float]:
+    """The limits of an axis, cut off a little beyond the smallest and the largest number that can occur.
+
+    >>> within((-0.055, 0.055), 0, 100)
+    (-0.0044, 0.055)
+    """
+    room = 0.04 * (limits[1] - limits[0])
+    return max(limits[0], low - room), min(limits[1], high + room)
+
+
 def printable(name: str) -> str:
     """A name fit for SVG, which allows no control characters."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in name)

@@ -13,17 +13,20 @@ from markupsafe import Markup, escape
 
 from ...errors import RunError
 from .panels import WIDTH, Key, Panel, printable
-from .style import BLUE, GREEN, VARIABLES
+from .style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VARIABLES, VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TRUE, PREDICTED = Key("true box", GREEN, "--"), Key("predicted box", BLUE)
+TRUE, PREDICTED = Key("true box", BLACK, "--"), Key("predicted box", BLACK)
 KEYS = (TRUE, PREDICTED)
+CLASS_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
+_TEXT = 9  # pixels
 
 
 class Box(NamedTuple):
-    """A box in pixels of the photograph, and what is written on it."""
+    """A box in pixels of the photograph, what is said about it, whether it is true or predicted, and the colour of its
+    class; ``label`` is written at it, where the colour alone does not tell the class."""
 
     left: float
     top: float
@@ -31,6 +34,14 @@ class Box(NamedTuple):
     bottom: float
     words: str
     key: Key
+    colour: str
+    label: str = ""
+
+    @property
+    def label_place(self) -> tuple[float, float]:
+        """Where the label begins: above a predicted box, inside a true one at its lower side."""
+        above = max(self.top - 2, _TEXT)
+        return max(self.left, 1.0) + 1, above if self.key is PREDICTED else self.bottom - 2
 
 
 class Photo(NamedTuple):
@@ -58,12 +69,20 @@ def _svg(photo: Photo) -> Markup:
         sides = Markup('x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="none" '
                        'vector-effect="non-scaling-stroke"').format(box.left, box.top, box.right - box.left,
                                                                     box.bottom - box.top)
-        if box.key is PREDICTED:  # a light line below keeps it visible on any photograph
-            parts.append(Markup('<rect {} stroke="#fff" stroke-opacity=".6" stroke-width="4"/>').format(sides))
-        parts.append(Markup('<rect class="{}" {} style="stroke:var(--{})" stroke-width="2" stroke-dasharray="{}">'
+        # A light line below keeps it visible on any photograph, and dashes on a predicted box of the same place.
+        name, light, below, width, dashes = ("true", ".9", "1.8", "1.8", "5 4") if box.key is TRUE else \
+            ("predicted", ".6", "4", "2.2", "none")
+        parts.append(Markup('<rect {} stroke="#fff" stroke-opacity="{}" stroke-width="{}"/>').format(
+            sides, light, below))
+        parts.append(Markup('<rect class="{}" {} style="stroke:var(--{})" stroke-width="{}" stroke-dasharray="{}">'
                             '<title>{}</title></rect>').format(
-            "true" if box.key is TRUE else "predicted", sides, VARIABLES[box.key.colour], box.key.stroke or "none",
-            escape(printable(f"{box.key.label}: {box.words}"))))
+            name, sides, VARIABLES[box.colour], width, dashes, escape(printable(f"{box.key.label}: {box.words}"))))
+    for box in photo.boxes:
+        if box.label:
+            x, y = box.label_place
+            parts.append(Markup('<text class="s" x="{:.1f}" y="{:.1f}" font-size="{}" '
+                                'style="fill:var(--{});stroke:#fff;stroke-width:2.5px;paint-order:stroke">{}</text>').format(
+                x, y, _TEXT, VARIABLES[box.colour], escape(printable(box.label))))
     return Markup("").join([*parts, Markup("</svg>")])
 
 
@@ -75,8 +94,11 @@ def _drawn(photo: Photo) -> Callable[[Axes], None]:
         axes.imshow(np.asarray(Image.open(io.BytesIO(_bytes(photo)))))
         axes.set_axis_off()
         for box in photo.boxes:
-            axes.add_patch(Rectangle((box.left, box.top), box.right - box.left, box.bottom - box.top, fill=False,
-                                     ec=box.key.colour, ls=box.key.dashes, lw=1.4))
+            for colour, dashes in (("white", "-"), (box.colour, box.key.dashes)):  # a light line below, as in the page
+                axes.add_patch(Rectangle((box.left, box.top), box.right - box.left, box.bottom - box.top, fill=False,
+                                         ec=colour, ls=dashes, lw=1.4))
+            if box.label:
+                axes.text(*box.label_place, printable(box.label), color=box.colour, fontsize=7)
     return draw
 
 

@@ -11,7 +11,7 @@ from ...engine import Metric
 from ...judge.metric_book import MetricBook
 from ...judge.stats import mean_of
 from ..arms import Arm
-from ..drawing.panels import Panel, Picture
+from ..drawing.panels import Panel, Picture, within
 from ..drawing.rows import ABOVE, gutter, name_rows
 from ..numbers import listed, show
 from .arm_board import arm_board
@@ -37,7 +37,7 @@ def section(arms: Sequence[Arm], losses: Mapping[str, str], book: MetricBook) ->
         [Table("Mean over the seeds and, below it, the 95% t interval of the mean.", head, rows)])
     if not any(arm.tag for arm in arms):
         return whole
-    main = next((m for m in metrics if m.path == book.primary.path), metrics[0])
+    main = next((m for m in metrics if m.path == book.compared.path), metrics[0])
     return replace(whole, board=arm_board(arms, losses, metrics, main),
                    fold=f"Figures, intervals and losses of all {len(arms)} arms")
 
@@ -74,6 +74,7 @@ def _dots(values: Sequence[tuple[Arm, list[float]]], left: int, m: Metric) -> An
             axes.plot(mean.value, -row, "o", color=arm.colour, ms=7.5)
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.08)
+        axes.set_xlim(within(axes.get_xlim(), m.low, m.high))
         name_rows(axes, [arm.name for arm, _ in values], left)
         axes.locator_params(axis="x", nbins=5)
     return draw

@@ -12,7 +12,7 @@ from ..arms import Group
 from ..numbers import listed, show
 from .parts import Cell, Section, Table
 
-_COLUMNS = ("GPU", "memory", "time", "epochs")
+_COLUMNS = ("device", "memory", "time", "epochs")
 _LEAD = ("What one training costs: the median time, and the largest memory use of any run. Runs that share a device "
          "take longer than one alone, and different devices cannot be compared by time.")
 

@@ -11,7 +11,7 @@ from ...engine import Metric
 from ...judge.metric_book import MetricBook
 from ...recipes.sweep import references
 from ..arms import Arm, Group
-from ..drawing.panels import WIDTH, Key, Panel, Picture, printable
+from ..drawing.panels import WIDTH, Key, Panel, Picture, printable, within
 from ..drawing.style import BLUE
 from ..numbers import listed, plus_minus, show
 from .parts import Cell, Section, Table, present
@@ -75,7 +75,7 @@ def _section(number: int, sweep: Sweep, book: MetricBook) -> Section:
     names = listed([_name(key) for key in sweep.keys])
     name = f"sweep-{number}"
     pictures = present((_map if len(sweep.keys) > 1 else lines_over)(name, sweep, metrics))
-    return Section(name, f"Sweep of {names}", [_best(sweep, book.primary), _NOTE], pictures,
+    return Section(name, f"Sweep of {names}", [_best(sweep, book.compared), _NOTE], pictures,
                    [_table(sweep, metrics)])
 
 
@@ -160,6 +160,7 @@ def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Ax
             axes.minorticks_off()
         places = [at[order(value)] for value in values]
         axes.set_xticks(*_readable(places, [value_word(value) for value in values], log))
+        axes.set_ylim(within(axes.get_ylim(), m.low, m.high))
         axes.locator_params(axis="y", nbins=5)
     return draw
 

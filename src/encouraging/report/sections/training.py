@@ -11,7 +11,7 @@ import numpy as np
 from ...engine import Metric
 from ...judge.metric_book import MetricBook
 from ..arms import Arm
-from ..drawing.panels import Panel, Picture
+from ..drawing.panels import Panel, Picture, within
 from ..numbers import listed, show
 from .parts import Section, pictured
 
@@ -119,6 +119,8 @@ def _lines(lines: Sequence[tuple[Arm, np.ndarray, np.ndarray]], m: Metric) -> An
             highest = min(max(float(np.quantile(band, 0.9)) for band in bands), m.high)
             low = min(lowest)
             axes.set_ylim(low - 0.35 * max(highest - low, 0.2), highest + 0.15 * max(highest - low, 0.2))
+        if not log:
+            axes.set_ylim(within(axes.get_ylim(), m.low, m.high))
         axes.set_xlim(min(x[0] for _, x, _ in lines) - 0.4, max(x[-1] for _, x, _ in lines) + 0.4)
         axes.locator_params(axis="x", integer=True, nbins=6)
     return draw

@@ -25,8 +25,9 @@ def section(arms: Sequence[Arm], claimed: Sequence[tuple[str, str]] = ()) -> Sec
     if not any(arm.diagnosed("translation", "sentences") for arm in translated):
         notes.append("Records hold no sentences, because the text belongs to the dataset: a report on the run "
                      "directories themselves shows them.")
+    subject = "The verdicts above compare" if claimed else "Means over seeds compare"
     return Section("translations", "Translations", [
-        "The verdicts above compare trainings: would another seed show the difference? The paired bootstrap compares "
+        f"{subject} trainings: would another seed show the difference? The paired bootstrap compares "
         "two trained models: would other sentences show it? A small p says that the two models differ on sentences "
         "like these, and nothing about the loss."], tables=tables, notes=notes)
 

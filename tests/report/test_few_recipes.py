@@ -1,0 +1,72 @@
+"""Pages about some recipes, of the paper or of one's own: they are about these and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+import synthetic_runs as synthetic
+from encouraging.commands import report
+from encouraging.engine import Metric
+from encouraging.report.arms import groups_of
+from encouraging.report.drawing.panels import within
+from encouraging.report.page import build_report
+from encouraging.report.sections import arms, costs, translations
+from page_text import PageText
+
+RECORDS = Path(__file__).parents[2] / "results"
+
+
+def said(records: list) -> str:
+    text = PageText(build_report(records))
+    return " ".join([*text.words, *(cell for row in text.cells for cell in row)])
+
+
+def test_a_page_about_one_recipe_counts_and_lists_what_belongs_to_it(tmp_path):
+    report.report_on([RECORDS / "bccd-retinanet"], tmp_path / "page.html")
+    text = PageText((tmp_path / "page.html").read_text())
+    words = " ".join(text.words)
+    assert "All 3 claims are undecided. 1 claim is not measured yet." in words
+    assert "other recipes for experiments of the paper are not on this page" in words
+    recipes = [row for row in text.cells if "–" in row and "RTX 2080 Ti" in " ".join(row)]
+    assert recipes == []  # of the paper's costs
+
+
+@pytest.mark.parametrize(("folder", "whole"), [("", True), ("bccd-retinanet", False), ("mnist", False)])
+def test_a_page_about_many_recipes_of_the_paper_is_about_the_paper(folder, whole, tmp_path, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(report, "write_report", lambda records, out, **how: asked.update(how) or [out])
+    report.report_on([RECORDS / folder], tmp_path / "page.html")
+    assert asked["whole_paper"] is whole
+
+
+def test_recipes_of_ones_own_are_not_compared_with_the_papers():
+    assert "on this page" not in said(synthetic.shipped("digits", 3))
+
+
+def test_a_cpu_is_not_called_a_gpu():
+    table, = costs.section(groups_of(synthetic.shipped("digits", 1), {})).tables
+    assert "device" in table.head
+    assert "GPU" not in table.head
+
+
+def test_without_claims_nothing_is_said_about_verdicts():
+    found = {"translation": {"counts": [[9, 9, 4, 3, 2, 1]], "signature": "nrefs:1"}}
+    (group,) = groups_of([replace(synthetic.record("mine", "ce", 0), diagnosis=found)], {})
+    arm, = group.arms
+    assert "verdicts" not in translations.section([arm]).lead[0]
+    assert "The verdicts above" in translations.section([arm], [("el", "ce")]).lead[0]
+
+
+def test_an_axis_of_percent_does_not_reach_below_0():
+    (group,) = groups_of([synthetic.record("mine", "ce", seed) for seed in range(2)], {})
+    axes = Figure().add_subplot()
+    percent = Metric("ap", "AP", "%", low=0, high=100)
+    arms._dots([(group.arms[0], [0.0, 0.0])], 60, percent)(axes)
+    low, high = axes.get_xlim()
+    assert min(tick for tick in axes.get_xticks() if low <= tick <= high) == 0
+    assert within((-3.0, 7.0), 0, 100) == (-0.4, 7.0)
+    assert within((90.0, 110.0), 0, 100) == (90.0, 100.8)
