@@ -93,6 +93,13 @@ def test_their_divisors_need_class_weights_and_nothing_else(key: dict[str, objec
         ObjectiveConfig(**{"curve": "normal", "reweight_from_epoch": 5, "bonus_divisor": "examples", **key})
 
 
+def test_the_strength_of_weights_that_nobody_asks_for_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"reweight_beta = 0\.9 without reweight_from_epoch"):
+        ObjectiveConfig(curve="normal", reweight_beta=0.9)
+    assert ObjectiveConfig(curve="normal", reweight_beta=0.9, reweight_from_epoch=1).reweight_beta == 0.9
+    assert ObjectiveConfig(curve="normal", reweight_beta=0.9999)  # as configs of runs name the default
+
+
 def test_weights_are_those_of_the_effective_number_and_start_when_the_arm_says(tail: Path) -> None:
     ours = recipe({"drw": {"reweight_from_epoch": 3}})
     task = build_task("image", ours.task_spec("drw"))

@@ -210,6 +210,9 @@ class ObjectiveConfig(Settings):
                                    or self.link == "sigmoid" or self.ignore_index is not None):
             raise ValueError("bonus_divisor = 'examples' is for class weights (reweight_from_epoch), by which "
                              "cross-entropy is divided; it takes no match_norm, divisor, ignore_index or link")
+        if self.reweight_from_epoch is None and self.reweight_beta != type(self).model_fields["reweight_beta"].default:
+            raise ValueError(f"reweight_beta = {self.reweight_beta} without reweight_from_epoch: say from which epoch "
+                             "on the classes are weighted")
         if self.link != "sigmoid" and (self.alpha is not None or self.halt_on != "likelihood"):
             raise ValueError("alpha and halt_on tell present from absent classes: they need link = 'sigmoid'")
         if self.halt_on == "logit" and self.curve != "halted_focal":
