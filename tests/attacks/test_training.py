@@ -122,9 +122,10 @@ def test_nothing_waits_for_the_device(network: Network, name: str) -> None:
     adversarial_batch(model, x, y, *TRAINING_ATTACKS[name])
     torch.cuda.set_sync_debug_mode("error")
     try:
-        adversarial_batch(model, x, y, *TRAINING_ATTACKS[name], seed=1)
+        attacked = adversarial_batch(model, x, y, *TRAINING_ATTACKS[name], seed=1)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert not torch.equal(attacked, x)
 
 
 @cuda

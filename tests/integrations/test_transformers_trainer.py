@@ -97,8 +97,8 @@ def test_generation_and_evaluation_without_labels_are_not_reported():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with torch.no_grad():
-            model.train()(input_ids=toys.ids())
-        model.eval()(input_ids=toys.ids())
+            assert model.train()(input_ids=toys.ids()).loss is None
+        assert model.eval()(input_ids=toys.ids()).loss is None
 
 
 @pytest.mark.parametrize("build", [toys.llama, lambda: toys.bert("MaskedLM")], ids=["llama", "bert"])

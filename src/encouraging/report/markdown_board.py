@@ -76,10 +76,7 @@ def accuracy_board(board: Scoreboard) -> list[str]:
     lines = table(["setting", "without", "with a bonus", "difference", "interval", "n", "verdict"])
     for row in board.rows:
         if row.measured and row.is_primary and row.bonus:
-            mean, low, high = (row.bonus * number for number in (row.row.comparison.mean, row.row.comparison.low,
-                                                                 row.row.comparison.high))
-            compared = replace(row.row.comparison, mean=mean, low=min(low, high), high=max(low, high))
-            seen = replace(row, row=replace(row.row, comparison=compared))
+            seen = _towards_bonus(row)
             lines.append(cells([f"`{row.recipe}`: {_arms(row)}", *_without_and_with(row),
                                 seen.difference_words(PLAIN), seen.interval_words(PLAIN), str(row.n),
                                 _VERDICTS[_tone(row)]]))
@@ -139,6 +136,15 @@ def _tone(row: ScoreRow) -> str:
     """The tone of the verdict on the bonus, which is the other one where the claim is that it costs."""
     tone = row.verdict.tone
     return {"good": "bad", "bad": "good"}.get(tone, tone) if row.bonus < 0 else tone
+
+
+def _towards_bonus(row: ScoreRow) -> ScoreRow:
+    """The same row with differences that are positive where the bonus is better."""
+    if row.bonus > 0:
+        return row
+    found = row.row.comparison
+    return replace(row, row=replace(row.row, comparison=replace(found, mean=-found.mean, low=-found.high,
+                                                                high=-found.low)))
 
 
 def _without_and_with(row: ScoreRow) -> list[str]:
