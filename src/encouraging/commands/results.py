@@ -17,7 +17,7 @@ def write_results(records: Path, out: Path, update: Sequence[Path] = ()) -> list
     check_output(out, [records])
     texts = {path: _page_with_markers(path, records) for path in update}  # refused before the records are read
     results = read_results(records)
-    pages = {out: page_of(results).encode()}
+    pages = {out: page_of(results, links=(out.parent / "verdicts.md").is_file()).encode()}
     written = {out.resolve(): pages[out]}
 
     def add(path: Path, content: bytes) -> None:

@@ -25,7 +25,15 @@ from .sections.claim_words import SKEWED, needed_words
 from .sections.gains import CAPTION, COLUMNS, gain_rows, gain_words
 from .sections.splits import split_lines
 
-HEAD = """# Results
+# The lines are those of the page. HEAD is for claims of the paper, OWN_HEAD and OWN_VERDICTS for others.
+_HOW = """The exact permutation p is given beside it; with n seeds it cannot fall below 2 / 2^n, which is 0.25 for three
+and 0.06 for five. Differences are counted towards the claim: a positive one supports it, also where lower is better.
+"""
+_WRITTEN = """\
+The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
+`encouraging results`; do not edit it.
+"""
+HEAD = f"""# Results
 
 Measured with the recipes of this package; every number is the mean over seeds, with the standard deviation. The verdict
 is that of the 95% t interval of the paired differences, Holm-adjusted within a recipe: *reproduced* when it lies wholly
@@ -33,22 +41,16 @@ on the claimed side of 0, *contradicted* when wholly on the other, *no differenc
 paper's difference, else *undecided*: a verdict on the direction, not on the size. What the paper does not claim in
 that setting *holds* or *fails* instead, in a table of its own. Beside the verdict: whether the size of the difference
 is consistent with the paper's, and how many seeds would decide an undecided claim: see [verdicts](verdicts.md).
-The exact permutation p is given beside it; with n seeds it cannot fall below 2 / 2^n, which is 0.25 for three
-and 0.06 for five. Differences are counted towards the claim: a positive one supports it, also where lower is better.
-The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
-`encouraging results`; do not edit it.
-"""
-
+{_HOW}{_WRITTEN}"""
 OWN_HEAD = """# Results
 
-Every number is the mean over seeds, with the standard deviation. The verdict is that of the 95% t interval of the
-paired differences, Holm-adjusted within a recipe: a claim *holds* when it lies wholly on the claimed side of 0, *fails*
-when wholly on the other, and is *undecided* otherwise. The exact permutation p is given beside it; with n seeds it
-cannot fall below 2 / 2^n, which is 0.25 for three and 0.06 for five. Differences are counted towards the claim: a
-positive one supports it, also where lower is better.
-The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
-`encouraging results`; do not edit it.
+Every number is the mean over seeds, with the standard deviation.
 """
+OWN_VERDICTS = f"""\
+The verdict is that of the 95% t interval of the paired differences, Holm-adjusted within a recipe: a claim *holds* when
+it lies wholly on the claimed side of 0, *fails* when wholly on the other, and is *undecided* otherwise.
+{_HOW}"""
+LINKS = (": see [verdicts](verdicts.md)", " ([how often](report.md#skewed-differences))")  # to pages of this package
 
 ALONE = "bench/alone.json"  # what one training costs that has a machine for itself: benchmarks/alone.py
 EXTRA = {"train accuracy": "train_accuracy", "excess risk": "excess_risk", "bonus began, %": "bonus.began",
@@ -79,22 +81,21 @@ def results_page(folder: str | Path) -> str:
     return page_of(read_results(folder))
 
 
-def page_of(results: Results) -> str:
-    """:func:`results_page` of records that were read before."""
+def page_of(results: Results, links: bool = True) -> str:
+    """:func:`results_page` of records that were read before; with ``links`` to the package's pages, which stand beside
+    this one in its documentation."""
     folder, records, board = results.folder, results.records, results.board
     measured = [name for name in names() if any(record.recipe == name for record in records)]
     own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
     alone = read_json(path) if (path := Path(folder) / ALONE).is_file() else {}
     name = Path(folder).name or str(folder)
     shown = [*(read_recipe(name) for name in measured), *own]
-    head = _head(shown).replace("`results/`", f"`{name}/`").replace("report results -o",
-                                                                                f"report {name} -o")
+    head = _head(shown).replace("`results/`", f"`{name}/`").replace("report results -o", f"report {name} -o")
     page = "\n".join([head, *(["## Scoreboard", "", *whole_board(board, _attacked(shown, records))] if board else []),
                       *(_section(read_recipe(name), records, alone) for name in measured),
                       *(_section(recipe, records, alone) for recipe in own)])
-    if not (Path(folder).resolve().parent / "docs" / "verdicts.md").is_file():  # pages of ours that stand beside it
-        for link in (": see [verdicts](verdicts.md)", " ([how often](report.md#skewed-differences))"):
-            page = page.replace(link, "")
+    for link in () if links else LINKS:
+        page = page.replace(link, "")
     return page
 
 
@@ -102,9 +103,7 @@ def _head(recipes: Sequence[Recipe]) -> str:
     """What the page begins with: without a word about the paper or verdicts, where there are none."""
     if any(claim.is_papers for recipe in recipes for claim in recipe.claims):
         return HEAD
-    if any(recipe.claims for recipe in recipes):
-        return OWN_HEAD
-    return OWN_HEAD[: OWN_HEAD.index(" The verdict is")] + OWN_HEAD[OWN_HEAD.index("\nThe records") :]
+    return OWN_HEAD + (OWN_VERDICTS if any(recipe.claims for recipe in recipes) else "") + _WRITTEN
 
 
 def _attacked(recipes: Sequence[Recipe], records: list[Record]) -> list[str]:
