@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,21 +15,13 @@ from torch.nn import functional as F
 
 from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
 from paper_formulas import ALL_CURVES, phi
-from strategies import SEEDS, generator, rows_with_gaps
+from strategies import SEEDS, generator
+from transform_cases import CLASSES, ROWS, SMOOTHING, batch
 
-ROWS, CLASSES = 4, 5
 SMOOTH = [curves.cross_entropy(), curves.normal(0), curves.conservative(0.6), curves.power(2.5, 0.5), curves.focal(2.0),
           curves.halted_focal(1.5, 0.4), curves.square()]
-SMOOTHING = [0.0, 0.2]
 # torch's own tracer makes an object of every autograd Function that it meets, and warns about it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None,
-                                    reason="torch.compile needs a C++ compiler on a CPU")
-
-
-def batch(seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Rows on both sides of every edge of the curves, none close to one."""
-    return rows_with_gaps(torch.tensor([-3.1, -0.9, 1.3, 4.2], dtype=torch.float64), CLASSES, seed)
 
 
 def ours(curve, label: Tensor, smoothing: float = 0.0, reduction: str = "sum"):
@@ -293,98 +283,3 @@ def test_no_graph_is_made_where_nobody_asks_for_one():
         assert not ours(curves.conservative(), label)(logits.requires_grad_()).requires_grad
     with torch.inference_mode():
         assert curve_loss(logits.detach(), label, curves.conservative(), label_smoothing=0.1).isfinite()
-
-
-# torch.compile
-
-
-@pytest.fixture(autouse=True)
-def _fresh_dynamo():
-    yield
-    torch._dynamo.reset()
-
-
-def compiled(function, backend: str = "aot_eager", **more):
-    return torch.compile(function, fullgraph=True, backend=backend, **more)
-
-
-@pytest.mark.parametrize("curve", [curves.cross_entropy(), curves.normal(), curves.conservative(), curves.aggressive(),
-                                   curves.power(2.5, 0.5), curves.poly(-0.5), curves.halted_focal(2.0, 0.5),
-                                   curves.square()], ids=repr)
-def test_compiled_as_one_graph_values_and_gradients_are_the_same(curve):
-    logits, label = batch()
-    label[0] = -100
-    weight = torch.linspace(0.5, 1.5, CLASSES, dtype=torch.float64)
-    soft = F.one_hot(label.clamp(min=0), CLASSES).double()
-
-    def losses(z, t):
-        hard = curve_loss(z, t, curve, weight, reduction="none", label_smoothing=0.1)
-        return hard + curve_loss(z, soft, curve) + curve_loss(z, t, curve)
-
-    results = []
-    for function in (losses, compiled(losses)):
-        z = logits.clone().requires_grad_()
-        value = function(z, label)
-        results.append((value.detach(), torch.autograd.grad(value, z, torch.arange(4.0, dtype=torch.float64))[0]))
-    torch.testing.assert_close(results[1], results[0], rtol=1e-13, atol=1e-14)
-
-
-def test_compiled_sigmoid_mirror_mse_and_match_norm_are_the_same():
-    logits, label = batch()
-    presence = F.one_hot(label, CLASSES)
-
-    def losses(z):
-        return (sigmoid_curve_loss(z, presence, curves.focal(2.0), alpha=0.25) + mirror_mse_loss(z, label)
-                + curve_loss(z, label, curves.normal(), match_norm=True))
-
-    results = []
-    for function in (losses, compiled(losses)):
-        z = logits.clone().requires_grad_()
-        value = function(z)
-        results.append((value.detach(), torch.autograd.grad(value, z)[0]))
-    torch.testing.assert_close(results[1], results[0], rtol=1e-13, atol=1e-14)
-
-
-@pytest.mark.parametrize("smoothing", SMOOTHING)
-def test_compiled_vmap_of_grad_and_grad_of_vmap_are_the_same(smoothing):
-    logits, label = batch()
-
-    def row(z, y):
-        return curve_loss(z, y, curves.conservative(), label_smoothing=smoothing)
-
-    for function in (lambda z: vmap(grad(row))(z, label), lambda z: grad(lambda z: vmap(row)(z, label).sum())(z)):
-        torch.testing.assert_close(compiled(function)(logits), function(logits), rtol=1e-13, atol=1e-14)
-
-
-def test_compiled_with_changing_batch_sizes_and_smoothing_stays_right():
-    function = compiled(lambda z, t, s: curve_loss(z, t, curves.conservative(), label_smoothing=s), dynamic=True)
-    for rows, smoothing in ((4, 0.0), (7, 0.1), (9, 0.25)):
-        z, t = torch.randn(rows, CLASSES), torch.randint(CLASSES, (rows,))
-        torch.testing.assert_close(function(z, t, smoothing), curve_loss(z, t, curves.conservative(),
-                                                                         label_smoothing=smoothing))
-
-
-@needs_compiler
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_compiled_to_machine_code_values_and_gradients_are_the_same(dtype):
-    logits, label = batch()
-    logits = logits.to(dtype)
-
-    def losses(z, t):  # in one of the types smoothed: each compiles for many seconds
-        return curve_loss(z, t, curves.conservative(), label_smoothing=0.1 if dtype == torch.bfloat16 else 0.0)
-
-    results = []
-    for function in (losses, compiled(losses, "inductor")):
-        z = logits.clone().requires_grad_()
-        value = function(z, label)
-        results.append((value.detach(), torch.autograd.grad(value, z)[0]))
-    torch.testing.assert_close(results[1], results[0], rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
-
-
-@pytest.mark.parametrize("where", ["compiled", "vmap"])
-def test_where_the_host_cannot_look_a_label_out_of_range_is_still_no_number(where):
-    logits, label = torch.zeros(2, 3), torch.tensor([0, 3])
-    loss = {"compiled": compiled(lambda z, t: curve_loss(z, t, curves.normal())),
-            "vmap": vmap(lambda z, t: curve_loss(z, t, curves.normal()))}[where]
-    with pytest.raises((IndexError, RuntimeError)):
-        loss(logits, label)

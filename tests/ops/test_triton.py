@@ -7,16 +7,13 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 pytest.importorskip("triton")
 
 from encouraging import curve_loss, curves, targets
 from encouraging.curves import Curve
-from encouraging.errors import ArgumentError, DerivativeError
-from encouraging.ops import dispatch, reference
-from encouraging.ops import triton as kernels
-from encouraging.ops.triton import Tiling, hard_loss, loss_and_gradient_, operators, use_tiling
+from encouraging.ops import reference
+from encouraging.ops.triton import Tiling, hard_loss, loss_and_gradient_, use_tiling
 from kernel_cases import CLASSES, CURVES, MARKS, SIXTEEN, STREAMED, ULP, WHOLE, draw, gaps_of, ours, row_error, truth
 
 pytestmark = MARKS
@@ -123,64 +120,6 @@ def test_means_follow_torch_for_every_reduction() -> None:
         torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-5)
 
 
-def test_an_upstream_gradient_other_than_one_and_a_graph_that_is_kept() -> None:
-    z, y = draw(32, seed=8)
-    leaf = z.clone().requires_grad_()
-    with use_tiling(WHOLE):
-        loss = hard_loss(leaf, y, curves.conservative(0.75))
-    _, slope = truth(z, y, curves.conservative(0.75))
-    handed_out = []
-    for upstream in (1.0, 3.0, 0.0, -0.5, 1.0):
-        gradient, = torch.autograd.grad(loss, leaf, torch.tensor(upstream), retain_graph=True)
-        handed_out.append((upstream, gradient))
-    last, = torch.autograd.grad(loss, leaf, torch.tensor(1024.0))
-    handed_out.append((1024.0, last))
-    for upstream, gradient in handed_out:  # none of them has changed since
-        torch.testing.assert_close(gradient.double(), upstream * slope, rtol=1e-5, atol=1e-9)
-    with use_tiling(WHOLE):
-        _, gradient = ours(z, y, curves.conservative(0.75), torch.tensor(math.inf))
-    assert gradient.isinf()[slope.float() != 0].all()
-
-
-def test_the_gradient_made_ahead_is_handed_over_without_a_copy() -> None:
-    z, y = draw(8, seed=9)
-    for shape in (z, z.t().contiguous().t()):
-        leaf = shape.detach().requires_grad_()
-        with use_tiling(WHOLE):
-            loss = hard_loss(leaf, y, curves.conservative(0.75))
-        buffer = loss.grad_fn.saved_tensors[3]
-        address = buffer.data_ptr()
-        del buffer
-        loss.backward()
-        assert leaf.grad.data_ptr() == address
-
-
-def test_batched_upstream_gradients() -> None:
-    z, y = draw(16, seed=10)
-    for reduction in ("mean", "none"):
-        leaf = z.clone().requires_grad_()
-        with use_tiling(WHOLE):
-            loss = hard_loss(leaf, y, curves.conservative(0.75), reduction=reduction)
-        above = torch.randn(3, *loss.shape)
-        gradients, = torch.autograd.grad(loss, leaf, above, is_grads_batched=True)
-        for upstream, gradient in zip(above, gradients, strict=True):
-            _, slope = truth(z, y, curves.conservative(0.75), upstream, reduction=reduction)
-            torch.testing.assert_close(gradient.double(), slope, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_second_derivatives_are_the_references(reduction: str) -> None:
-    z, y = draw(6, 5, seed=11)
-    found = []
-    for op, dtype in ((hard_loss, torch.float32), (reference.hard_loss, torch.float64)):
-        leaf = z.detach().clone().to(dtype).requires_grad_()
-        loss = op(leaf, y, curves.conservative(0.75), reduction=reduction, label_smoothing=0.1).square().sum()
-        gradient, = torch.autograd.grad(loss, leaf, create_graph=True)
-        (gradient.square().sum() + loss).backward()
-        found.append(leaf.grad.double())
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("tiling", [Tiling(8, 16, 4), Tiling(1, 16, 4, streamed=True)], ids=["whole", "streamed"])
 def test_every_element_is_written_and_no_other(tiling: Tiling) -> None:
     """Odd sizes inside a larger buffer, poisoned around and inside."""
@@ -235,13 +174,6 @@ def test_layouts_are_read_as_they_lie() -> None:
         assert loss.shape == (labels.shape if reduction == "none" else ())
         loss.mean().backward()
         assert row_error(leaf.grad.transpose(1, 2).flatten(0, 1), slope).max() <= 16 * ULP
-
-
-def test_ignored_rows_stay_zero_under_an_infinite_upstream_gradient() -> None:
-    z, _ = draw(2, 5, seed=33)
-    _, gradient = ours(z, torch.tensor([0, -100]), curves.normal(), torch.tensor(math.inf))
-    assert (gradient[1] == 0).all()
-    assert gradient[0].isinf().all()
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 2, 3), (0, 5, 4), (2, 5, 0), (2, 5, 3, 0)])
@@ -323,74 +255,6 @@ def test_infinite_logits() -> None:
         assert bonus[1] == -inf
 
 
-def test_without_gradient_none_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    z, y = draw(8, seed=18)
-    launched = []
-    original = kernels.autograd.loss_sum
-    monkeypatch.setattr(kernels.autograd, "loss_sum", lambda *a, **k: (launched.append(k), original(*a, **k))[1])
-    with use_tiling(WHOLE):
-        hard_loss(z, y, curves.normal())
-        with torch.no_grad():
-            hard_loss(z.requires_grad_(), y, curves.normal())
-    assert [call.get("grad") for call in launched] == [None, None]
-
-
-def test_in_place_gradients_are_seen_by_autograd() -> None:
-    z, y = draw(8, seed=19)
-    weight = torch.eye(CLASSES).requires_grad_()
-    _, slope = truth(z, y, curves.conservative(0.75))
-    for view in (False, True):
-        logits = z @ weight
-        if view:
-            logits = logits.view(8, CLASSES)
-        with use_tiling(WHOLE):
-            hard_loss(logits, y, curves.conservative(0.75), inplace=True).backward()
-        assert row_error(logits.detach(), slope).max() <= 16 * ULP
-        torch.testing.assert_close(weight.grad.double(), z.double().t() @ slope, rtol=1e-4, atol=1e-5)
-        weight.grad = None
-
-        logits = z @ weight
-        before = logits.square().sum()
-        passed = logits.view(8, CLASSES) if view else logits
-        with use_tiling(WHOLE):
-            loss = hard_loss(passed, y, curves.conservative(0.75), inplace=True)
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            (loss + before).backward()
-
-        logits = z @ weight
-        passed = logits.view(8, CLASSES) if view else logits
-        with use_tiling(WHOLE):
-            loss = hard_loss(passed, y, curves.conservative(0.75), inplace=True)
-        with pytest.raises(DerivativeError, match="overwritten"):
-            (loss + logits.sum()).backward()
-
-
-def test_in_place_is_refused_on_rows_that_overlap() -> None:
-    windows = (torch.randn(20, requires_grad=True) * 1).unfold(0, 5, 2)[:4]
-    with pytest.raises(ArgumentError, match="same memory"):
-        hard_loss(windows, torch.arange(4), curves.normal(), inplace=True)
-    with pytest.raises(ArgumentError, match="same memory"):
-        loss_and_gradient_(windows.detach(), torch.arange(4), curves.normal())
-    every_other = (torch.randn(4, 10, requires_grad=True) * 1)[:, ::2]
-    hard_loss(every_other, torch.arange(4), curves.normal(), inplace=True).backward()
-
-
-def test_in_place_is_refused_where_it_cannot_be() -> None:
-    z, y = draw(4, seed=20)
-    leaf = z.clone().requires_grad_()
-    with pytest.raises(ArgumentError, match="leaf"):
-        hard_loss(leaf, y, curves.normal(), inplace=True)
-    with pytest.raises(ArgumentError, match="leaf"):
-        hard_loss(leaf.view(4, -1), y, curves.normal(), inplace=True)
-    with pytest.raises(ArgumentError, match="same memory"):
-        loss_and_gradient_(z[:1].expand(4, -1), y, curves.normal())
-    logits = leaf * 1
-    with use_tiling(WHOLE):
-        loss = hard_loss(logits, y, curves.normal(), inplace=True)
-    with pytest.raises(DerivativeError, match="inplace=False"):
-        torch.autograd.grad(loss, leaf, create_graph=True)
-
-
 @pytest.mark.parametrize("tiling", [WHOLE, STREAMED], ids=["whole", "streamed"])
 def test_by_products(tiling: Tiling) -> None:
     z, y = draw(4, seed=21)
@@ -409,81 +273,3 @@ def test_by_products(tiling: Tiling) -> None:
             torch.testing.assert_close(loss, expected)
         past = hard_loss(z, y, curves.normal(), stats=0.1)[1].past
         assert past.item() == pytest.approx((p[known] > 0.1).double().mean().item())
-
-
-def test_operators_keep_their_promises() -> None:
-    z, y = draw(5, 7, seed=22)
-    smooth = (y, torch.rand(7), "conservative", [0.75], -100, 0.1)
-    plain = (y, None, "normal", [1e-5], -100, 0.0)
-    torch.library.opcheck(operators.curve_rows, (z.requires_grad_(), *smooth))
-    strided = torch.randn(7, 5).t().requires_grad_()
-    quick = ("test_schema", "test_faketensor")
-    torch.library.opcheck(operators.curve_rows, (strided, *plain), test_utils=quick)
-    state = operators.curve_rows(strided.detach(), *plain)[1]
-    torch.library.opcheck(operators.curve_rows_gradient, (torch.randn(5), strided.detach(), y, None, state, *plain[2:]),
-                          test_utils=quick)
-
-
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_compiles_as_one_graph(reduction: str) -> None:
-    z, y = draw(6, 11, seed=23)
-    weight = torch.rand(11)
-    curve = curves.conservative(0.75)
-
-    @torch.compile(backend="aot_eager", fullgraph=True)
-    def step(logits: Tensor) -> Tensor:
-        loss = hard_loss(2 * logits, y, curve, weight=weight, reduction=reduction, label_smoothing=0.1)
-        return (loss * loss).sum()
-
-    leaf = z.clone().requires_grad_()
-    step(leaf).backward()
-    exact = z.double().requires_grad_()
-    loss = reference.hard_loss(2 * exact, y, curve, weight=weight.double(), reduction=reduction, label_smoothing=0.1)
-    (loss * loss).sum().backward()
-    torch.testing.assert_close(leaf.grad.double(), exact.grad, rtol=1e-4, atol=1e-6)
-
-
-class TestDispatch:
-    z, y = torch.randn(3, 4), torch.tensor([0, 1, 2])
-
-    def test_the_cpu_takes_the_reference(self) -> None:
-        assert dispatch.choose("auto", self.z, self.y, curves.normal()) == "reference"
-        assert dispatch.choose("reference", self.z, self.y, curves.normal()) == "reference"
-
-    def test_the_interpreter_takes_the_kernels_when_asked(self) -> None:
-        assert dispatch.choose("triton", self.z, self.y, curves.normal()) == "triton"
-
-    def test_a_wish_that_cannot_be_fulfilled_is_answered_in_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        mine = curves.custom(lambda gap: -gap, torch.ones_like)
-        cases = [
-            (self.z.double(), self.y, curves.normal(), "float64"),
-            (self.z, self.z.softmax(1).double(), curves.normal(), "probabilities"),
-            (self.z, self.y, mine, "no kernel for custom"),
-        ]
-        for logits, target, curve, words in cases:
-            with pytest.raises(ArgumentError, match=words):
-                dispatch.choose("triton", logits, target, curve)
-        with pytest.raises(ArgumentError, match="expected 'auto'"):
-            dispatch.choose("cuda", self.z, self.y, curves.normal())
-        monkeypatch.delenv("TRITON_INTERPRET")
-        with pytest.raises(ArgumentError, match="TRITON_INTERPRET"):
-            dispatch.choose("triton", self.z, self.y, curves.normal())
-        monkeypatch.setattr(dispatch, "_HAS_TRITON", False)
-        with pytest.raises(ArgumentError, match="not installed"):
-            dispatch.choose("triton", self.z, self.y, curves.normal())
-
-    def test_transforms_are_refused(self) -> None:
-        def loss(logits: Tensor) -> Tensor:
-            dispatch.choose("triton", logits, self.y, curves.normal())
-            return logits.sum()
-
-        with pytest.raises(ArgumentError, match=r"torch\.func"):
-            torch.func.grad(loss)(self.z)
-        with pytest.raises(ArgumentError, match="forward-mode"), torch.autograd.forward_ad.dual_level():
-            loss(self.z)
-
-    def test_every_curve_of_the_catalogue_has_its_kernel(self) -> None:
-        for name in curves.names():
-            curve = curves.by_name(name)
-            assert dispatch.choose("triton", self.z, self.y, curve) == "triton"
-            torch.testing.assert_close(hard_loss(self.z, self.y, curve), reference.hard_loss(self.z, self.y, curve))
