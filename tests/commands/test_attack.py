@@ -243,6 +243,7 @@ def test_data_that_only_detection_needs_is_not_asked_for(runs: Path, tmp_path: P
     path.write_text(json.dumps(config))
     call(runs / "ce/seed0", "--attack", "fgsm", "--examples", "5", "--eps", "0.1", "--device", "cpu", "--data",
          tmp_path / "nothing")
+    assert content(runs / "ce/seed0")["attacks"]["fgsm"]["examples"] == 5  # measured, though fashion_mnist is not there
 
 
 @pytest.mark.parametrize(("omp", "world", "expected"), [(None, None, 6), ("2", None, 2), ("64", None, 6),
