@@ -1,4 +1,4 @@
-"""``curve_loss`` and its named forms: torch's cross-entropy with another curve, in every layout and type."""
+"""``curve_loss`` and its named forms: torch's cross-entropy with another curve, in every layout."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from encouraging import (
     encouraging_loss,
     focal_loss,
     halted_focal_loss,
-    mirror_mse_loss,
     poly_loss,
 )
-from encouraging.ops import reference, rows
-from paper_formulas import ALL_CURVES, edges, phi
+from encouraging.ops import rows
+from paper_formulas import edges, phi
 from strategies import CURVES, SEEDS, Case, cases, generator, rows_with_gaps
 
 CE = curves.cross_entropy()
-HALVES = [torch.float16, torch.bfloat16]
 
 
 def value_and_gradient(loss, input: Tensor, upstream_seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -76,72 +74,6 @@ def test_in_float32_its_error_is_no_larger_than_torchs_own(case, seed):
         # Beside torch's error, two units: where torch is lucky, a rounding of the last operations must be allowed.
         allowed = (theirs - truth).abs().max() + 2 * 2.0**-23 * truth.abs().max()
         assert (mine - truth).abs().max() <= allowed
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, *HALVES])
-@pytest.mark.parametrize("soft", [False, True])
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_the_result_has_torchs_type_and_the_gradient_the_inputs(dtype, soft, reduction):
-    logits, label = rows_with_gaps(torch.linspace(-3, 9, 6, dtype=torch.float64), 4, 0)
-    logits = logits.to(dtype).requires_grad_()
-    target = F.one_hot(label, 4).to(dtype) if soft else label
-    loss = curve_loss(logits, target, CE, reduction=reduction)
-    torchs = F.cross_entropy(logits, target, reduction=reduction)
-    assert loss.dtype == torchs.dtype == dtype
-    assert torch.autograd.grad(loss.sum(), logits)[0].dtype == dtype
-
-
-@pytest.mark.parametrize("input_type", [torch.float64, torch.float32, *HALVES])
-@pytest.mark.parametrize("target_type", [torch.float64, torch.float32, *HALVES])
-def test_probabilities_of_another_type_give_torchs_type(input_type, target_type):
-    logits = torch.randn(3, 4, generator=generator(0)).to(input_type)
-    target = torch.full((3, 4), 0.25, dtype=target_type)
-    assert curve_loss(logits, target, CE).dtype == F.cross_entropy(logits, target).dtype
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-@given(seed=SEEDS, curve=CURVES, smoothing=st.sampled_from([0.0, 0.1]))
-def test_half_precision_is_computed_in_float32_and_rounded_once(dtype, seed, curve, smoothing):
-    gaps = 24 * torch.rand(6, generator=generator(seed), dtype=torch.float64) - 12
-    logits, label = rows_with_gaps(gaps, 5, seed)
-    half = logits.to(dtype)
-
-    def loss(z):
-        return curve_loss(z, label, curve, reduction="none", label_smoothing=smoothing)
-
-    upstream = torch.ones(6)
-    results = []
-    for z in (half, half.float()):
-        z = z.clone().requires_grad_()
-        value = loss(z)
-        results.append((value.detach(), torch.autograd.grad(value, z, upstream.to(value.dtype))[0]))
-    for low, full in zip(*results, strict=True):
-        assert torch.equal(low, full.to(dtype))
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-def test_the_labels_gradient_keeps_its_digits_at_p_0_999_in_16_bits(dtype):
-    logits = torch.tensor([[8.0, 0.0, 0.0]], dtype=dtype, requires_grad=True)
-    curve_loss(logits, torch.tensor([0]), CE).backward()
-    q = 2 / (math.exp(8) + 2)
-    torch.testing.assert_close(logits.grad[0].double(), torch.tensor([-q, q / 2, q / 2], dtype=torch.float64),
-                               rtol=torch.finfo(dtype).eps, atol=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_under_autocast_it_computes_in_float32_and_returns_float32(dtype, smoothing):
-    logits, label = rows_with_gaps(torch.linspace(-3, 9, 6, dtype=torch.float64), 4, 0)
-    logits = logits.to(dtype).requires_grad_()
-    with torch.autocast("cpu", dtype=dtype):
-        loss = encouraging_loss(logits, label, label_smoothing=smoothing)
-        assert F.cross_entropy(logits, label).dtype == torch.float32
-        assert encouraging_loss(logits, F.one_hot(label, 4).to(dtype)).dtype == torch.float32
-        assert mirror_mse_loss(logits, label).dtype == torch.float32
-        assert encouraging_loss(logits.double(), label).dtype == torch.float64
-    assert loss.dtype == torch.float32
-    assert torch.equal(loss, encouraging_loss(logits.float(), label, label_smoothing=smoothing))
-    assert torch.autograd.grad(loss, logits)[0].dtype == dtype
 
 
 # Any curve is the sum that it says it is
@@ -272,17 +204,6 @@ def test_strides_do_not_matter(curve, seed, soft):
     torch.testing.assert_close(torch.autograd.grad(shared, row), torch.autograd.grad(apart, row))
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
-def test_labels_of_every_integer_type_are_labels(dtype):
-    logits = torch.randn(300 if dtype == torch.uint8 else 4, 250, generator=generator(0))
-    label = torch.arange(len(logits)).remainder(250 if dtype == torch.uint8 else 100)
-    expected = F.cross_entropy(logits, label, reduction="none")
-    torch.testing.assert_close(curve_loss(logits, label.to(dtype), CE, reduction="none"), expected)
-    # In uint8, -100 and 156 are the same bits: where the host cannot look, the label 156 must still count.
-    mapped = torch.func.vmap(lambda z, t: curve_loss(z, t, CE))(logits, label.to(dtype))
-    torch.testing.assert_close(mapped, expected)
-
-
 def test_backward_may_be_called_again():
     logits, label = rows_with_gaps(torch.linspace(-6, 9, 8, dtype=torch.float64), 6, 0)
     logits.requires_grad_()
@@ -368,86 +289,3 @@ def test_where_float32_can_express_it_values_and_gradients_are_the_published_cla
     unit = 2.0**-23 * (8 + spread) / q
     assert ((mine[0] - theirs[0]).abs() <= unit).all()
     assert ((mine[1] - theirs[1]).abs() <= 4 * unit[:, None]).all()
-
-
-# Norm matching
-
-
-def scaled_norm(gradient: Tensor) -> float:
-    """The Euclidean norm, right where squares underflow."""
-    return math.hypot(*gradient.double().flatten().tolist())
-
-
-@settings(max_examples=150)
-@given(case=cases(high=40.0), curve=CURVES)
-def test_with_match_norm_the_gradient_has_the_norm_of_cross_entropys_on_any_batch(case, curve):
-    input, target, arguments = case
-    assume(input.numel())
-
-    def gradient(curve, **more):
-        z = input.clone().requires_grad_()
-        return torch.autograd.grad(curve_loss(z, target, curve, **arguments, **more).sum(), z)[0]
-
-    spread_out = target.is_floating_point() or "label_smoothing" in arguments
-    # Over all classes 1 - 2p adds up to a constant: smoothed, nothing but rounding may be left of its gradient.
-    assume(not (spread_out and curve == curves.square(True)))
-    ce, plain, matched = gradient(CE), gradient(curve), gradient(curve, match_norm=True)
-    # Where the classes' parts cancel altogether, as for two classes that share all of it, nothing is left to be scaled.
-    assume(not (spread_out and 0 < scaled_norm(plain) < 1e-8 * scaled_norm(ce)))
-    if scaled_norm(plain) > 0:
-        # Near a smoothed loss's minimum the classes' parts cancel, and each was rounded.
-        assert scaled_norm(matched) == pytest.approx(scaled_norm(ce), rel=1e-8 if spread_out else 1e-12)
-    else:
-        assert scaled_norm(matched) == 0
-    if arguments["reduction"] == "none":
-        return
-    both = torch.stack([plain.flatten(), matched.flatten()])
-    assert torch.linalg.matrix_rank(both, rtol=1e-9) <= 1  # one number for the whole batch: the direction stays
-
-
-@given(gaps=st.lists(st.floats(-80, 80), min_size=1, max_size=5), curve=CURVES, seed=SEEDS)
-def test_match_norm_holds_in_float32_where_squares_underflow(gaps, curve, seed):
-    logits, label = rows_with_gaps(torch.tensor(gaps, dtype=torch.float64), 3, seed, spread=1.0)
-    logits = logits.float()
-
-    def norm(curve, **more):
-        z = logits.clone().requires_grad_()
-        return scaled_norm(torch.autograd.grad(curve_loss(z, label, curve, **more), z)[0])
-
-    ce, plain = norm(CE), norm(curve)
-    assume(min(ce, plain) > 1e-30)  # smaller gradients are themselves denormal
-    factor = reference.match_norm_factor(logits, label, curve).item()
-    assume(1e-30 < factor < 1e30)
-    assert norm(curve, match_norm=True) == pytest.approx(ce, rel=1e-5)  # 80 units of the gap's rounding
-
-
-def test_match_norm_of_labels_is_the_formula():
-    logits, label = rows_with_gaps(torch.linspace(-5, 9, 12, dtype=torch.float64), 5, 3)
-    weight = torch.tensor([0.5, 1.0, 2.0, 1.5, 0.1], dtype=torch.float64)
-    curve = curves.conservative(0.5)
-    rivals = logits.scatter(1, label[:, None], -torch.inf).softmax(1)
-    gap = torch.logit(logits.softmax(1).gather(1, label[:, None])[:, 0])
-    n2, w = 1 + rivals.square().sum(1), weight[label]
-    formula = ((w**2 * gap.neg().sigmoid() ** 2 * n2).sum() / (w**2 * curve.pull(gap) ** 2 * n2).sum()).sqrt()
-    ratio = (curve_loss(logits, label, curve, weight, match_norm=True) / curve_loss(logits, label, curve, weight))
-    torch.testing.assert_close(ratio, formula, rtol=1e-11, atol=0)
-
-
-@pytest.mark.parametrize("curve", ALL_CURVES, ids=repr)
-def test_match_norm_is_1_where_both_norms_are_0(curve):
-    if curve.pull(torch.tensor(torch.inf)) == 0:
-        single, label = torch.tensor([[2.0], [5.0]]), torch.tensor([0, 0])
-        plain = curve_loss(single, label, curve, reduction="none")
-        assert torch.equal(curve_loss(single, label, curve, reduction="none", match_norm=True), plain)
-    ignored = torch.full((2,), -100)
-    assert reference.match_norm_factor(torch.randn(2, 3), ignored, curve) == 1
-    assert reference.match_norm_factor(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), curve) == 1
-
-
-def test_match_norm_is_detached():
-    logits, label = rows_with_gaps(torch.linspace(-5, 9, 12, dtype=torch.float64), 5, 3)
-    logits.requires_grad_()
-    matched = torch.autograd.grad(encouraging_loss(logits, label, log_end=1.0, match_norm=True), logits)[0]
-    plain = torch.autograd.grad(encouraging_loss(logits, label, log_end=1.0), logits)[0]
-    factor = reference.match_norm_factor(logits, label, curves.normal())
-    torch.testing.assert_close(matched, factor * plain, rtol=1e-14, atol=0)

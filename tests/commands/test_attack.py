@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +13,20 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-import synthetic_runs as synthetic
+from attack_calls import FEW, accuracy_of, call, content
 from encouraging.attacks import Attack, accuracy_over_eps, fgsm
 from encouraging.cli import app
 from encouraging.commands import attack as command
-from encouraging.commands import attack_plan, attack_progress
+from encouraging.commands import attack_plan
 from encouraging.commands.attack_plan import JUDGES, KNOWN
-from encouraging.commands.attack_table import print_attacks
 from encouraging.commands.run import run_recipe
 from encouraging.data.augment import resize_center_crop
 from encouraging.engine.attack_results import Measured
 from encouraging.engine.records import read_records
-from encouraging.judge.claims import claim_rows, finals_of
-from encouraging.judge.metric_book import book_of
-from encouraging.recipes import grid, kept_recipes, read_recipe
+from encouraging.recipes import grid
 from encouraging.recipes.trained import load_trained
 
 CPU = torch.device("cpu")
-FEW = ["--examples", "40", "--eps", "0,0.1", "--eps-l2", "0,1", "--device", "cpu"]
-
-
-def call(*words: str | Path, code: int = 0) -> str:
-    result = CliRunner().invoke(app, ["attack", *map(str, words), "--threads", "1"], env={"COLUMNS": "200"})
-    assert result.exit_code == code, (result.output, result.exception)
-    return " ".join(result.output.split())
-
-
-def content(run: Path) -> dict[str, Any]:
-    return dict(json.loads((run / "attacks.json").read_text()))
 
 
 def test_every_attack_is_measured_once_and_as_the_library_does(runs: Path) -> None:
@@ -62,17 +46,6 @@ def test_every_attack_is_measured_once_and_as_the_library_does(runs: Path) -> No
     assert "everything was measured before" in call(runs, *FEW)
     assert (runs / "ce/seed0/final.json").read_bytes() == before
     assert not list(runs.rglob("*.state*"))
-
-
-def test_no_number_is_cut_off_in_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ("0", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3")
-    record = replace(synthetic.record("mine", "pgd_l2_ce", 0), attacks={"attacks": {
-        "pgd_l2_scale_free": {"examples": 10000, "accuracy": dict.fromkeys(sizes, 100.0)}}})
-    print_attacks(Console(width=80), read_recipe("mnist-attack"), [record])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "…" not in said
-    assert said.count("100.0") == len(sizes)
-    assert "mean over 1 seed" in said
 
 
 def test_the_model_that_is_attacked_is_the_one_that_was_trained(runs: Path) -> None:
@@ -99,10 +72,6 @@ def test_more_images_more_epsilons_and_other_attacks_are_added(runs: Path) -> No
     whole = accuracy_of(run, "fgsm", 0.1)
     call(run, "--examples", "5", "--eps", "0.1", *common)  # fewer images than are known: nothing to do
     assert accuracy_of(run, "fgsm", 0.1) == whole
-
-
-def accuracy_of(run: Path, attack: str, eps: float) -> float:
-    return float(content(run)["attacks"][attack]["accuracy"][f"{eps:g}"])
 
 
 def test_a_stopped_command_goes_on_where_it_was(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,28 +124,6 @@ def test_logits_that_are_only_scaled_are_caught(runs: Path) -> None:
     assert [verdict["robust"] for verdict in plain["verdicts"]] == [verdict["robust"] for verdict in large["verdicts"]]
     assert large["verdicts"][0]["flattered"]
     assert "Warning: PGD by cross-entropy makes ce look more robust than it is. At epsilon 0.2" in said
-
-
-def test_records_claims_and_pages_have_the_numbers(runs: Path, tmp_path: Path) -> None:
-    said = call(runs, *FEW)
-    assert "el beats ce: attacks.fgsm.0.1" in said
-    collected = tmp_path / "records"
-    assert CliRunner().invoke(app, ["collect", str(runs), "-o", str(collected)]).exit_code == 0
-    for folder in (runs, collected):
-        records = read_records(folder)
-        recipe = kept_recipes(records)["hit"]
-        (row,) = claim_rows(recipe, finals_of("hit", records), book_of(records))
-        ours, theirs = (accuracy_of(runs / arm / "seed0", "fgsm", 0.1) for arm in ("el", "ce"))
-        assert (row.pairs.ours, row.pairs.theirs) == ([ours], [theirs])
-        assert "attacks" not in records[0].final
-    assert read_records(collected) == read_records(runs)
-    page = tmp_path / "page.html"
-    assert CliRunner().invoke(app, ["report", str(collected), "-o", str(page)]).exit_code == 0
-    assert "PGD in L2 scale-free" in page.read_text()
-    for words in ("runs/hit --attack fgsm --attack fgsm_margin --attack fgsm_dlr --attack pgd --attack pgd_margin "
-                  "--attack pgd_dlr --eps 0,0.1 --examples 40", "runs/hit --attack pgd_l2 --attack pgd_l2_margin "
-                  "--attack pgd_l2_dlr --eps-l2 0,1 --examples 40"):
-        assert f"encouraging attack {words}" in page.read_text()
 
 
 def test_epsilon_counts_the_pixels_of_the_data_where_the_model_takes_larger_images(tmp_path: Path) -> None:
@@ -289,12 +236,6 @@ def test_runs_are_attacked_side_by_side(runs: Path) -> None:
     assert all((runs / arm / "seed0/attacks.json").is_file() for arm in ("ce", "el"))
 
 
-def test_without_a_terminal_it_says_where_it_stands(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attack_progress, "PRINT_EVERY", 0.0)
-    said = call(runs, "--attack", "fgsm", "--eps", "0,0.07", "--examples", "20", "--device", "cpu")
-    assert re.search(r"ce seed0: \d+%, fgsm at 0\.07", said), said
-
-
 def test_data_that_only_detection_needs_is_not_asked_for(runs: Path, tmp_path: Path) -> None:
     path = runs / "ce/seed0/config.json"
     config = json.loads(path.read_text())
@@ -302,67 +243,7 @@ def test_data_that_only_detection_needs_is_not_asked_for(runs: Path, tmp_path: P
     path.write_text(json.dumps(config))
     call(runs / "ce/seed0", "--attack", "fgsm", "--examples", "5", "--eps", "0.1", "--device", "cpu", "--data",
          tmp_path / "nothing")
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    (["--attack", "pdg"], "Did you mean 'pgd'?"),
-    (["--eps", "0.1,much"], "expected numbers from 0 on"),
-    (["--eps-l2", "-1"], "--eps-l2 -1: expected numbers"),
-    (["--examples", "0"], "expected a positive number of test images"),
-    (["--device", "abacus"], "expected cpu, cuda or auto"),
-])
-def test_a_wrong_word_is_answered_and_ends_with_2(runs: Path, words: list[str], message: str) -> None:
-    assert message in call(runs, *words, code=2)
-
-
-def test_what_is_no_finished_run_is_refused(runs: Path, tmp_path: Path) -> None:
-    assert "expected a run directory" in call(tmp_path / "nowhere", code=2)
-    (tmp_path / "empty").mkdir()
-    assert "no finished run is below it" in call(tmp_path / "empty", code=2)
-    (runs / "ce/seed0/weights.safetensors").unlink()
-    assert "has no weights.safetensors" in call(runs / "ce/seed0", *FEW, code=1)
-    config = json.loads((runs / "el/seed0/config.json").read_text())
-    del config["recipe"]
-    (runs / "el/seed0/config.json").write_text(json.dumps(config))
-    assert "no recipe from which the model could be rebuilt" in call(runs / "el/seed0", *FEW, code=1)
-
-
-def test_weights_of_another_model_are_refused(runs: Path) -> None:
-    path = runs / "ce/seed0/weights.safetensors"
-    weights = safetensors.torch.load_file(path)
-    weights["head.bias"] = torch.zeros(3)
-    safetensors.torch.save_file(weights, path)
-    assert "head.bias differs" in call(runs / "ce/seed0", *FEW, code=1)
-    path.write_bytes(b"nothing")
-    assert "the weights cannot be read" in call(runs / "ce/seed0", *FEW, code=1)
-
-
-@pytest.mark.parametrize(("key", "name"), [("data", "folder:pictures"), ("data", "mine.py:images"),
-                                           ("model", "mine.py:network"), ("task", "mine.py:Counting")])
-def test_what_lay_beside_the_recipe_is_named_where_it_is_not_found(runs: Path, key: str, name: str) -> None:
-    run = runs / "ce/seed0"
-    config = json.loads((run / "config.json").read_text())
-    config["recipe"][key] = name
-    (run / "config.json").write_text(json.dumps(config))
-    said = call(run, *FEW, code=1)
-    assert f"Start this command in a folder from which {name} can be found." in said
-    assert "Train it again" not in said
-    assert "0 of 1 run measured" in said
-    assert "attacks.json" not in said
-
-
-def test_missing_data_is_said_alone_in_the_words_of_this_command(runs: Path, tmp_path: Path) -> None:
-    for run in (runs / "ce/seed0", runs / "el/seed0"):
-        config = json.loads((run / "config.json").read_text())
-        config["recipe"]["data"] = "mnist"
-        (run / "config.json").write_text(json.dumps(config))
-    said = call(runs, *FEW, "--data", tmp_path / "nothing", code=2)
-    assert said.startswith("encouraging: the train and the test part of mnist are not in")
-    assert said.count("These files are missing") == 1
-    assert "or point --data or ENCOURAGING_DATA at a directory" in said
-    assert "Fetch them with `encouraging run RECIPE --download`" in said
-    for word in ("measured", "claim", "┃"):
-        assert word not in said, word
+    assert content(runs / "ce/seed0")["attacks"]["fgsm"]["examples"] == 5  # measured, though fashion_mnist is not there
 
 
 @pytest.mark.parametrize(("omp", "world", "expected"), [(None, None, 6), ("2", None, 2), ("64", None, 6),
@@ -392,49 +273,3 @@ def test_run_and_attack_take_as_many_threads_as_openmp_says(runs: Path, trained:
     said = CliRunner().invoke(app, ["run", str(trained.parent.parent / "hit.toml"), "--dry-run", "--device", "cpu",
                                     "--out", str(runs / "more")]).output
     assert "3 threads" in said
-
-
-def test_numbers_of_different_images_stand_in_lines_of_their_own(runs: Path, tmp_path: Path) -> None:
-    run = runs / "ce/seed0"
-    path = Path(shutil.copytree(run, runs / "ce/seed1")) / "config.json"
-    config = json.loads(path.read_text())
-    path.write_text(json.dumps({**config, "asked": {**config["asked"], "seed": 1}}))
-    call(run, "--attack", "pgd", "--eps", "0,0.1", "--examples", "40", "--device", "cpu")
-    said = call(run, "--attack", "pgd", "--eps", "0,9/255", "--examples", "20", "--device", "cpu")
-    for images in (40, 20):
-        assert f"on the first {images} test images, mean over 1 seed" in " ".join(said.split())
-    page = tmp_path / "page.html"
-    assert CliRunner().invoke(app, ["report", str(runs), "-o", str(page)]).exit_code == 0
-    text = page.read_text()
-    assert "On the first 40 test images, mean over 1 seed." in text
-    assert "Not drawn, because measured on fewer images: PGD by cross-entropy at 9/255 (20 images)." in text
-    assert "20 to 40" not in text
-    section = text[text.index('id="r1-attacks"'):].partition("</figure>")[0]
-    assert re.findall(r"</svg>(\w+)</span>", section) == ["ce"]  # the legend: el was not attacked
-    commands = re.findall(r"encouraging attack .*", text[text.index('id="reproduce"'):])
-    assert commands == ["encouraging attack runs/hit/ce/seed0 --attack pgd --eps 0,0.1 --examples 40",
-                        "encouraging attack runs/hit/ce/seed0 --attack pgd --eps 9/255 --examples 20"]
-
-
-def test_warnings_come_before_numbers_and_claims_of_other_runs_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    verdict = {"attack": "pgd", "eps": 0.1, "accuracy": 90.0, "robust": 50.0, "compared_with": ["pgd_margin"],
-               "flattered": True, "examples": 40}
-    record = replace(synthetic.record("mine", "ce", 0), attacks={"verdicts": [verdict], "attacks": {
-        "pgd": {"examples": 40, "accuracy": {"0.1": 90.0}}}})
-    print_attacks(Console(width=80), read_recipe("mnist-attack"), [record])
-    said = capsys.readouterr().out
-    assert said.index("Warning: PGD by cross-entropy") < said.index("accuracy in percent")
-
-
-def test_only_claims_under_attack_are_shown_and_those_without_numbers_are_counted(runs: Path) -> None:
-    for path in runs.rglob("config.json"):
-        config = json.loads(path.read_text())
-        first = config["recipe"]["claims"][0]
-        config["recipe"]["claims"] = [first, {**first, "metric": "accuracy"}, {**first, "metric": "attacks.pgd.0.7"},
-                                      {**first, "metric": "attacks.pgd.0.8"}]
-        path.write_text(json.dumps(config))
-    said = " ".join(call(runs, "--attack", "fgsm", "--eps", "0.1", "--examples", "20", "--device", "cpu").split())
-    assert "el beats ce: attacks.fgsm.0.1" in said
-    assert "el beats ce: accuracy" not in said
-    assert "attacks.pgd.0.7" not in said
-    assert "2 claims under attack are not measured" in said

@@ -2,73 +2,27 @@
 
 from __future__ import annotations
 
-import io
 import re
 import statistics
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 from datetime import date
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from typer.testing import CliRunner
 
 import synthetic_runs as synthetic
-from encouraging import cli
-from encouraging.commands.run import run_recipe
-from encouraging.engine.records import collect, read_records
 from encouraging.judge.claims import claim_rows, finals_of
 from encouraging.judge.metric_book import book_of
 from encouraging.judge.stats import mean_of
 from encouraging.recipes import read_recipe
-from encouraging.report import page
 from encouraging.report.diagnosis_page import diagnosis_page
 from encouraging.report.drawing.style import VARIABLES
 from encouraging.report.numbers import between, show, signed
-from encouraging.report.page import build_report, write_report
+from encouraging.report.page import build_report
+from page_elements import Reading
 
 EVIL = "<script>alert(1)</script>"
 WHOLE = {"outside": ("svhn",), "attacks": True, "shots": True}
-
-
-class Reading(HTMLParser):
-    """What a browser would make of the page: its elements, and the words in them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.cells: list[list[str]] = []
-        self.script = self.cell = False
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        self.script = tag in ("script", "style")
-        if tag == "tr":
-            self.cells.append([])
-        elif tag in ("td", "th", "small") and self.cells:
-            self.cells[-1].append("")
-            self.cell = True
-
-    def handle_data(self, data):
-        if not self.script:
-            self.words.append(data)
-        if self.cell:
-            self.cells[-1][-1] += data.strip()
-
-    def handle_endtag(self, tag):
-        self.script = False
-        self.cell = self.cell and tag not in ("td", "th", "small")
-
-    def all(self, tag):
-        return [attributes for name, attributes in self.tags if name == tag]
-
-    @property
-    def ids(self):
-        return [attributes["id"] for _, attributes in self.tags if "id" in attributes]
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +39,6 @@ def text(records):
 @pytest.fixture(scope="module")
 def read(text):
     return Reading(text)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A real run of two arms and three seeds, and what it printed."""
-    out, said = tmp_path_factory.mktemp("runs"), io.StringIO()
-    code = run_recipe("digits", arms=("ce", "el_1"), seeds="3", overrides=["train.epochs=2"], device="cpu",
-                             threads=1, jobs=1, out=out, console=Console(file=said, width=200))
-    assert code == 0
-    return out, said.getvalue()
 
 
 def test_all_sections_are_there_and_reachable(read):
@@ -286,71 +230,6 @@ def test_masked_classes_leave_a_page():
     logits[:, 2] = -torch.inf
     reader.update(logits, torch.zeros(40, dtype=torch.int64))
     assert "Margins" in Reading(diagnosis_page(reader.diagnosis(), "masked")).words
-
-
-def test_figures_alone_are_written_for_papers(tmp_path):
-    recipe = read_recipe("digits")
-    records = [synthetic.record("digits", arm, seed, config=recipe.config(arm, seed), outside=("svhn",))
-               for arm in ("ce", "el_1") for seed in range(2)]
-    written = write_report(records, tmp_path / "new" / "report.html", figures=tmp_path / "figures")
-    names = {path.name for path in written[1:]}
-    assert {"claims.svg", "claims.png", "margins.svg", "ood-roc-1.png", "gradient-mass.svg", "training.png"} <= names
-    for path in written[1:]:
-        if path.suffix == ".svg":
-            assert "var(--" not in path.read_text()
-            ET.parse(path)
-        else:
-            assert path.read_bytes()[:4] == b"\x89PNG"
-
-
-def test_a_run_ends_with_its_report(trained):
-    out, said = trained
-    path = out / "digits" / "report.html"
-    assert f"report: {path}" in said
-    read = Reading(path.read_text())
-    words = " ".join(read.words)
-    assert "encouraging run digits --set train.epochs=2 --arm ce --arm el_1 --seeds 3" in words
-    assert "el_1 beats ce on the median margin" in words
-    accuracy = [r.final["accuracy"] for r in read_records(out) if r.arm == "el_1"]
-    assert show(statistics.fmean(accuracy)) in words
-
-
-def test_a_report_that_fails_does_not_fail_the_run(trained, monkeypatch):
-    out, _ = trained
-
-    def broken(*_, **__):
-        raise RuntimeError("no ink")
-
-    monkeypatch.setattr(page, "write_report", broken)
-    said = io.StringIO()
-    code = run_recipe("digits", arms=("ce", "el_1"), seeds="3", overrides=["train.epochs=2"], device="cpu",
-                             threads=1, jobs=1, out=out, console=Console(file=said, width=200))
-    assert code == 0
-    assert "the report could not be written: no ink" in said.getvalue()
-
-
-def test_the_command_line(trained, tmp_path):
-    out, _ = trained
-    collect(out, tmp_path / "records")
-    done = CliRunner().invoke(cli.app, ["report", str(tmp_path / "records"), "-o", str(tmp_path / "r.html")])
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
-
-
-@pytest.mark.parametrize(("runs", "out", "words"), [
-    ("nothing", "r.html", "expected a directory of runs"),
-    ("empty", "r.html", "no finished run"),
-    ("runs", ".", "this is a folder"),
-    ("runs", "file/r.html", "cannot be written"),
-])
-def test_what_cannot_be_done_is_said_in_words(trained, tmp_path, monkeypatch, runs, out, words):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("")
-    (tmp_path / "runs").symlink_to(trained[0])
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(cli.app, ["report", runs, "-o", out])
-    assert done.exit_code == 2
-    assert words in done.output
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(380, "light"), (1200, "light"), (1200, "dark")])
