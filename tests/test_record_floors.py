@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from encouraging.commands.report import report_on
+from encouraging.recipes import read_recipe
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -50,3 +51,17 @@ def test_every_smoothed_cross_entropy_translates_as_text_only_transformers_do():
     values = finals("multi30k-de-en", "ce_ls", "bleu")
     assert len(values) >= 4
     assert min(values) >= 37.0
+
+
+@pytest.mark.parametrize("eps", ["0.05", "0.1", "0.15", "0.2"])
+def test_cross_entropy_under_attack_is_that_of_the_paper(eps):
+    """Its attack figure has one model: ours scatter around it."""
+    attacked = {arm: [json.loads(file.read_text())["attacks"]["attacks"] for file in
+                      sorted((RESULTS / "mnist-attack").glob(f"{arm}-seed*.json"))] for arm in ("ce", "el")}
+    paper = {claim.metric: claim.paper for claim in read_recipe("mnist-attack").claims if claim.paper}
+    for arm, runs in attacked.items():
+        assert len(runs) == 8
+        for attack in ("fgsm", "pgd"):
+            assert all(run[attack]["examples"] == 10_000 for run in runs)
+            mean = statistics.mean(run[attack]["accuracy"][eps] for run in runs)
+            assert mean == pytest.approx(paper[f"attacks.{attack}.{eps}"][arm], abs=4)

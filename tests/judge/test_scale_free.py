@@ -52,7 +52,7 @@ def test_without_a_claim_on_the_other_attack_the_numbers_are_shown_and_nothing_i
 def test_the_paper_s_damped_attack_has_its_twin_and_scale_free_ones_need_none() -> None:
     (gain,) = gains({"pgd_l2_damped": 60.0, "pgd_l2_scale_free": 0.0}, attack="pgd_l2_damped")
     assert gain.answer == "does not survive"
-    assert "PGD in L2, damped of size 0.3: +60.0 becomes 0.0" in gain_words([gain], PLAIN)
+    assert "PGD in L2 of size 0.3, damped: +60.0 becomes 0.0" in gain_words([gain], PLAIN)
     assert gains({"autoattack": 10.0, "fgsm_normalised": 10.0}) == []
     assert gains({"pgd": 10.0}) == []  # nothing to compare with
 

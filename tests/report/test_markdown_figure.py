@@ -130,3 +130,30 @@ def test_arms_that_differ_in_their_loss_or_rate_are_drawn_over_it(key, head, lin
     assert head in page
     assert f"\n{line}" in page
     assert list(pictures) == ["images/cifar100-learning-rate-quick.svg"]
+
+
+ATTACKED = RECORDS.parent / "mnist-attack"
+
+
+def test_attacks_are_drawn_over_epsilon_with_what_is_left_of_gains():
+    records = read_runs(ATTACKED, failed=True)
+    text = "<!-- figure: mnist-attack over epsilon: pgd pgd_scale_free -->\n<!-- end of figure -->\n"
+    page, pictures = drawn(text, records, "page.md")
+    assert list(pictures) == ["images/mnist-attack.svg"]
+    assert b"PGD scale-free" in pictures["images/mnist-attack.svg"]
+    assert b"FGSM" not in pictures["images/mnist-attack.svg"]
+    rows = [line for line in page.splitlines() if line.startswith("| PGD")]
+    assert [line.split(" | ")[:2] for line in rows] == [
+        ["| PGD by cross-entropy", "ce"], ["| PGD by cross-entropy", "el"], ["| PGD scale-free", "ce"],
+        ["| PGD scale-free", "el"]]
+    assert "on the first 10000 test images, mean over 8 seeds" in page
+    assert "PGD of size 0.3: +8.8 becomes +0.3" in page
+    assert drawn(page, records, "page.md") == (page, pictures)
+
+
+@pytest.mark.parametrize(("attacks", "words"), [
+    ("pgdd", "Did you mean 'pgd'?"), ("", "expected attacks after the colon")])
+def test_attacks_that_were_not_measured_are_answered(attacks, words):
+    marked = f"<!-- figure: mnist-attack over epsilon: {attacks} -->\n<!-- end of figure -->"
+    with pytest.raises(ArgumentError, match=words.replace("?", r"\?")):
+        drawn(marked, read_runs(ATTACKED), "page.md")

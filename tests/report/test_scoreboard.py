@@ -20,7 +20,7 @@ from encouraging.judge.looks import plan_of
 from encouraging.judge.metric_book import book_of
 from encouraging.recipes import names, read_recipe, read_runs
 from encouraging.report.board import WIDTH, natural, scoreboard_of
-from encouraging.report.markdown_board import FORMS, board_of_records, updated
+from encouraging.report.markdown_board import FORMS, board_of_records, updated, whole_board
 from encouraging.report.markdown_figure import drawn
 from encouraging.report.page import build_report
 from encouraging.report.scoreboard import score_rows, unmeasured_rows
@@ -206,16 +206,33 @@ def test_the_short_form_says_where_it_helped_and_where_not_with_n(board):
     for row in board.rows:
         if row.measured and row.bonus:
             better, worse = ("| **better", "| **worse")[::row.bonus]
-            line = next(line for line in lines if line.startswith({
-                "good": better, "bad": worse, "same": "| **no difference", "open": "| **undecided"
+            line = next(line for line in lines if line.startswith("| **better only under" if row.is_masked else {
+                "good": f"{better} with", "bad": f"{worse} with", "same": "| **no difference", "open": "| **undecided"
             }[row.verdict.tone]))
-            assert re.search(rf"`{row.recipe}`, n = [\d to]+: [^`]*{re.escape(row.row.metric.words)}", line)
-            claim = row.row.claim
+            claim, words = row.row.claim, re.escape(row.row.metric.words)
+            if claim.metric.startswith("attacks."):  # the sizes of an attack are together
+                attack, size, rest = re.fullmatch(r"(.* of size )([\d.]+)(.*)", row.row.metric.words).groups()
+                words = rf"{attack}[\d., ]*{re.escape(size)}[\d., ]*{rest}"
+            assert re.search(rf"`{row.recipe}`, n = [\d to]+: [^`]*{words}", line)
             compared = {(other.row.claim.arm, other.row.claim.beats) for other in board.rows
                         if other.recipe == row.recipe and other.measured and other.bonus}
             arms = " against ".join([claim.arm, claim.beats][::row.bonus])
             named = re.search(rf"`{row.recipe}`, [^`]*[(,] ?{arms}[,)]", line)
-            assert bool(named) == (len(compared) > 1), "arms are named where a recipe compares several"
+            assert bool(named) == (len(compared) > 1) or "pairs of arms" in line, "several arms are named or counted"
+
+
+def test_a_gain_that_scale_free_attacks_do_not_confirm_is_not_among_what_is_better(board):
+    """The paper's attack figure is reproduced, and no page may leave it at that."""
+    (better,) = (line for line in FORMS["short"](board) if line.startswith("| **better with"))
+    assert "FGSM" not in better
+    assert "PGD" not in better
+    (masked,) = (line for line in FORMS["short"](board) if line.startswith("| **better only under"))
+    assert re.search(r"`mnist-attack`, n = 8: accuracy under FGSM of size 0.1, 0.15, 0.2, 0.25, 0.3 by cross-entropy "
+                     r"\+5.1 to \+21.7, scale-free -1.2 to \+1.0", masked)
+    (row,) = (row for row in board.rows
+              if (row.recipe, row.row.claim.metric) == ("mnist-attack", "attacks.fgsm.0.3"))
+    assert (row.verdict.word, row.beside) == ("reproduced", "−1.2 when scale-free: does not survive")
+    assert any("**reproduced**; -1.2 when scale-free: does not survive" in line for line in whole_board(board))
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from ..engine.sweep import Event
-from ..judge.metric_words import size_words
+from ..judge.attack_names import size_words
 
 PRINT_EVERY = 60.0  # seconds between two lines about a run, where there is no terminal
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..engine.records import Record
-from ..judge.metric_words import size_words
+from ..judge.attack_names import size_words
 from ..recipes import Recipe
 from ..report.numbers import PLAIN, show
 from ..report.sections.attack_rows import AttackRow, attack_rows, in_order, measured_words, range_words

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from ..judge.scale_free import NO_GAIN, SURVIVES
 from ..judge.stats import SAME, mean_of
 from .numbers import PAGE, Style, between, enough_digits, interval, plural, show, signed
 from .sections.claim_words import counted as counted_claims
@@ -21,6 +22,7 @@ from .verdicts import NOT_MEASURED, OWN_NOT_MEASURED, Verdict, counted, verdict_
 
 if TYPE_CHECKING:
     from ..judge.claims import ClaimRow
+    from ..judge.scale_free import Gain
 
 WIDTH, HEIGHT = 132, 22  # of the small picture of a difference, in pixels
 
@@ -32,7 +34,8 @@ class ScoreRow:
     side has a bonus that the other has not: 1 where the claim is that it helps, -1 where it is that it costs.
     ``departs`` says in which settings the runs differ from the recipe, so that they do not test the claim. ``reach`` is
     the difference at the end of the picture's axis; 0 for one that suits this row alone. ``missing`` is why a reader's
-    own numbers have no difference, in the place of a command that would run it."""
+    own numbers have no difference, in the place of a command that would run it. ``gain`` is what a claim under an
+    attack by cross-entropy becomes under scale-free attacks, where they were measured."""
 
     row: ClaimRow
     sentence: str
@@ -45,6 +48,7 @@ class ScoreRow:
     departs: str = ""
     reach: float = 0.0
     missing: str = ""
+    gain: Gain | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -115,8 +119,22 @@ class ScoreRow:
         return write(comparison.low, comparison.high, self.row.metric.digits)
 
     @property
+    def is_masked(self) -> bool:
+        """Whether this is a gain under attack that scale-free attacks do not confirm."""
+        return self.gain is not None and self.gain.answer not in (SURVIVES, NO_GAIN)
+
+    def left_words(self, style: Style = PAGE) -> str:
+        """What is left of a gain under attack when the attack is scale-free, where that does not confirm it."""
+        if self.gain is None or not self.is_masked:
+            return ""
+        return f"{signed(self.gain.difference, 1, style)} when scale-free: {self.gain.answer}"
+
+    @property
     def beside(self) -> str:
-        """What else a reader wants to know: the size beside the paper's, or how many seeds would decide."""
+        """What else a reader wants to know: what scale-free attacks leave of it, the size beside the paper's, or how
+        many seeds would decide."""
+        if self.is_masked:
+            return self.left_words()
         if self.row.beside is not None and self.verdict.tone == "good":
             return self.row.beside.words.replace("'", "’")
         if self.row.needed is not None:

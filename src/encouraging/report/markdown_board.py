@@ -6,6 +6,7 @@ Short forms stand between markers, ``<!-- scoreboard: NAME -->`` and ``<!-- end 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -13,15 +14,17 @@ from dataclasses import replace
 
 from ..engine.records import Record
 from ..errors import ArgumentError, did_you_mean
+from ..judge.attack_names import attack_words
 from ..recipes import kept_recipes, names, read_recipe
 from .board import Scoreboard, ScoreRow, scoreboard_of
-from .numbers import PLAIN, plural
+from .numbers import PLAIN, plural, signed
 from .scoreboard import score_rows, unmeasured_rows
 
 _BLOCK = re.compile(r"(<!-- scoreboard: *(\S+) *-->\n)(.*?)(<!-- end of scoreboard -->)", re.DOTALL)
 _OPENING = re.compile(r"<!-- scoreboard:")
-_TONES = {"good": "better with a bonus", "bad": "worse with a bonus", "same": "no difference", "open": "undecided"}
-_VERDICTS = {"good": "better", "bad": "worse", "same": "no difference", "open": "undecided"}
+_TONES = {"good": "better with a bonus", "bad": "worse with a bonus",
+          "masked": "better only under attacks that follow cross-entropy", "same": "no difference", "open": "undecided"}
+_VERDICTS = {"good": "better", "bad": "worse", "masked": "better", "same": "no difference", "open": "undecided"}
 
 
 def board_of_records(records: Sequence[Record]) -> Scoreboard | None:
@@ -47,7 +50,7 @@ def whole_board(board: Scoreboard, notes: Sequence[str] = ()) -> list[str]:
             lines += [cells([_claim(row), f"[{row.recipe}](#{row.recipe})",
                              *([row.source, row.paper_words(PLAIN)] if board.has_paper else []), row.our_words(PLAIN),
                              str(row.n), row.difference_words(PLAIN), row.interval_words(PLAIN),
-                             f"**{row.verdict.word}**"]) for row in rows]
+                             _judged(row)]) for row in rows]
         else:
             lines += table(["claim", "in the paper", "paper", "command"])
             lines += [cells([_claim(row), row.source, row.paper_words(PLAIN), f"`{row.command}`"]) for row in rows]
@@ -63,7 +66,7 @@ def short_board(board: Scoreboard) -> list[str]:
     lines = table(["", "without -> with a bonus, over n seeds"])
     for tone, words in _TONES.items():
         if members := [row for row in rows if row.measured and _tone(row) == tone]:
-            lines.append(cells([f"**{words}**", _by_recipe(members, several, numbers=tone in ("good", "bad"))]))
+            lines.append(cells([f"**{words}**", _by_recipe(members, several, tone)]))
     if waiting := [row for row in rows if not row.measured]:
         recipes = dict.fromkeys(row.recipe for row in waiting)
         lines.append(cells(["not measured yet", f"{plural(len(waiting), 'claim')} about a bonus, in "
@@ -108,22 +111,64 @@ def check_markers(text: str, source: str) -> None:
                             "<!-- end of scoreboard -->; what is between them is written anew.")
 
 
-def _by_recipe(rows: Iterable[ScoreRow], several: Container[str], numbers: bool) -> str:
+def _by_recipe(rows: Iterable[ScoreRow], several: Container[str], tone: str) -> str:
     """The rows of each recipe in one line; those of the recipes in ``several`` say which arms they compare."""
     every: dict[str, list[ScoreRow]] = {}
     for row in rows:
         every.setdefault(row.recipe, []).append(row)
     lines = []
     for name, members in every.items():
+        together: dict[tuple[str, str], list[ScoreRow]] = {}
+        for row in members:  # the sizes of an attack together
+            together.setdefault((_attack(row) or row.row.metric.words, _arms(row)), []).append(row)
         arms: dict[str, list[str]] = {}
-        for row in members:
-            measure = plain_text(row.row.metric.words) + (f" {' -> '.join(_without_and_with(row))}" if numbers else "")
-            arms.setdefault(measure, []).append(_arms(row))
-        found = [f"{measure} ({', '.join(pairs)})" if name in several else measure for measure, pairs in arms.items()]
+        for (_, pair), found_rows in together.items():
+            arms.setdefault(_measure(found_rows, tone), []).append(pair)
+        found = [measure + (f" ({_pairs(pairs, tone)})" if name in several else "") for measure, pairs in arms.items()]
         counts = sorted({row.n for row in members})
         n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         lines.append(f"`{name}`, n = {n}: {'; '.join(found)}")
     return "<br>".join(lines)
+
+
+def _pairs(pairs: Sequence[str], tone: str) -> str:
+    """The arms that were compared; of many that are undecided their number says enough."""
+    return f"{len(pairs)} pairs of arms" if tone == "open" and len(pairs) > 2 else ", ".join(pairs)
+
+
+def _measure(rows: Sequence[ScoreRow], tone: str) -> str:
+    """What was measured, at one size of an attack or at several, with the numbers of a tone that has them."""
+    attack, metric = _attack(rows[0]), rows[0].row.metric
+    words = plain_text(metric.words)
+    if attack:
+        words = f"accuracy under {attack_words(attack, *(_size(row) for row in rows))}"
+    if tone == "masked":
+        gains, left = _span(row.row.comparison.mean for row in rows), _span(_left(row) for row in rows)
+        return f"{words} {gains}, scale-free {left}"
+    if tone in ("good", "bad"):
+        return f"{words} {', '.join(' -> '.join(_without_and_with(row)) for row in rows)}"
+    return words
+
+
+def _attack(row: ScoreRow) -> str:
+    """The attack that a row is about, or nothing."""
+    first, _, rest = row.row.claim.metric.partition(".")
+    return rest.partition(".")[0] if first == "attacks" else ""
+
+
+def _size(row: ScoreRow) -> str:
+    return row.row.claim.metric.split(".", 2)[2]
+
+
+def _left(row: ScoreRow) -> float:
+    return row.gain.difference if row.gain else math.nan
+
+
+def _span(numbers: Iterable[float]) -> str:
+    """Differences in points, from the smallest to the largest."""
+    ends = sorted(numbers)
+    words = list(dict.fromkeys(signed(end, 1, PLAIN) for end in (ends[0], ends[-1])))
+    return " to ".join(words)
 
 
 def _arms(row: ScoreRow) -> str:
@@ -133,8 +178,9 @@ def _arms(row: ScoreRow) -> str:
 
 
 def _tone(row: ScoreRow) -> str:
-    """The tone of the verdict on the bonus, which is the other one where the claim is that it costs."""
-    tone = row.verdict.tone
+    """The tone of the verdict on the bonus, which is the other one where the claim is that it costs; and a gain under
+    attack that scale-free attacks do not confirm has a tone of its own."""
+    tone = "masked" if row.is_masked else row.verdict.tone
     return {"good": "bad", "bad": "good"}.get(tone, tone) if row.bonus < 0 else tone
 
 
@@ -149,6 +195,10 @@ def _towards_bonus(row: ScoreRow) -> ScoreRow:
 
 def _without_and_with(row: ScoreRow) -> list[str]:
     return row.our_words(PLAIN).split(" -> ")[::row.bonus]
+
+
+def _judged(row: ScoreRow) -> str:
+    return f"**{row.verdict.word}**" + (f"; {row.left_words(PLAIN)}" if row.is_masked else "")
 
 
 def _claim(row: ScoreRow) -> str:

@@ -2,7 +2,8 @@
 
 A figure stands between ``<!-- figure: RECIPE over KEY: METRIC METRIC ... -->`` and ``<!-- end of figure -->``; KEY is a
 setting such as ``train.lr``, ``model_options.head_scale`` or, of the loss, ``log_end``. It is the picture (in
-``images/`` beside the page), the numbers as a table, and what the claims say about the setting.
+``images/`` beside the page), the numbers as a table, and what the claims say about the setting. ``over epsilon`` draws
+accuracy under attacks, which are named instead of metrics (``markdown_attacks.py``).
 ``encouraging results --update FILE`` writes it anew.
 """
 
@@ -21,6 +22,7 @@ from ..recipes import kept_recipes, names, read_recipe
 from ..recipes.schema import Swept
 from .arms import Group, groups_of
 from .board import ScoreRow
+from .markdown_attacks import attack_figure
 from .markdown_board import cells, plain_text, table
 from .numbers import PLAIN, listed, plus_minus, show
 from .scoreboard import score_rows
@@ -64,6 +66,8 @@ def _figure(name: str, key: str, paths: Sequence[str], records: Sequence[Record]
     if not groups:
         raise ArgumentError(f"{source}: all runs of {name} diverged, and there is nothing to draw.")
     group = groups[0]
+    if key == "epsilon":
+        return attack_figure(group, paths, [] if recipe is None else score_rows(recipe, mine), source, picture_path)
     sweep = _sweep(group, key, source)
     for path in paths:
         if not any(arm.values(path) for arm in sweep.arms):

@@ -12,6 +12,7 @@ from ..engine.records import Record
 from ..judge.claims import claim_rows, finals_of
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_for, book_of
+from ..judge.scale_free import gains_under_attack
 from ..recipes import Claim, Recipe, departures_of
 from ..tasks import ObjectiveConfig
 from .board import ScoreRow
@@ -24,10 +25,12 @@ def score_rows(recipe: Recipe, records: Sequence[Record] = ()) -> list[ScoreRow]
     book = book_of(ended) if ended else book_for(recipe)
     task = " · ".join(filter(None, [recipe.task, recipe.data]))
     departures = departures_of(recipe.name, records)
+    finals = finals_of(recipe.name, records)
+    rows = claim_rows(recipe, finals, book, plan_of(recipe, records), departures)
+    gains = {id(gain.row): gain for gain in gains_under_attack(rows, finals)}
     return [ScoreRow(row, row.claim.sentence(namer(book)), recipe.name, row.claim.source or recipe.paper, task,
                      is_primary=book.is_named_alone(row.metric), bonus=side_of_bonus(recipe, row.claim),
-                     departs=departures.sentence(row.claim))
-            for row in claim_rows(recipe, finals_of(recipe.name, records), book, plan_of(recipe, records), departures)]
+                     departs=departures.sentence(row.claim), gain=gains.get(id(row))) for row in rows]
 
 
 def unmeasured_rows(recipes: Mapping[str, Recipe], measured: Iterable[str]) -> list[ScoreRow]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...engine.attack_results import batch_size_at
-from ...judge.metric_words import size_words
+from ...judge.attack_names import size_words
 from ...recipes.departures import image_counts_of
 from ..arms import Group
 

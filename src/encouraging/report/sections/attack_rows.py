@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...judge.metric_words import size_words
+from ...judge.attack_names import called, size_words
 from ...recipes.departures import image_counts_of
 from ..numbers import listed
-from .attack_names import called
 
 METHODS = ("fgsm", "pgd", "pgd_l2")
 LOSSES = ("", "_margin", "_dlr", "_scale_free")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...engine.records import Record
-from ...judge.metric_words import size_words
+from ...judge.attack_names import METHODS, called, size_words
 from ...judge.stats import mean_of
 from ...metrics import LEVELS, mean_spread
 from ..arms import Arm, over_seeds, titles
@@ -19,7 +19,6 @@ from ..drawing.histograms import bin_edges, finite, heights
 from ..drawing.panels import Key, Panel, Picture
 from ..drawing.style import BLACK, BLUE, MUTED
 from ..numbers import listed, plural, plus_minus, show
-from .attack_names import METHODS, called
 from .attack_rows import AttackRow, attack_rows, in_order, measured_words, of_most_images, range_words
 from .parts import Cell, Section, Table, present
 
@@ -120,14 +119,17 @@ def rows_of(arm: Arm) -> list[AttackRow]:
     return attack_rows(arm.name, ((numbers, attacks.get(seed)) for seed, numbers in arm.finals.items()))
 
 
-def picture(arms: Sequence[Arm]) -> Picture | None:
-    """One panel per attack; of the scale-free losses of a method only the one that counts them together. Lines of one
-    panel are on the same images."""
+def picture(arms: Sequence[Arm], attacks: Sequence[str] = ()) -> Picture | None:
+    """One panel per attack, in the order of ``attacks``; without them all are drawn, but of the scale-free losses of a
+    method only the one that counts them together. Lines of one panel are on the same images."""
     rows, left_out = of_most_images(in_order(row for arm in arms for row in rows_of(arm)))
     names = list(dict.fromkeys(row.attack for row in rows))
     hidden = {f"{method}{loss}" for method in METHODS for loss in ("_margin", "_dlr")
               if f"{method}_scale_free" in names}
-    rows, left_out = ([row for row in some if row.attack not in hidden] for some in (rows, left_out))
+    if attacks:
+        rows, left_out = [row for name in attacks for row in rows if row.attack == name], []
+    else:
+        rows, left_out = ([row for row in some if row.attack not in hidden] for some in (rows, left_out))
     if not rows:
         return None
     by_name = {arm.name: arm for arm in arms}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...judge.metric_words import size_words
+from ...judge.attack_names import attack_words, called, size_words
 from ...judge.scale_free import GONE, NO_CLAIM, NO_GAIN, OPEN, SURVIVES, Gain
 from ..numbers import PAGE, Style, listed, plural, signed
-from .attack_names import called
 from .parts import Cell, Table
 
 CAPTION = ("Gains under attacks by cross-entropy, and what is left of them under the same attack by margin and by DLR "
@@ -40,9 +39,10 @@ def gain_words(gains: Sequence[Gain], style: Style = PAGE) -> str:
 
 def _sizes(gains: Sequence[Gain], style: Style) -> list[str]:
     several = len({gain.row.claim.arm for gain in gains}) > 1
-    return [(f"{gain.row.claim.arm} under " if several else "") + called(gain.attack).replace(" by cross-entropy", "")
-            + f" of size {size_words(gain.size)}: {signed(gain.row.comparison.mean, 1, style)} becomes "
-            + signed(gain.difference, 1, style) for gain in gains]
+    return [(f"{gain.row.claim.arm} under " if several else "")
+            + attack_words(gain.attack, gain.size).replace(" by cross-entropy", "")
+            + f": {signed(gain.row.comparison.mean, 1, style)} becomes {signed(gain.difference, 1, style)}"
+            for gain in gains]
 
 
 def gain_rows(gains: Sequence[Gain], style: Style = PAGE) -> list[list[str]]:

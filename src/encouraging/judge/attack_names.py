@@ -1,0 +1,48 @@
+"""What attacks and their sizes are called where a reader sees them."""
+
+from __future__ import annotations
+
+METHODS = {"fgsm": "FGSM", "pgd": "PGD", "pgd_l2": "PGD in L2", "autoattack": "AutoAttack",
+           "autoattack_l2": "AutoAttack in L2", "pgd_l2_damped": "PGD in L2 by cross-entropy, damped",
+           "fgsm_normalised": "FGSM on the label’s logit, normalised"}
+DRIVEN = {"": "by cross-entropy", "_margin": "by margin", "_dlr": "by DLR", "_scale_free": "scale-free"}
+
+
+def size_words(size: str | float) -> str:
+    """The size of a perturbation as one would type it: grey levels as fractions of 255.
+
+    >>> size_words(0.3), size_words("0.0313725"), size_words(8 / 255), size_words("0"), size_words("most")
+    ('0.3', '8/255', '8/255', '0', 'most')
+    """
+    text = size if isinstance(size, str) else f"{size:g}"
+    try:
+        levels = 255 * float(text)
+    except ValueError:
+        return text
+    return f"{levels:.0f}/255" if len(text) > 6 and abs(levels - round(levels)) < 1e-3 else text
+
+
+def called(name: str) -> str:
+    """The name of an attack as a reader sees it.
+
+    >>> called("pgd"), called("pgd_scale_free"), called("autoattack"), called("mine")
+    ('PGD by cross-entropy', 'PGD scale-free', 'AutoAttack', 'mine')
+    """
+    for method in ("pgd_l2", "pgd", "fgsm"):
+        if name.removeprefix(method) in DRIVEN and name.startswith(method):
+            return f"{METHODS[method]} {DRIVEN[name.removeprefix(method)]}"
+    return METHODS.get(name, name)
+
+
+def attack_words(name: str, *sizes: str | float) -> str:
+    """An attack with its size, or with several.
+
+    >>> attack_words("pgd", "0.3"), attack_words("pgd_l2_damped", 1, 3)
+    ('PGD of size 0.3 by cross-entropy', 'PGD in L2 of size 1, 3 by cross-entropy, damped')
+    >>> attack_words("fgsm_scale_free", 0.1), attack_words("autoattack", 8 / 255), attack_words("my_attack", 0.1)
+    ('FGSM of size 0.1, scale-free', 'AutoAttack of size 8/255', 'my attack of size 0.1')
+    """
+    words = called(name) if called(name) != name else name.replace("_", " ")
+    at = next((words.index(mark) for mark in (" by ", " scale-free", ", ") if mark in words), len(words))
+    rest = words[at:].replace(" scale-free", ", scale-free")
+    return f"{words[:at]} of size {', '.join(size_words(size) for size in sizes)}{rest}"

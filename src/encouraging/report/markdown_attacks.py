@@ -1,0 +1,46 @@
+"""The figure of attacks in a Markdown page: accuracy over the size of the perturbation, and what is left of gains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import ArgumentError, did_you_mean
+from ..judge.attack_names import called, size_words
+from ..judge.stats import mean_of
+from .arms import Group
+from .board import ScoreRow
+from .markdown_board import cells, plain_text, table
+from .numbers import PLAIN, plus_minus
+from .sections.attack_rows import in_order, measured_words, of_most_images
+from .sections.attacks import picture, rows_of
+from .sections.gains import gain_words
+
+
+def attack_figure(group: Group, attacks: Sequence[str], scores: Sequence[ScoreRow], source: str,
+                  picture_path: str) -> tuple[list[str], bytes]:
+    """The picture with a panel per attack, its numbers as a table, and which gains survive scale-free attacks.
+
+    Raises:
+        ArgumentError: no run was attacked so.
+    """
+    rows, _ = of_most_images(in_order(row for arm in group.arms for row in rows_of(arm)))
+    known = list(dict.fromkeys(row.attack for row in rows))
+    for name in attacks:
+        if name not in known:
+            raise ArgumentError(f"{source}: no run of {group.name} was attacked by {name}.{did_you_mean(name, known)}")
+    drawn = picture(group.arms, attacks) if attacks else None
+    if drawn is None:
+        raise ArgumentError(f"{source}: expected attacks after the colon.")
+    drawn = replace(drawn, columns=2)  # what a page of text has room for
+    shown = [row for name in attacks for row in rows if row.attack == name]
+    sizes = sorted({size for row in shown for size in row.points})
+    lines = [f"![{plain_text(drawn.alt)}]({picture_path})", "",
+             f"Accuracy in percent by the size of the perturbation, {measured_words(shown)} ± standard deviation:", "",
+             *table(["attack", "arm", *map(size_words, sizes)])]
+    for row in shown:
+        means = {size: mean_of(values) for size, values in row.points.items()}
+        lines.append(cells([called(row.attack), plain_text(row.arm), *(
+            plus_minus(means[size].value, means[size].std, 1, PLAIN) if size in means else "" for size in sizes)]))
+    words = gain_words([score.gain for score in scores if score.gain is not None], PLAIN)
+    return [*lines, *(["", words] if words else [])], drawn.svg()
