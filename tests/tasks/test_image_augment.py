@@ -183,7 +183,7 @@ def test_options_that_cannot_be_are_refused_in_words(make: Any, arm: dict[str, A
 
 
 @pytest.mark.parametrize(("network", "model", "batch", "lr"), [("resnet50", "torchvision/resnet50", 64, 0.025),
-                                                               ("efficientnet-b0", "timm/efficientnet_b0", 32, 0.0125)])
+                                                               ("efficientnet-b0", "efficientnet_b0", 32, 0.0125)])
 @pytest.mark.parametrize("data", ["cifar10", "cifar100"])
 def test_the_recipes_have_the_paper_s_settings(data: str, network: str, model: str, batch: int, lr: float) -> None:
     recipe, quick = read_recipe(f"{data}-{network}"), read_recipe(f"{data}-{network}-quick")

@@ -1,4 +1,4 @@
-"""Small networks of the paper, by name. The large ones come from other libraries."""
+"""The paper's networks that no library has, by name. The others come from timm and torchvision."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Callable
 from ..errors import RecipeError, did_you_mean
 from .classifier import Classifier
 from .cosine import CosineLinear
+from .efficientnet import efficientnet_b0
 from .mnist import attack_cnn, digits_mlp, lsoftmax_cnn
 from .resnet import resnet18, resnet20, resnet32
 
 MODELS: dict[str, Callable[..., Classifier]] = {
-    build.__name__: build for build in (lsoftmax_cnn, attack_cnn, digits_mlp, resnet20, resnet32, resnet18)
+    build.__name__: build for build in (lsoftmax_cnn, attack_cnn, digits_mlp, resnet20, resnet32, resnet18,
+                                         efficientnet_b0)
 }
 
 
@@ -37,4 +39,4 @@ def check_model(name: str) -> None:
 
 
 __all__ = ["MODELS", "Classifier", "CosineLinear", "attack_cnn", "build_model", "check_model", "digits_mlp",
-           "lsoftmax_cnn", "resnet18", "resnet20", "resnet32"]
+           "efficientnet_b0", "lsoftmax_cnn", "resnet18", "resnet20", "resnet32"]

@@ -19,6 +19,7 @@ from ..plugins import is_reference, load_function
 from . import MODELS, build_model, check_model
 from .classifier import Classifier
 from .cosine import CosineLinear
+from .efficientnet import import_timm
 
 LIBRARIES = ("timm", "torchvision")
 HEAD = ("head_init", "head_scale", "cosine")  # the output layer; the networks of this package take no others
@@ -26,7 +27,7 @@ HEAD = ("head_init", "head_scale", "cosine")  # the output layer; the networks o
 
 def extras_of(name: str) -> tuple[str, ...]:
     """The extras of this package that a model needs."""
-    return ("vision",) if name.partition("/")[0] in LIBRARIES else ()
+    return ("vision",) if name.partition("/")[0] in LIBRARIES or name == "efficientnet_b0" else ()
 
 
 def check_named(name: str, options: Mapping[str, Any], margin: int | None = None, folder: str | None = None) -> None:
@@ -136,10 +137,7 @@ def _check_options(name: str, build: Any, options: Mapping[str, Any]) -> None:
 
 
 def _timm(name: str, classes: int, channels: int, options: Mapping[str, Any]) -> Classifier:
-    try:
-        import timm
-    except (ImportError, RuntimeError) as error:
-        raise RecipeError(f"timm/{name} needs {install_words('timm', error)}", "model") from error
+    timm = import_timm(f"timm/{name}")
     if not timm.is_model(name):
         known = timm.list_models()
         near = [word for word in known if name in word][:3]
