@@ -10,7 +10,7 @@ import pytest
 
 from encouraging.engine.records import collect
 from encouraging.recipes import Recipe
-from encouraging.report.markdown_board import plain_text
+from encouraging.report.markdown_table import plain_text
 from encouraging.report.results import results_page
 from forked import run_python
 from synthetic_runs import record, write_mnist_runs

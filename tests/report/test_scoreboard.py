@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 import xml.etree.ElementTree as ET
+from collections import Counter
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,8 @@ from encouraging.judge.looks import plan_of
 from encouraging.judge.metric_book import book_of
 from encouraging.recipes import names, read_recipe, read_runs
 from encouraging.report.board import WIDTH, natural, scoreboard_of
-from encouraging.report.markdown_board import FORMS, board_of_records, updated, whole_board
+from encouraging.report.markdown_board import board_of_records, whole_board
+from encouraging.report.markdown_bonus import FORMS, updated
 from encouraging.report.markdown_figure import drawn
 from encouraging.report.page import build_report
 from encouraging.report.scoreboard import score_rows, unmeasured_rows
@@ -155,10 +158,20 @@ def test_only_bonuses_against_their_own_loss_count_as_help(board):
     assert ("ce_ls", "el_1_ls") in {(row.row.claim.arm, row.row.claim.beats) for row in board.rows if row.bonus == -1}
 
 
+def short_lines(board):
+    """The lines of the short form's table by the words of their group, and the sentences below it."""
+    lines, groups, group = FORMS["short"](board), {}, ""
+    for line in lines[2:]:
+        if line.startswith("| "):
+            group = line.split("|")[1].strip(" *") or group
+            groups.setdefault(group, []).append(line)
+    return groups, [line for line in lines if line.startswith("**")]
+
+
 def test_a_claim_that_a_bonus_costs_is_told_as_worse_with_a_bonus(board):
     """The records have 7 BLEU less with LE 1: not under 'undecided' alone, and not as a success."""
-    worse = next(line for line in FORMS["short"](board) if "worse with a bonus" in line)
-    assert re.search(r"`multi30k-de-en`, n = 4: BLEU 41\.27 -> 34\.18 \(el_1_ls against ce_ls\)", worse)
+    groups, _ = short_lines(board)
+    assert "|  | `multi30k-de-en` (el_1_ls against ce_ls) | BLEU | 41.27 -> 34.18 | 4 |" in groups["worse"]
     line = next(line for line in FORMS["accuracy"](board) if "el_1_ls against ce_ls" in line)
     assert "| 41.27 | 34.18 | -7.09 | (-10.57, -3.60) | 4 | worse |" in line
 
@@ -201,34 +214,53 @@ def test_a_figure_that_cannot_be_drawn_is_answered(records, marker, words):
         drawn(f"<!-- figure: {marker} -->\n<!-- end of figure -->", records, "page.md")
 
 
+MASKED = "better only under attacks that follow cross-entropy"
+
+
 def test_the_short_form_says_where_it_helped_and_where_not_with_n(board):
-    lines = FORMS["short"](board)
+    groups, _ = short_lines(board)
+    shown = 0
     for row in board.rows:
-        if row.measured and row.bonus:
-            better, worse = ("| **better", "| **worse")[::row.bonus]
-            line = next(line for line in lines if line.startswith("| **better only under" if row.is_masked else {
-                "good": f"{better} with", "bad": f"{worse} with", "same": "| **no difference", "open": "| **undecided"
-            }[row.verdict.tone]))
-            claim, words = row.row.claim, re.escape(row.row.metric.words)
-            if claim.metric.startswith("attacks."):  # the sizes of an attack are together
-                attack, size, rest = re.fullmatch(r"(.* of size )([\d.]+)(.*)", row.row.metric.words).groups()
-                words = rf"{attack}[\d., ]*{re.escape(size)}[\d., ]*{rest}"
-            assert re.search(rf"`{row.recipe}`, n = [\d to]+: [^`]*{words}", line)
-            compared = {(other.row.claim.arm, other.row.claim.beats) for other in board.rows
-                        if other.recipe == row.recipe and other.measured and other.bonus}
-            arms = " against ".join([claim.arm, claim.beats][::row.bonus])
-            named = re.search(rf"`{row.recipe}`, [^`]*[(,] ?{arms}[,)]", line)
-            assert bool(named) == (len(compared) > 1) or "pairs of arms" in line, "several arms are named or counted"
+        if not (row.measured and row.bonus and row.verdict.tone in ("good", "bad")):
+            continue
+        side = ("better", "worse")[(row.verdict.tone == "good") == (row.bonus < 0)]
+        claim, words = row.row.claim, re.escape(row.row.metric.words)
+        if claim.metric.startswith("attacks."):  # the sizes of an attack are together
+            attack, size, rest = re.fullmatch(r"(.* of size )([\d.]+)(.*)", row.row.metric.words).groups()
+            words = rf"{attack}[\d., ]*{re.escape(size)}[\d., ]*{rest}"
+        compared = {(other.row.claim.arm, other.row.claim.beats) for other in board.rows
+                    if other.recipe == row.recipe and other.measured and other.bonus}
+        arms = f" ({' against '.join([claim.arm, claim.beats][::row.bonus])})" if len(compared) > 1 else ""
+        line = next(line for line in groups[MASKED if row.is_masked else side]
+                    if re.search(rf"\| `{row.recipe}`{re.escape(arms)} \| {words}", line))
+        assert re.search(rf"\| [\d to]*{row.n} \|$", line)
+        shown += 1
+    assert shown >= sum(map(len, groups.values()))
+
+
+def test_the_short_form_counts_the_rest_by_recipe(board):
+    _, sentences = short_lines(board)
+    for word, chosen in {"No difference": lambda row: row.measured and row.verdict.tone == "same",
+                         "Undecided": lambda row: row.measured and row.verdict.tone == "open",
+                         "Not measured yet": lambda row: not row.measured}.items():
+        rows = [row for row in board.rows if row.bonus and chosen(row)]
+        (sentence,) = (line for line in sentences if line.startswith(f"**{word}**: {len(rows)} comparisons, in "))
+        counts = {name: int(count) for name, count in re.findall(r"`([^`]+)` \((\d+)\)", sentence)}
+        assert counts == Counter(row.recipe for row in rows)
+
+
+def test_lines_of_one_recipe_follow_each_other(board):
+    for lines in short_lines(board)[0].values():
+        order = [re.search(r"`([^`]+)`", line)[1] for line in lines]
+        assert len(list(groupby(order))) == len(set(order))
 
 
 def test_a_gain_that_scale_free_attacks_do_not_confirm_is_not_among_what_is_better(board):
     """The paper's attack figure is reproduced, and no page may leave it at that."""
-    (better,) = (line for line in FORMS["short"](board) if line.startswith("| **better with"))
-    assert "FGSM" not in better
-    assert "PGD" not in better
-    (masked,) = (line for line in FORMS["short"](board) if line.startswith("| **better only under"))
-    assert re.search(r"`mnist-attack`, n = 8: accuracy under FGSM of size 0.1, 0.15, 0.2, 0.25, 0.3 by cross-entropy "
-                     r"\+5.1 to \+21.7, scale-free -1.2 to \+1.0", masked)
+    groups, _ = short_lines(board)
+    assert not any("FGSM" in line or "PGD" in line for line in groups["better"])
+    assert ("|  | `mnist-attack` | accuracy under FGSM of size 0.1, 0.15, 0.2, 0.25, 0.3 by cross-entropy "
+            "| +5.1 to +21.7; scale-free -1.2 to +1.0 | 8 |") in groups[MASKED]
     (row,) = (row for row in board.rows
               if (row.recipe, row.row.claim.metric) == ("mnist-attack", "attacks.fgsm.0.3"))
     assert (row.verdict.word, row.beside) == ("reproduced", "−1.2 when scale-free: does not survive")
@@ -259,7 +291,7 @@ def test_the_command_writes_all_pages(tmp_path):
     assert text.startswith("# Mine\n")
     assert text.endswith("the rest\n")
     assert "old" not in text
-    assert "better with a bonus" in text
+    assert "| **better** | `mnist` |" in text
     assert (tmp_path / "r.md").read_text().index("## Scoreboard") < (tmp_path / "r.md").read_text().index("## mnist")
     marker = "<!-- figure: mnist-initialisation over model_options.head_scale: accuracy -->"
     page.write_text(f"{marker}\n<!-- end of figure -->")

@@ -10,7 +10,7 @@ from ..judge.attack_names import called, size_words
 from ..judge.stats import mean_of
 from .arms import Group
 from .board import ScoreRow
-from .markdown_board import cells, plain_text, table
+from .markdown_table import cells, plain_text, table
 from .numbers import PLAIN, plus_minus
 from .sections.attack_rows import in_order, measured_words, of_most_images
 from .sections.attacks import picture, rows_of

@@ -23,7 +23,7 @@ from ..recipes.schema import Swept
 from .arms import Group, groups_of
 from .board import ScoreRow
 from .markdown_attacks import attack_figure
-from .markdown_board import cells, plain_text, table
+from .markdown_table import cells, plain_text, table
 from .numbers import PLAIN, listed, plus_minus, show
 from .scoreboard import score_rows
 from .sections.sweep import Sweep, lines_over, order, value_word

@@ -1,0 +1,159 @@
+"""Does a bonus help? The scoreboard's answer in short, for a README or any other page.
+
+Short forms stand between markers, ``<!-- scoreboard: NAME -->`` and ``<!-- end of scoreboard -->``;
+``encouraging results --update FILE`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ..errors import ArgumentError, did_you_mean
+from ..judge.attack_names import attack_words
+from .board import Scoreboard, ScoreRow
+from .markdown_table import cells, plain_text, table
+from .numbers import PLAIN, plural, signed
+
+_BLOCK = re.compile(r"(<!-- scoreboard: *(\S+) *-->\n)(.*?)(<!-- end of scoreboard -->)", re.DOTALL)
+_OPENING = re.compile(r"<!-- scoreboard:")
+_DECIDED = {"good": "better", "bad": "worse", "masked": "better only under attacks that follow cross-entropy"}
+_OPEN = {"same": "No difference", "open": "Undecided"}
+_VERDICTS = {"good": "better", "bad": "worse", "masked": "better", "same": "no difference", "open": "undecided"}
+
+
+def short_board(board: Scoreboard) -> list[str]:
+    """Where a bonus helped and where it cost something, one line per number; the rest is counted by recipe."""
+    rows = [row for row in board.rows if row.bonus]
+    measured = [row for row in rows if row.measured]
+    pairs = Counter(recipe for recipe, _ in {(row.recipe, _arms(row)) for row in measured})
+    lines = table(["with a bonus", "recipe", "measured", "without -> with", "seeds"])
+    for tone, words in _DECIDED.items():
+        for number, members in enumerate(_together(row for row in measured if _tone(row) == tone)):
+            recipe, arms = members[0].recipe, _arms(members[0])
+            lines.append(cells([f"**{words}**" if number == 0 else "",
+                                f"`{recipe}`" + (f" ({arms})" if pairs[recipe] > 1 else ""), _measured(members),
+                                _numbers(members, tone), _seeds(members)]))
+    left = [(words, [row for row in measured if _tone(row) == tone]) for tone, words in _OPEN.items()]
+    left.append(("Not measured yet", [row for row in rows if not row.measured]))
+    for words, members in left:
+        if members:
+            counts = Counter(row.recipe for row in members)
+            lines += ["", f"**{words}**: {plural(len(members), 'comparison')}, in "
+                      + ", ".join(f"`{name}` ({count})" for name, count in counts.items()) + "."]
+    return lines
+
+
+def accuracy_board(board: Scoreboard) -> list[str]:
+    """The metric that a task is judged by, without and with a bonus."""
+    lines = table(["setting", "without", "with a bonus", "difference", "interval", "n", "verdict"])
+    for row in board.rows:
+        if row.measured and row.is_primary and row.bonus:
+            seen = _towards_bonus(row)
+            lines.append(cells([f"`{row.recipe}`: {_arms(row)}", *_without_and_with(row),
+                                seen.difference_words(PLAIN), seen.interval_words(PLAIN), str(row.n),
+                                _VERDICTS[_tone(row)]]))
+    return lines
+
+
+FORMS: Mapping[str, Callable[[Scoreboard], list[str]]] = {"short": short_board, "accuracy": accuracy_board}
+
+
+def updated(text: str, board: Scoreboard, source: str) -> str:
+    """A page with everything between its markers written anew; its errors are those of :func:`check_markers`."""
+    check_markers(text, source)
+    return _BLOCK.sub(lambda match: f"{match[1]}\n" + "\n".join(FORMS[match[2]](board)) + f"\n\n{match[4]}", text)
+
+
+def check_markers(text: str, source: str) -> None:
+    """Whether a page can be written anew.
+
+    Raises:
+        ArgumentError: it has no markers, one is not closed, or a form has another name.
+    """
+    forms = [match[2] for match in _BLOCK.finditer(text)]
+    for name in forms:
+        if name not in FORMS:
+            raise ArgumentError(f"{source}: <!-- scoreboard: {name} -->: expected one of {', '.join(FORMS)}."
+                              + did_you_mean(name, FORMS))
+    if len(forms) != len(_OPENING.findall(text)) or not (forms or "<!-- figure:" in text):
+        raise ArgumentError(f"{source}: expected <!-- scoreboard: short --> on a line of its own and, below it, "
+                            "<!-- end of scoreboard -->; what is between them is written anew.")
+
+
+def _together(rows: Iterable[ScoreRow]) -> list[list[ScoreRow]]:
+    """Rows that one line can show, those of an attack at several sizes; lines of one recipe follow each other."""
+    recipes: dict[str, dict[tuple[str, str], list[ScoreRow]]] = {}
+    for row in rows:
+        lines = recipes.setdefault(row.recipe, {})
+        lines.setdefault((_attack(row) or row.row.metric.words, _arms(row)), []).append(row)
+    return [members for lines in recipes.values() for members in lines.values()]
+
+
+def _measured(rows: Sequence[ScoreRow]) -> str:
+    """The metric, at one size of an attack or at several."""
+    if attack := _attack(rows[0]):
+        return plain_text(f"accuracy under {attack_words(attack, *(_size(row) for row in rows))}")
+    return plain_text(rows[0].row.metric.words) + (" (lower is better)" if rows[0].lower_is_better else "")
+
+
+def _numbers(rows: Sequence[ScoreRow], tone: str) -> str:
+    """Both sides; of gains that scale-free attacks do not confirm, the gains and what is left of them."""
+    if tone != "masked":
+        return ", ".join(" -> ".join(_without_and_with(row)) for row in rows)
+    return f"{_span(row.row.comparison.mean for row in rows)}; scale-free {_span(_left(row) for row in rows)}"
+
+
+def _seeds(rows: Sequence[ScoreRow]) -> str:
+    counts = sorted({row.n for row in rows})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def _attack(row: ScoreRow) -> str:
+    """The attack that a row is about, or nothing."""
+    first, _, rest = row.row.claim.metric.partition(".")
+    return rest.partition(".")[0] if first == "attacks" else ""
+
+
+def _size(row: ScoreRow) -> str:
+    return row.row.claim.metric.split(".", 2)[2]
+
+
+def _left(row: ScoreRow) -> float:
+    return row.gain.difference if row.gain else math.nan
+
+
+def _span(numbers: Iterable[float]) -> str:
+    """Differences in points, from the smallest to the largest."""
+    ends = sorted(numbers)
+    words = list(dict.fromkeys(signed(end, 1, PLAIN) for end in (ends[0], ends[-1])))
+    return " to ".join(words)
+
+
+def _arms(row: ScoreRow) -> str:
+    """The arm with a bonus first."""
+    arms = [row.row.claim.arm, str(row.row.claim.beats)]
+    return plain_text(" against ".join(arms[::row.bonus]))
+
+
+def _tone(row: ScoreRow) -> str:
+    """The tone of the verdict on the bonus, which is the other one where the claim is that it costs; and a gain under
+    attack that scale-free attacks do not confirm has a tone of its own."""
+    tone = "masked" if row.is_masked else row.verdict.tone
+    return {"good": "bad", "bad": "good"}.get(tone, tone) if row.bonus < 0 else tone
+
+
+def _towards_bonus(row: ScoreRow) -> ScoreRow:
+    """The same row with differences that are positive where the bonus is better."""
+    if row.bonus > 0:
+        return row
+    found = row.row.comparison
+    return replace(row, row=replace(row.row, comparison=replace(found, mean=-found.mean, low=-found.high,
+                                                                high=-found.low)))
+
+
+def _without_and_with(row: ScoreRow) -> list[str]:
+    return row.our_words(PLAIN).split(" -> ")[::row.bonus]
