@@ -265,6 +265,8 @@ def test_a_gain_that_scale_free_attacks_do_not_confirm_is_not_among_what_is_bett
               if (row.recipe, row.row.claim.metric) == ("mnist-attack", "attacks.fgsm.0.3"))
     assert (row.verdict.word, row.beside) == ("reproduced", "−1.2 when scale-free: does not survive")
     assert any("**reproduced**; -1.2 when scale-free: does not survive" in line for line in whole_board(board))
+    assert board.answer.count("scale-free") == 1
+    assert f"{sum(row.is_masked for row in board.rows)} of the gains are under attacks that follow" in board.answer
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -201,13 +201,18 @@ def scoreboard_of(rows: Iterable[ScoreRow]) -> Scoreboard | None:
 
 
 def tally_words(rows: Sequence[ScoreRow]) -> str:
-    """How many claims have which verdict: those of the paper and others apart, and what is not measured."""
+    """How many claims have which verdict: those of the paper and others apart, which gains scale-free attacks do not
+    confirm, and what is not measured."""
     measured = [row.row for row in rows if row.measured and not row.departs]
     departed = [row.row.verdict for row in rows if row.measured and row.departs]
     waiting = len(rows) - len(measured) - len(departed)
     words = [overall(measured)] if measured else []
     if departed:
         words.append(counted_claims(departed, False, whose=" in runs that differ from their recipe"))
+    if masked := sum(row.is_masked for row in rows if row.measured):
+        are, them = ("is", "it") if masked == 1 else ("are", "them")
+        words.append(f"{masked} of the gains {are} under attacks that follow cross-entropy, and scale-free attacks do "
+                     f"not confirm {them}.")
     if waiting:
         words.append(f"{plural(waiting, 'claim')} {'is' if waiting == 1 else 'are'} not measured yet.")
     return " ".join(words)
