@@ -269,6 +269,18 @@ def test_a_gain_that_scale_free_attacks_do_not_confirm_is_not_among_what_is_bett
     assert f"{sum(row.is_masked for row in board.rows)} of the gains are under attacks that follow" in board.answer
 
 
+def test_the_page_says_beside_the_verdicts_of_a_recipe_how_many_gains_are_not_confirmed(board, records):
+    attacked = [record for record in records if record.recipe == "mnist-attack"]
+    count = sum(row.is_masked for row in board.rows if row.recipe == "mnist-attack")
+    page = build_report([*map(without_figures, attacked)])
+    summary = re.search(r"<summary>(.*?)</summary>", page, re.DOTALL)[1]
+    assert f"{count} not confirmed by scale-free attacks" in summary
+    assert "<code>encouraging attack</code>" in summary
+    assert page.count("<dt>when scale-free</dt>") == count
+    smoothed = [record for record in records if record.recipe == "mnist-mse"]
+    assert "not confirmed" not in build_report([*map(without_figures, smoothed)])
+
+
 @pytest.mark.parametrize(("text", "words"), [
     ("nothing", "expected <!-- scoreboard: short -->"),
     ("<!-- scoreboard: short -->\n", "expected <!-- scoreboard: short -->"),

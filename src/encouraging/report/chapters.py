@@ -57,6 +57,11 @@ class Chapter:
         return counted([score.verdict.word for score in self.scores])
 
     @property
+    def unconfirmed(self) -> int:
+        """How many gains scale-free attacks do not confirm."""
+        return sum(score.is_masked for score in self.scores)
+
+    @property
     def picked_from(self) -> Section | None:
         """The first section with lines or panels that the reader picks; the bar that picks them stands above it."""
         return next((section for section in self.sections for picture in section.pictures

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup, escape
 
 
 @cache
 def environment(package: str, lstrip_blocks: bool) -> Environment:
     """The templates that lie beside the modules of a package; all content is escaped."""
-    return Environment(loader=PackageLoader(package, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+    made = Environment(loader=PackageLoader(package, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                        lstrip_blocks=lstrip_blocks)
+    made.filters["code"] = code
+    return made
 
 
 def template(name: str, package: str = "encouraging.report", lstrip_blocks: bool = True) -> Template:
     """A template, from the file of this name."""
     return environment(package, lstrip_blocks).get_template(name)
+
+
+def code(words: str) -> Markup:
+    """Text in which backticks mark code, as recipes have it.
+
+    >>> code("`a < b` and <i>")
+    Markup('<code>a &lt; b</code> and &lt;i&gt;')
+    """
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(words))))

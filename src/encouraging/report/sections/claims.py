@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...judge.claims import ClaimRow, claim_rows, finals_of, own_words
 from ...judge.looks import plan_of
 from ...judge.metric_book import MetricBook
+from ...judge.scale_free import NO_GAIN, Gain, gains_under_attack
 from ...judge.stats import Comparison, mean_of
 from ..drawing.panels import Panel, Picture
 from ..drawing.style import BLACK, BLUE, MUTED
@@ -70,15 +71,21 @@ def claims_of(group: Group) -> Claims | None:
         return None
     records = [*group.records, *group.diverged]
     plan = plan_of(group.recipe, records)
-    rows = claim_rows(group.recipe, finals_of(group.name, records), group.metrics, plan, group.departures)
-    return beside_splits(view_claims(rows, group.metrics, plan.looks), group.recipe.overlap)
+    finals = finals_of(group.name, records)
+    rows = claim_rows(group.recipe, finals, group.metrics, plan, group.departures)
+    return beside_splits(view_claims(rows, group.metrics, plan.looks, gains_under_attack(rows, finals)),
+                         group.recipe.overlap)
 
 
-def view_claims(rows: Sequence[ClaimRow], book: MetricBook, looks: Sequence[int] = ()) -> Claims:
-    """Judged claims as the page shows them."""
+def view_claims(rows: Sequence[ClaimRow], book: MetricBook, looks: Sequence[int] = (),
+                gains: Sequence[Gain] = ()) -> Claims:
+    """Judged claims as the page shows them; ``gains`` says what scale-free attacks leave of those under attack."""
+    left = [(gain.row, ("when scale-free", f"{signed(gain.difference, 1)}: {gain.answer}")) for gain in gains
+            if gain.answer != NO_GAIN]
     ranges = {path: _common_range([row for row in rows if row.claim.metric == path])
               for path in {row.claim.metric for row in rows}}
-    views = [_view(number, row, ranges[row.claim.metric], book) for number, row in enumerate(rows, 1)]
+    views = [_view(number, row, ranges[row.claim.metric], book, [fact for other, fact in left if other is row])
+             for number, row in enumerate(rows, 1)]
     pictures = [view.picture for view in views if view.picture]
     together = Picture("claims", " ".join(picture.alt for picture in pictures), "",
                        [panel for picture in pictures for panel in picture.panels], columns=1) if pictures else None
@@ -90,7 +97,8 @@ def claim_key(number: int) -> str:
     return f"claim-{number}"
 
 
-def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBook) -> ClaimView:
+def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBook,
+          left: Sequence[tuple[str, str]]) -> ClaimView:
     claim, comparison, m = row.claim, row.comparison, row.metric
     sentence = claim.sentence(namer(book)) + (" (lower is better)" if claim.better == "lower" else "")
     diverged = [("diverged", diverged_words(row.diverged))] if row.diverged else []
@@ -102,7 +110,8 @@ def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBoo
            f"{between(comparison.low, comparison.high, m.digits)}, {plural(comparison.n, 'seed')}.")
     panel = claim_panel(comparison, axis, sentence, claim.paper_difference)
     picture = Picture(claim_key(number), alt, "", [panel])
-    return ClaimView(claim_key(number), sentence, row.verdict, [*_facts(row, book), *diverged], picture, row.papers)
+    facts = [*_facts(row, book), *left, *diverged]
+    return ClaimView(claim_key(number), sentence, row.verdict, facts, picture, row.papers)
 
 
 def _facts(row: ClaimRow, book: MetricBook) -> list[tuple[str, str]]:
