@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 import xml.etree.ElementTree as ET
 from collections import Counter
 from dataclasses import replace
@@ -23,8 +24,9 @@ from encouraging.judge.metric_book import book_of
 from encouraging.recipes import names, read_recipe, read_runs
 from encouraging.report.board import WIDTH, natural, scoreboard_of
 from encouraging.report.markdown_board import board_of_records, whole_board
-from encouraging.report.markdown_bonus import FORMS, updated
 from encouraging.report.markdown_figure import drawn
+from encouraging.report.markdown_forms import FORMS, updated
+from encouraging.report.numbers import PLAIN
 from encouraging.report.page import build_report
 from encouraging.report.scoreboard import score_rows, unmeasured_rows
 from encouraging.report.verdicts import VERDICTS, counted, verdict_of
@@ -247,6 +249,27 @@ def test_the_short_form_counts_the_rest_by_recipe(board):
         (sentence,) = (line for line in sentences if line.startswith(f"**{word}**: {len(rows)} comparisons, in "))
         counts = {name: int(count) for name, count in re.findall(r"`([^`]+)` \((\d+)\)", sentence)}
         assert counts == Counter(row.recipe for row in rows)
+
+
+def test_the_questions_are_answered_by_claims_of_the_board(board):
+    """Every line of questions.toml is a claim about a bonus, and has that claim's numbers and verdict."""
+    lines = FORMS["questions"](board)
+    text = (REPOSITORY / "src" / "encouraging" / "report" / "questions.toml").read_text()
+    rows = {(row.recipe, row.row.claim.metric, row.row.claim.arm, row.row.claim.beats): row for row in board.rows}
+    answers = [answer for question in tomllib.loads(text)["questions"] for answer in question["answers"]]
+    shown = [line for line in lines[2:] if line.startswith("| ")]
+    for answer, line in zip(answers, shown, strict=True):
+        row = rows[answer["recipe"], answer["metric"], answer["arm"], answer["beats"]]
+        assert row.bonus
+        setting, *cells = [cell.strip(" *") for cell in line[1:-1].split("|")][1:]
+        assert setting == answer["setting"]
+        good, bad = ("better", "worse")[::row.bonus]
+        expected = "not measured yet" if not row.measured else "only seemingly" if row.is_masked else {
+            "good": good, "bad": bad, "same": "no difference", "open": "undecided"}[row.verdict.tone]
+        numbers = row.our_words(PLAIN).split(" -> ")[::row.bonus] if row.measured else ["", ""]
+        assert cells == [*numbers, str(row.n) if row.measured else "", expected]
+    measured = [row for row in board.rows if row.bonus and row.measured]
+    assert f"of {len(measured)} comparisons" in lines[-1]
 
 
 def test_lines_of_one_recipe_follow_each_other(board):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..engine.outputs import check_output, make_folder, write_output
 from ..errors import ArgumentError
-from ..report.markdown_bonus import check_markers
+from ..report.markdown_forms import check_markers
 from ..report.results import page_of, read_results, updated_page
 
 

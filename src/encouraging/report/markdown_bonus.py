@@ -1,25 +1,17 @@
-"""Does a bonus help? The scoreboard's answer in short, for a README or any other page.
-
-Short forms stand between markers, ``<!-- scoreboard: NAME -->`` and ``<!-- end of scoreboard -->``;
-``encouraging results --update FILE`` writes them anew.
-"""
+"""Does a bonus help? The scoreboard's rows that compare a loss with and without one, in short tables."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..errors import ArgumentError, did_you_mean
 from ..judge.attack_names import attack_words
 from .board import Scoreboard, ScoreRow
 from .markdown_table import cells, plain_text, table
 from .numbers import PLAIN, plural, signed
 
-_BLOCK = re.compile(r"(<!-- scoreboard: *(\S+) *-->\n)(.*?)(<!-- end of scoreboard -->)", re.DOTALL)
-_OPENING = re.compile(r"<!-- scoreboard:")
 _DECIDED = {"good": "better", "bad": "worse", "masked": "better only under attacks that follow cross-entropy"}
 _OPEN = {"same": "No difference", "open": "Undecided"}
 _VERDICTS = {"good": "better", "bad": "worse", "masked": "better", "same": "no difference", "open": "undecided"}
@@ -32,14 +24,20 @@ def short_board(board: Scoreboard) -> list[str]:
     pairs = Counter(recipe for recipe, _ in {(row.recipe, _arms(row)) for row in measured})
     lines = table(["with a bonus", "recipe", "measured", "without -> with", "seeds"])
     for tone, words in _DECIDED.items():
-        for number, members in enumerate(_together(row for row in measured if _tone(row) == tone)):
+        for number, members in enumerate(_together(row for row in measured if tone_of(row) == tone)):
             recipe, arms = members[0].recipe, _arms(members[0])
             lines.append(cells([f"**{words}**" if number == 0 else "",
                                 f"`{recipe}`" + (f" ({arms})" if pairs[recipe] > 1 else ""), _measured(members),
                                 _numbers(members, tone), _seeds(members)]))
-    left = [(words, [row for row in measured if _tone(row) == tone]) for tone, words in _OPEN.items()]
-    left.append(("Not measured yet", [row for row in rows if not row.measured]))
-    for words, members in left:
+    return [*lines, *counts_of(rows, _OPEN)]
+
+
+def counts_of(rows: Sequence[ScoreRow], tones: Mapping[str, str]) -> list[str]:
+    """How many comparisons have these tones, by recipe, and how many were not measured: a sentence each."""
+    groups = [(words, [row for row in rows if row.measured and tone_of(row) == tone]) for tone, words in tones.items()]
+    groups.append(("Not measured yet", [row for row in rows if not row.measured]))
+    lines = []
+    for words, members in groups:
         if members:
             counts = Counter(row.recipe for row in members)
             lines += ["", f"**{words}**: {plural(len(members), 'comparison')}, in "
@@ -53,35 +51,10 @@ def accuracy_board(board: Scoreboard) -> list[str]:
     for row in board.rows:
         if row.measured and row.is_primary and row.bonus:
             seen = _towards_bonus(row)
-            lines.append(cells([f"`{row.recipe}`: {_arms(row)}", *_without_and_with(row),
+            lines.append(cells([f"`{row.recipe}`: {_arms(row)}", *without_and_with(row),
                                 seen.difference_words(PLAIN), seen.interval_words(PLAIN), str(row.n),
-                                _VERDICTS[_tone(row)]]))
+                                _VERDICTS[tone_of(row)]]))
     return lines
-
-
-FORMS: Mapping[str, Callable[[Scoreboard], list[str]]] = {"short": short_board, "accuracy": accuracy_board}
-
-
-def updated(text: str, board: Scoreboard, source: str) -> str:
-    """A page with everything between its markers written anew; its errors are those of :func:`check_markers`."""
-    check_markers(text, source)
-    return _BLOCK.sub(lambda match: f"{match[1]}\n" + "\n".join(FORMS[match[2]](board)) + f"\n\n{match[4]}", text)
-
-
-def check_markers(text: str, source: str) -> None:
-    """Whether a page can be written anew.
-
-    Raises:
-        ArgumentError: it has no markers, one is not closed, or a form has another name.
-    """
-    forms = [match[2] for match in _BLOCK.finditer(text)]
-    for name in forms:
-        if name not in FORMS:
-            raise ArgumentError(f"{source}: <!-- scoreboard: {name} -->: expected one of {', '.join(FORMS)}."
-                              + did_you_mean(name, FORMS))
-    if len(forms) != len(_OPENING.findall(text)) or not (forms or "<!-- figure:" in text):
-        raise ArgumentError(f"{source}: expected <!-- scoreboard: short --> on a line of its own and, below it, "
-                            "<!-- end of scoreboard -->; what is between them is written anew.")
 
 
 def _together(rows: Iterable[ScoreRow]) -> list[list[ScoreRow]]:
@@ -103,7 +76,7 @@ def _measured(rows: Sequence[ScoreRow]) -> str:
 def _numbers(rows: Sequence[ScoreRow], tone: str) -> str:
     """Both sides; of gains that scale-free attacks do not confirm, the gains and what is left of them."""
     if tone != "masked":
-        return ", ".join(" -> ".join(_without_and_with(row)) for row in rows)
+        return ", ".join(" -> ".join(without_and_with(row)) for row in rows)
     return f"{_span(row.row.comparison.mean for row in rows)}; scale-free {_span(_left(row) for row in rows)}"
 
 
@@ -139,7 +112,7 @@ def _arms(row: ScoreRow) -> str:
     return plain_text(" against ".join(arms[::row.bonus]))
 
 
-def _tone(row: ScoreRow) -> str:
+def tone_of(row: ScoreRow) -> str:
     """The tone of the verdict on the bonus, which is the other one where the claim is that it costs; and a gain under
     attack that scale-free attacks do not confirm has a tone of its own."""
     tone = "masked" if row.is_masked else row.verdict.tone
@@ -155,5 +128,5 @@ def _towards_bonus(row: ScoreRow) -> ScoreRow:
                                                                 high=-found.low)))
 
 
-def _without_and_with(row: ScoreRow) -> list[str]:
+def without_and_with(row: ScoreRow) -> list[str]:
     return row.our_words(PLAIN).split(" -> ")[::row.bonus]

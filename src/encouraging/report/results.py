@@ -18,8 +18,8 @@ from ..judge.scale_free import Gain, gains_under_attack
 from ..recipes import Recipe, departures_of, kept_recipes, names, read_recipe, read_runs
 from .board import Scoreboard
 from .markdown_board import board_of_records, whole_board
-from .markdown_bonus import updated
 from .markdown_figure import drawn
+from .markdown_forms import updated
 from .markdown_table import cells, plain_text, table
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
 from .sections.attack_rows import attack_rows, image_words

@@ -1,0 +1,50 @@
+"""Does a bonus help? What a reader asks first, each question answered by the claims that ``questions.toml`` names."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from .board import Scoreboard, ScoreRow
+from .markdown_bonus import tone_of, without_and_with
+from .markdown_table import cells, plain_text, table
+from .numbers import plural
+
+_ANSWERS = {"good": "**better**", "bad": "**worse**", "masked": "only seemingly", "same": "no difference",
+            "open": "undecided"}
+
+
+def question_board(board: Scoreboard) -> list[str]:
+    """One line per setting of a question, and how many other comparisons there are."""
+    rows = {(row.recipe, row.row.claim.metric, row.row.claim.arm, row.row.claim.beats): row
+            for row in board.rows if row.bonus}
+    lines = table(["", "setting", "without", "with a bonus", "seeds", "verdict"])
+    shown = 0
+    for question in _questions():
+        found = [(answer["setting"], row) for answer in question["answers"]
+                 if (row := rows.get((answer["recipe"], answer["metric"], answer["arm"], answer["beats"])))]
+        for number, (setting, row) in enumerate(found):
+            lines.append(cells([f"**{question['ask']}**" if number == 0 else "", plain_text(setting), *_answer(row)]))
+        shown += sum(row.measured for _, row in found)
+    tones = Counter(tone_of(row) for row in rows.values() if row.measured)
+    waiting = sum(not row.measured for row in rows.values())
+    counts = (f"{tones['good']} are better with a bonus, {tones['masked']} only under attacks that follow "
+              f"cross-entropy, {tones['bad']} are worse, {tones['same']} show no difference and {tones['open']} are undecided")
+    return [*lines, "", f"These are {shown} of {tones.total()} comparisons: {counts}. {plural(waiting, 'more claim')} "
+            f"{'is' if waiting == 1 else 'are'} not measured yet."]
+
+
+@cache
+def _questions() -> list[dict[str, Any]]:
+    text = resources.files(__package__).joinpath("questions.toml").read_text(encoding="utf-8")
+    found: list[dict[str, Any]] = tomllib.loads(text)["questions"]
+    return found
+
+
+def _answer(row: ScoreRow) -> list[str]:
+    if not row.measured:
+        return ["", "", "", "not measured yet"]
+    return [*without_and_with(row), str(row.n), _ANSWERS[tone_of(row)]]
