@@ -32,7 +32,8 @@ def question_board(board: Scoreboard) -> list[str]:
     tones = Counter(tone_of(row) for row in rows.values() if row.measured)
     waiting = sum(not row.measured for row in rows.values())
     counts = (f"{tones['good']} are better with a bonus, {tones['masked']} only under attacks that follow "
-              f"cross-entropy, {tones['bad']} are worse, {tones['same']} show no difference and {tones['open']} are undecided")
+              f"cross-entropy, {tones['bad']} are worse, {tones['same']} show no difference and {tones['open']} are "
+              "undecided")
     return [*lines, "", f"These are {shown} of {tones.total()} comparisons: {counts}. {plural(waiting, 'more claim')} "
             f"{'is' if waiting == 1 else 'are'} not measured yet."]
 
