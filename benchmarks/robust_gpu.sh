@@ -65,8 +65,8 @@ out=${out%/} results=${results:-$out-records} data=${data:-${ENCOURAGING_DATA:?g
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 mkdir -p "$out"
-# Kernels of several processes run at the same time only under NVIDIA's multi-process service.
-if command -v nvidia-cuda-mps-control >/dev/null; then nvidia-cuda-mps-control -d 2>/dev/null || true; fi
+source "$here/share_gpu.sh"
+share_gpu "$python" "$device"
 
 unfinished=0 failed=0 child=""
 trap 'unfinished=1; [[ -z $child ]] || kill -TERM "$child" 2>/dev/null' TERM INT
