@@ -18,9 +18,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 python=${PYTHON:-python3}
 grid() {
-    # Kernels of several processes run at the same time only under NVIDIA's multi-process service.
-    if command -v nvidia-cuda-mps-control >/dev/null; then nvidia-cuda-mps-control -d 2>/dev/null || true; fi
-    exec "$python" "$here/grid_gpu.py" "$out" --data "$data" --seconds "$seconds" --lean "$@"
+    source "$here/share_gpu.sh"
+    share_gpu "$python" cuda
+    exec "$python" "$here/grid_gpu.py" "$out" --data "$data" --lean \
+        --seconds $((seconds > SECONDS ? seconds - SECONDS : 1)) "$@"
 }
 
 case $part in

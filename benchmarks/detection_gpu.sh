@@ -20,15 +20,8 @@ export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 O
         "that have them on PYTHONPATH" >&2
     exit 2
 }
-# Kernels of several processes run at the same time only under NVIDIA's multi-process service. Where its daemon starts
-# and its server does not, no process can use the GPU.
-if [ "$device" != cpu ] && command -v nvidia-cuda-mps-control >/dev/null; then
-    nvidia-cuda-mps-control -d 2>/dev/null || true
-    if ! timeout 60 "${PYTHON:-python3}" -c 'import torch; torch.zeros(1, device="cuda").item()'; then
-        echo "the multi-process service does not work here: the runs take turns" >&2
-        echo quit | timeout 20 nvidia-cuda-mps-control || true
-    fi
-fi
+source "$here/share_gpu.sh"
+share_gpu "${PYTHON:-python3}" "$device"
 plan=()
 for group in $arms; do plan+=("bccd-retinanet:$seeds:$group"); done
 "${PYTHON:-python3}" "$here/grid_gpu.py" "$out" "${plan[@]}" --data "$data" --device "$device" \

@@ -13,10 +13,8 @@ data=${1:?DATA} out=${2:?OUT} seconds=${3:-1000000000} device=${5:-cuda} splits=
 jobs=${4:-$([ "$device" = cpu ] && nproc || echo 16)}
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
-# Kernels of several processes run at the same time only under NVIDIA's multi-process service.
-if [ "$device" != cpu ] && command -v nvidia-cuda-mps-control >/dev/null; then
-    nvidia-cuda-mps-control -d 2>/dev/null || true
-fi
+source "$here/share_gpu.sh"
+share_gpu "${PYTHON:-python3}" "$device"
 
 options=("${@:7}")
 grid() {

@@ -11,10 +11,11 @@ set -euo pipefail
 data=${1:?DATA} out=${2:?OUT} seconds=${3:-1000000000} jobs=${4:-6}
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
-# Kernels of several processes run at the same time only under NVIDIA's multi-process service.
-if command -v nvidia-cuda-mps-control >/dev/null; then nvidia-cuda-mps-control -d 2>/dev/null || true; fi
+source "$here/share_gpu.sh"
+share_gpu "${PYTHON:-python3}" cuda
 
-exec "${PYTHON:-python3}" "$here/grid_gpu.py" "$out" --data "$data" --jobs "$jobs" --seconds "$seconds" \
+exec "${PYTHON:-python3}" "$here/grid_gpu.py" "$out" --data "$data" --jobs "$jobs" \
+    --seconds $((seconds > SECONDS ? seconds - SECONDS : 1)) \
     cifar100-lt:5:ce,drw,drw_conservative,drw_aggressive,balanced_softmax \
     cifar100-lt:3:conservative,normal,aggressive,drw_normal,drw_authors,focal,halted_focal,balanced_aggressive \
     cifar100-lt:3:crt,crt_conservative,crt_normal,crt_aggressive,crt_moving,crt_normal_moving \

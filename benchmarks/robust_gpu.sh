@@ -65,8 +65,8 @@ out=${out%/} results=${results:-$out-records} data=${data:-${ENCOURAGING_DATA:?g
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 mkdir -p "$out"
-# Kernels of several processes run at the same time only under NVIDIA's multi-process service.
-if command -v nvidia-cuda-mps-control >/dev/null; then nvidia-cuda-mps-control -d 2>/dev/null || true; fi
+source "$here/share_gpu.sh"
+share_gpu "$python" "$device"
 
 unfinished=0 failed=0 child=""
 trap 'unfinished=1; [[ -z $child ]] || kill -TERM "$child" 2>/dev/null' TERM INT
@@ -103,13 +103,16 @@ train() {  # recipe, seeds
 }
 
 attack() {  # words, epsilons (or "paper"), epsilons in L2 (or "paper"), run directories, --, options of the command
-    local words=$1 near=${eps:-$2} far=${eps_l2:-$3} folders=()
+    local words=$1 near=${eps:-$2} far=${eps_l2:-$3} folders=() finished=()
     shift 3
     while [[ $1 != -- ]]; do
         folders+=("$1")
+        [[ -z $(find "$1" -name final.json -print -quit 2>/dev/null) ]] || finished+=("$1")
         shift
     done
     shift
+    # The command refuses a folder without a finished run: an arm that diverged would cost the other its attacks.
+    ((${#finished[@]} == 0)) || folders=("${finished[@]}")
     [[ $near == paper ]] || set -- --eps "$near" "$@"
     [[ $far == paper ]] || set -- --eps-l2 "$far" "$@"
     ((unfinished)) || timed "attack $words" "$python" -m encouraging attack "${folders[@]}" --jobs "$jobs" \

@@ -31,15 +31,8 @@ if [ "$device" != cpu ] && [ ! -f "$out-records/bench/translation.json" ]; then
     timeout 180 "$python" "$here/translation_speed.py" --data "$data" --device "$device" \
         --out "$out-records/bench/translation.json" || echo "translation_speed.py failed: run it by itself" >&2
 fi
-# Kernels of several processes run at the same time only under NVIDIA's multi-process service. Where its daemon starts
-# and its server does not, no process can use the GPU.
-if [ "$device" != cpu ] && command -v nvidia-cuda-mps-control >/dev/null; then
-    nvidia-cuda-mps-control -d 2>/dev/null || true
-    if ! timeout 60 "$python" -c 'import torch; torch.zeros(1, device="cuda").item()'; then
-        echo "the multi-process service does not work here: the runs take turns" >&2
-        echo quit | timeout 20 nvidia-cuda-mps-control || true
-    fi
-fi
+source "$here/share_gpu.sh"
+share_gpu "$python" "$device"
 # SECONDS counts those of this script. The arms with four seeds come first, seed by seed.
 "$python" "$here/grid_gpu.py" "$out" multi30k-de-en:4:ce_ls,el_05_ls,el_1_ls,el_1_ls_matched \
     multi30k-fr-en:2:ce_ls,el_05_ls multi30k-de-en:2:ce,el_05 multi30k-de-en:3:el_075_ls --data "$data" \

@@ -29,7 +29,7 @@ def test_every_run_that_is_asked_for_exists(tmp_path: Path, part: str) -> None:
     code, words = command(tmp_path, part, "data", "out", "560", "5")
     assert code == 0
     assert words[:2] == [str(SCRIPT.with_name("grid_gpu.py")), "out"]
-    assert words[words.index("--seconds") + 1] == "560"
+    assert 500 < int(words[words.index("--seconds") + 1]) <= 560
     assert words[words.index("--jobs") + 1] == "5"
     runs = set()
     for name, seeds, *arms in (word.split(":") for word in words if ":" in word):

@@ -22,6 +22,7 @@ REFUSED = {
     "eps below 0": ({"eps": -0.1}, ArgumentError, "eps=-0.1"),
     "eps that is not a number": ({"eps": float("nan")}, ArgumentError, "eps=nan"),
     "an infinite eps": ({"eps": float("inf")}, ArgumentError, "eps=inf"),
+    "eps that float32 does not have": ({"eps": 1e39}, ArgumentError, r"eps=1e\+39.*from 0 to 1e\+18"),
     "eps as a word": ({"eps": "0.1"}, ArgumentError, "eps='0.1'"),
     "normalised images": ({"x": X - 1}, ArgumentError, "between -0.5 and -0.5, expected 0 to 1.*normalisation"),
     "images of 0 to 255": ({"x": 255 * X}, ArgumentError, "127.5"),
@@ -55,6 +56,7 @@ REFUSED = {
 OF_PGD = {
     "no steps": ({"steps": 0}, ArgumentError, "steps=0"),
     "half a step": ({"steps": 1.5}, ArgumentError, "steps=1.5"),
+    "a step whose square overflows": ({"step_size": 1e30}, ArgumentError, r"step_size=1e\+30.*at most 1e\+18"),
     "a step of length 0": ({"step_size": 0.0}, ArgumentError, "step_size=0.0"),
     "no restart": ({"restarts": 0}, ArgumentError, "restarts=0"),
     "restarts that repeat the first": ({"restarts": 2, "random_start": False}, ArgumentError, "repeat the first"),
@@ -138,7 +140,7 @@ def test_training_refuses_what_it_can_see_without_looking_at_values() -> None:
 
 
 def test_an_epsilon_that_is_a_tensor_is_answered_by_its_shape() -> None:
-    with pytest.raises(ArgumentError, match=r"0 or more\. Pass eps\.item\(\)"):
+    with pytest.raises(ArgumentError, match=r"to 1e\+18\. Pass eps\.item\(\)"):
         pgd(MODEL, X, Y, torch.tensor(0.1))  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="For several use accuracy_over_eps"):
         pgd(MODEL, X, Y, torch.tensor([0.1]))  # type: ignore[arg-type]

@@ -69,6 +69,14 @@ def test_the_test_images_are_torchvision_s(shape: tuple[int, int], resize: int, 
     assert int((ours.int() - pillow.int()).abs().max()) <= 1
 
 
+def test_a_share_without_images_has_the_shape_of_one() -> None:
+    """Of two ranks one has nothing of a last batch of one image."""
+    none = torch.zeros(0, 3, 8, 6, dtype=torch.uint8)
+    boxes, flips = augment.random_boxes(torch.arange(0), 8, 6, (0,)), augment.random_flips(torch.arange(0), (0,))
+    assert augment.resized_crop(none, boxes, 4, flips).shape == (0, 3, 4, 4)
+    assert augment.resize_center_crop(none, 8, 7).shape == (0, 3, 7, 7)
+
+
 @given(seed=SEEDS, size=st.sampled_from([4, 16]))
 def test_whole_images_at_their_size_stay_as_they_are(seed: int, size: int) -> None:
     images = pictures(3, size, size, seed)

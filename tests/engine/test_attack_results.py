@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -134,19 +135,22 @@ def test_records_have_the_numbers_without_the_single_images(folder: Path) -> Non
     assert "survived" not in json.dumps(kept)
 
 
-@pytest.mark.parametrize("content", ['{"schema": 1}', '{"schema": 9, "attacks": {}}', "[]"])
+@pytest.mark.parametrize("content", ['{"schema": 1}', '{"schema": 9, "attacks": {}}', "[]",
+                                     '{"schema": 1, "seed": null, "attacks": {}}'])
 def test_a_damaged_file_is_refused_in_words(folder: Path, content: str) -> None:
     (folder / "attacks.json").write_text(content)
     with pytest.raises(RunError, match=r"attacks\.json"):
         load_results(folder)
 
 
-def test_a_damaged_entry_is_named(folder: Path) -> None:
+@pytest.mark.parametrize("damage", [{"method": "gfsm"}, {"survived": ["4"]}, {"survived": {"0.05": "x"}}, None])
+def test_a_damaged_entry_is_named(folder: Path, damage: dict[str, Any] | None) -> None:
     results = load_results(folder)
     results.add("fgsm", measured("fgsm", "ce", {0.05: mask(1, 0)}))
     results.write(folder)
-    text = (folder / "attacks.json").read_text().replace('"fgsm",', '"gfsm",')
-    (folder / "attacks.json").write_text(text)
+    content = json.loads((folder / "attacks.json").read_text())
+    content["attacks"]["fgsm"] = damage and content["attacks"]["fgsm"] | damage
+    (folder / "attacks.json").write_text(json.dumps(content))
     with pytest.raises(RunError, match="fgsm cannot be read"):
         load_results(folder)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 
@@ -11,6 +12,7 @@ import torch
 from encouraging.engine import Train, execute, writer
 from encouraging.engine.checkpoint import load_checkpoint
 from encouraging.engine.pace import Pace
+from encouraging.engine.signals import Interrupted
 from encouraging.engine.writer import CheckpointWriter
 from encouraging.errors import RunError
 from toy_tasks import Blobs, assert_same_run, run_spec
@@ -79,6 +81,26 @@ def test_a_run_whose_checkpoints_are_written_beside_it_ends_with_the_same_bits(t
     execute(run_spec(tmp_path / "beside"))
     assert any(name.startswith("checkpoint") for name in threads)
     assert_same_run(tmp_path / "beside", tmp_path / "whole")
+
+
+def test_a_run_that_is_stopped_in_its_last_evaluation_has_written_what_it_says(tmp_path, monkeypatch):
+    """Its directory is free for another process from then on, and a full disk must still be told."""
+    class Stopped(Blobs):
+        def predict(self, model, final, rank, world):
+            if final:
+                signal.raise_signal(signal.SIGTERM)
+            return super().predict(model, final, rank, world)
+
+    def slowly(*arguments):
+        time.sleep(0.2)
+        real(*arguments)
+
+    real = writer.write_checkpoint
+    monkeypatch.setattr(writer, "write_checkpoint", slowly)
+    monkeypatch.setattr(writer, "LARGE", 0)
+    with pytest.raises(Interrupted, match="in the evaluation at the end"):
+        execute(run_spec(tmp_path, Stopped()))
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("checkpoint")]
 
 
 def test_the_pace_is_that_of_the_updates_after_the_first(monkeypatch):

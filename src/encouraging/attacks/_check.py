@@ -13,6 +13,8 @@ from torch import Tensor
 from ..errors import ArgumentError, DtypeError, ShapeError, TargetError
 from ._objective import objective
 
+LARGEST = 1e18  # of a radius or a step: the squares of larger ones overflow in float32, and an attack would stand still
+
 
 def check_batch(x: Tensor, y: Tensor, *, box: bool = True) -> int:
     """Inputs and labels of one batch; returns the highest label (-1 without examples). ``box``: x must be in [0, 1]."""
@@ -55,11 +57,11 @@ def check_types(x: Tensor, y: Tensor) -> None:
 
 def check_eps(eps: float) -> float:
     """The radius of the ball as a float."""
-    if not _is_number(eps) or eps < 0:
+    if not _is_number(eps) or not 0 <= eps <= LARGEST:
         several = (" For several use accuracy_over_eps, or one call for each."
                    if isinstance(eps, list | tuple) or (isinstance(eps, Tensor) and eps.ndim) else
                    " Pass eps.item()." if isinstance(eps, Tensor) else "")
-        raise ArgumentError(f"eps={eps!r}: expected the radius of the ball, a finite number, 0 or more.{several}")
+        raise ArgumentError(f"eps={eps!r}: expected the radius of the ball, a number from 0 to {LARGEST:g}.{several}")
     return float(eps)
 
 
@@ -69,8 +71,8 @@ def check_settings(**settings: object) -> None:
         if name == "loss":
             objective(str(value))
         elif name == "step_size":
-            if not _is_number(value) or value <= 0:
-                raise ArgumentError(f"step_size={value!r}: expected a finite number above 0.")
+            if not _is_number(value) or not 0 < value <= LARGEST:
+                raise ArgumentError(f"step_size={value!r}: expected a number above 0, and at most {LARGEST:g}.")
         elif name == "damping":
             if not _is_number(value) or value < 0:
                 raise ArgumentError(f"damping={value!r}: expected a finite number, 0 or more.")

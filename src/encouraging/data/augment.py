@@ -170,10 +170,11 @@ def _weights(start: Tensor, length: Tensor, size: int, pixels: int) -> Tensor:
 def _interpolate(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """``rows @ image @ columns.T`` for each channel, in float32 whatever autocast says."""
     count, channels, height, width = images.shape
+    high, wide = rows.shape[1], columns.shape[1]
     with torch.autocast(images.device.type, enabled=False):
         across = torch.bmm(images.float().reshape(count, channels * height, width), columns.transpose(1, 2))
-        across = across.view(count, channels, height, -1).transpose(1, 2).reshape(count, height, -1)
-        whole = torch.bmm(rows, across).view(count, rows.shape[1], channels, -1).transpose(1, 2)
+        across = across.view(count, channels, height, wide).transpose(1, 2).reshape(count, height, channels * wide)
+        whole = torch.bmm(rows, across).view(count, high, channels, wide).transpose(1, 2)
     if images.is_floating_point():
         return whole.to(images.dtype)
     return whole.round_().clamp_(0, 255).to(images.dtype)

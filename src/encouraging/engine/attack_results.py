@@ -156,14 +156,14 @@ def load_results(folder: Path, seed: int = 0) -> AttackResults:
 
 def _fill(results: AttackResults, content: Mapping[str, Any], path: Path) -> None:
     for name, row in content["attacks"].items():
-        if "survived" in row:
-            try:
+        try:
+            if "survived" in row:
                 survived = {float(eps): _mask(text) for eps, text in row["survived"].items()}
                 sizes = {eps: int(size) for eps in survived if (size := batch_size_at(row, f"{eps:g}")) is not None}
                 results.measured[name] = Measured(Attack(row["method"], **row["settings"]), row["units"], survived,
                                                   sizes)
-            except (KeyError, TypeError, ValueError) as error:
-                raise RunError(f"{path}: {name} cannot be read ({error}). Move the file away to begin anew.") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{path}: {name} cannot be read ({error}). Move the file away to begin anew.") from error
 
 
 def _of_seed(folder: Path, seed: int) -> Path:
@@ -176,7 +176,7 @@ def _keep_other_seed(folder: Path, weights: str, seed: int) -> None:
     if path.is_file():
         content = _read(path)
         if content.get("weights") == weights and content.get("seed") != seed:
-            os.replace(path, _of_seed(folder, int(content.get("seed", 0))))
+            os.replace(path, _of_seed(folder, content.get("seed", 0)))
 
 
 def read_attacks(folder: Path) -> dict[str, Any] | None:
@@ -202,9 +202,10 @@ def weights_digest(folder: Path) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     content = read_json(path)
-    if content.get("schema") != SCHEMA or not isinstance(content.get("attacks"), dict):
-        raise RunError(f"{path}: expected schema {SCHEMA} and a table of attacks. Move the file away and attack the "
-                       "run again.")
+    if (content.get("schema") != SCHEMA or not isinstance(content.get("attacks"), dict)
+            or not isinstance(content.get("seed", 0), int)):
+        raise RunError(f"{path}: expected schema {SCHEMA}, a seed and a table of attacks. Move the file away and "
+                       "attack the run again.")
     return content
 
 

@@ -120,8 +120,8 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
                       on_progress=spec.on_progress if world.leads else None, leaves=spec.leaves)
         trainer, final = train_in_stages(task, spec.stages, hooks, found, seed=spec.seed, world=world, device=device,
                                          start=start)
-    model = _concluded(trainer, run.path)
-    end = trainer.conclude(model)
+        model = _concluded(trainer, run.path)
+        end = trainer.conclude(model)  # a signal in here writes one more checkpoint, which is waited for
     if end is not None:
         final |= {**end.numbers, "parameters": sum(param.numel() for param in trainer.model.parameters())}
         weights: dict[str, Tensor] = {name: tensor.detach() for name, tensor in model.state_dict().items()}
