@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from encouraging.attacks import (
     Attack,
@@ -18,6 +21,7 @@ from encouraging.attacks import (
     pgd,
     pgd_l2,
 )
+from encouraging.attacks._masking import sign_test
 from encouraging.errors import ArgumentError
 
 SCALES = (1, 8, 32)
@@ -89,13 +93,13 @@ def test_autoattacks_cross_entropy_part_is_deceived_and_the_whole_is_not(digits:
     assert together.pop() <= alone[0]
 
 
-def result(**survived: str) -> RobustAccuracy:
-    """Survivors as words of 0 and 1, at epsilon 0.1."""
+def result(times: int = 5, **survived: str) -> RobustAccuracy:
+    """Survivors as words of 0 and 1, each ``times`` times, at epsilon 0.1."""
     kinds = {"pgd": Attack("pgd"), "margin": Attack("pgd", loss="margin"), "fgsm": Attack("fgsm"),
              "fgsm_margin": Attack("fgsm", loss="margin"), "autoattack": Attack("autoattack"),
              "autoattack_l2": Attack("autoattack", norm="l2")}
-    return RobustAccuracy({name: kinds[name] for name in survived},
-                          {name: {0.1: torch.tensor([bit == "1" for bit in bits])} for name, bits in survived.items()})
+    masks = {name: torch.tensor([bit == "1" for bit in bits * times]) for name, bits in survived.items()}
+    return RobustAccuracy({name: kinds[name] for name in survived}, {name: {0.1: mask} for name, mask in masks.items()})
 
 
 def only(verdicts: list[Verdict]) -> Verdict:
@@ -130,3 +134,22 @@ def test_a_difference_within_the_tolerance_is_none() -> None:
     found = result(pgd="1111", margin="1110")
     assert only(masked_gradients(found)).flattered
     assert not only(masked_gradients(found, tolerance=25)).flattered
+
+
+def test_a_difference_that_may_be_chance_is_no_warning() -> None:
+    """One image of a hundred that margin breaks and cross-entropy does not, or four more than the other way round."""
+    few = only(masked_gradients(result(1, pgd="1" * 100, margin="1" * 98 + "00")))
+    assert (few.accuracy - few.robust, few.flattered) == (2, False)
+    assert "On 100 examples such a difference is no sign of masked gradients" in few.words
+    assert only(masked_gradients(result(1, pgd="1" * 100, margin="1" * 98 + "00"), level=0.3)).flattered
+    both = result(1, pgd="1" * 90 + "0" * 3 + "1" * 7, margin="1" * 93 + "0" * 7)
+    assert not only(masked_gradients(both)).flattered
+    many = result(10, pgd="1" * 90 + "0" * 3 + "1" * 7, margin="1" * 93 + "0" * 7)
+    assert only(masked_gradients(many)).flattered
+
+
+@given(st.integers(0, 1500), st.integers(0, 1500))
+def test_the_sign_test_is_scipy_s(more: int, less: int) -> None:
+    expected = binomtest(more, more + less, alternative="greater").pvalue if more + less else 1.0
+    exact = more + less <= 1000
+    assert sign_test(more, less) == pytest.approx(expected, rel=1e-9 if exact else 0, abs=1e-12 if exact else 1e-4)

@@ -101,13 +101,13 @@ def test_scale_free_attacks_are_counted_together() -> None:
 
 def test_verdicts_compare_on_the_images_that_attacks_share(folder: Path) -> None:
     results = load_results(folder)
-    results.add("pgd", measured("pgd", "ce", {0.3: mask(1, 1, 1, 1)}))
-    results.add("pgd_margin", measured("pgd", "margin", {0.3: mask(1, 1, 1, 1)}))
+    results.add("pgd", measured("pgd", "ce", {0.3: mask(*[1] * 20)}))
+    results.add("pgd_margin", measured("pgd", "margin", {0.3: mask(*[1] * 20)}))
     ((count, verdict),) = results.verdicts()
-    assert (count, verdict.flattered) == (4, False)
-    results.add("autoattack", Measured(Attack("autoattack", norm="linf"), survived={0.3: mask(0, 1)}))
+    assert (count, verdict.flattered) == (20, False)
+    results.add("autoattack", Measured(Attack("autoattack", norm="linf"), survived={0.3: mask(*[0, 1] * 5)}))
     ((count, verdict),) = results.verdicts()
-    assert (count, verdict.flattered, verdict.accuracy, verdict.robust) == (2, True, 100.0, 50.0)
+    assert (count, verdict.flattered, verdict.accuracy, verdict.robust) == (10, True, 100.0, 50.0)
     assert verdict.compared_with == ("pgd_margin", "autoattack")
     results.write(folder)
     kept = read_attacks(folder)

@@ -49,6 +49,16 @@ class RobustAccuracy:
         """All accuracies in percent, ready for JSON: ``{"pgd": {"0.1": 76.5}}``."""
         return {name: {f"{eps:g}": percent(mask) for eps, mask in row.items()} for name, row in self.survived.items()}
 
+    def __str__(self) -> str:
+        """The table as text, in percent: a line per attack, a column per epsilon."""
+        table = self.table()
+        columns = list(dict.fromkeys(eps for eps in sorted((eps for row in table.values() for eps in row), key=float)))
+        lines = [["epsilon", *columns], *([name, *(f"{row[eps]:.1f}" if eps in row else "" for eps in columns)]
+                                          for name, row in table.items())]
+        first, *widths = (max(map(len, column)) for column in zip(*lines, strict=True))
+        return "\n".join("  ".join([line[0].ljust(first), *(cell.rjust(width) for cell, width
+                                                            in zip(line[1:], widths, strict=True))]) for line in lines)
+
 
 def percent(survived: Tensor) -> float:
     return 100 * survived.double().mean().item()
@@ -85,8 +95,12 @@ def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Atta
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> _ = torch.nn.init.eye_(model.weight)
     >>> x, y = torch.tensor([[0.75, 0.25], [0.875, 0.0]]), torch.tensor([0, 0])
-    >>> accuracy_over_eps(model, x, y, [Attack("fgsm")], [0, 0.25, 0.5]).table()
+    >>> result = accuracy_over_eps(model, x, y, [Attack("fgsm")], [0, 0.25, 0.5])
+    >>> result.table()
     {'fgsm': {'0': 100.0, '0.25': 50.0, '0.5': 0.0}}
+    >>> print(result)
+    epsilon      0  0.25  0.5
+    fgsm     100.0  50.0  0.0
     """
     named, grids = _plan(attacks, epsilons)
     check_settings(seed=seed, batch_size=batch_size)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
@@ -17,25 +20,65 @@ Model = Callable[[Tensor], Tensor]
 
 @contextmanager
 def evaluating(model: Model) -> Iterator[Model]:
-    """The model in evaluation mode with gradients enabled; the mode of every submodule is restored afterwards."""
+    """The model in evaluation mode with gradients enabled; the mode of every submodule is restored afterwards.
+
+    Of a function around a module, that module: in training mode each call would change its batch norm's statistics.
+    """
     if isinstance(model, DistributedDataParallel):
         model = model.module  # the wrapper would wait for gradients of its parameters that never come
     if isinstance(model, type) or not callable(model):
         kind = f"the class {model.__name__}" if isinstance(model, type) else repr(model)
         raise DtypeError(f"model: expected a function from inputs to logits, such as a module, got {kind}.")
-    modules = {module: module.training for module in model.modules()} if isinstance(model, nn.Module) else {}
+    called = modules_of(model)
+    modes = {module: module.training for root in called for module in root.modules()}
     with ExitStack() as stack:
-        if any(modules.values()) and isinstance(model, nn.Module):
-            stack.callback(_restore, modules)
-            model.eval()
+        if any(modes.values()):
+            stack.callback(_restore, modes)
+            for root in called:
+                root.eval()
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         yield model
 
 
-def _restore(modules: dict[nn.Module, bool]) -> None:
-    for module, training in modules.items():
+def _restore(modes: dict[nn.Module, bool]) -> None:
+    for module, training in modes.items():
         module.training = training
+
+
+def modules_of(model: object, seen: tuple[object, ...] = ()) -> list[nn.Module]:
+    """The modules that a model calls, as far as it shows them: itself, what a function refers to by name, the object
+    that a method belongs to, the arguments of a ``partial``; and, of objects of other kinds, their attributes.
+    ``seen``: functions that led here, which may call each other in circles.
+
+    >>> net = nn.Linear(2, 2)
+    >>> modules_of(lambda x: (net(x), x)[0]) == modules_of(net.forward) == [net]
+    True
+    """
+    if isinstance(model, nn.Module):
+        return [model]
+    if isinstance(model, functools.partial):
+        inside: list[object] = [model.func, *model.args, *model.keywords.values()]
+    elif inspect.ismethod(model):
+        inside = [model.__self__]
+    elif inspect.isfunction(model):
+        names = inspect.getclosurevars(inspect.unwrap(model))
+        inside = [*names.nonlocals.values(), *names.globals.values()]
+    else:
+        inside = []
+    found = [module for part in (model, *inside) for module in _held(part)]
+    found += [module for part in inside if isinstance(part, functools.partial) or inspect.isroutine(part)
+              if not any(part is other for other in seen) for module in modules_of(part, (*seen, model, part))]
+    return list(dict.fromkeys(found))
+
+
+def _held(part: object) -> list[nn.Module]:
+    """A module, or the modules among an object's attributes; libraries, classes and functions are not searched."""
+    if isinstance(part, nn.Module):
+        return [part]
+    if isinstance(part, type | ModuleType) or inspect.isroutine(part):
+        return []
+    return [value for value in getattr(part, "__dict__", {}).values() if isinstance(value, nn.Module)]
 
 
 def plain(tensor: Tensor) -> Tensor:

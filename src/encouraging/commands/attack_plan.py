@@ -59,6 +59,9 @@ class Plan:
         for name in self.attacks:
             if name not in KNOWN:
                 raise ArgumentError(f"--attack {name}: expected one of {', '.join(KNOWN)}." + did_you_mean(name, KNOWN))
+        if max(self.eps or (0,)) > 1 and "fgsm_normalised" not in self.attacks:
+            raise ArgumentError(f"--eps {max(self.eps or ()):g}: pixels are in [0, 1], and sizes above 1 reach every "
+                                "image. Sizes in grey levels are divided by 255: 8/255.")
 
     def of(self, recipe: Recipe) -> dict[str, tuple[Measured, list[float]]]:
         """The attacks on the runs of a recipe, by name, with their epsilons."""
