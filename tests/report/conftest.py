@@ -12,6 +12,11 @@ from typing import Any, Protocol
 
 import pytest
 
+from encouraging.engine.records import Record
+from encouraging.recipes import read_runs
+from encouraging.report.board import Scoreboard
+from encouraging.report.markdown_board import board_of_records
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--no-first-run"]
@@ -91,3 +96,16 @@ def open_page(browser: Any, page_errors: list[str]) -> Iterator[OpenPage]:
     for context in contexts:
         context.close()
     assert page_errors == []
+
+
+@pytest.fixture(scope="module")
+def records() -> list[Record]:
+    """The records of this repository."""
+    return read_runs(Path(__file__).parents[2] / "results")
+
+
+@pytest.fixture(scope="module")
+def board(records: list[Record]) -> Scoreboard:
+    found = board_of_records(records)
+    assert found is not None
+    return found
