@@ -14,11 +14,16 @@ def split_ignored(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Te
     A label that names no class is an error where its value can be read. Elsewhere it reaches the gather: a device
     assert on a GPU, an index error in compiled code.
     """
+    if values_are_readable(target):
+        return split_readable(logits, target, ignore_index)
+    target = target.long()  # before the comparison: in uint8, -100 is the label 156
+    ignored = target == ignore_index
+    return target.masked_fill(ignored, 0)[:, None], ignored[:, None]
+
+
+def split_readable(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """:func:`split_ignored` of labels whose values can be read."""
     ignored: Tensor | None = None
-    if not values_are_readable(target):
-        target = target.long()  # before the comparison: in uint8, -100 is the label 156
-        ignored = target == ignore_index
-        return target.masked_fill(ignored, 0)[:, None], ignored[:, None]
     low, high = _range(target)
     if low <= ignore_index <= high:
         left_out = target == ignore_index

@@ -20,7 +20,7 @@ from ..curves import Curve
 from ..curves._together import constant, value_and_pull
 from ..links import gap_and_rivals, label_gap, without
 from ..torch_state import backward_must_be_differentiable, in_forward_mode, values_are_readable
-from .labels import split_ignored, zero_ignored
+from .labels import split_readable, zero_ignored
 
 LARGEST = 1 << 20  # bytes: rows.py has blocks of this size
 _FLOATS = (torch.float32, torch.float64)
@@ -45,7 +45,7 @@ def plain_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     rows, classes = input.shape
     if not classes or target.numel() != rows or not (weight is None or _fits(weight, input)):
         return None
-    label, ignored = split_ignored(input, target, ignore_index)
+    label, ignored = split_readable(input, target, ignore_index)
     return small_loss(input, label, ignored, curve, weight, reduction)
 
 
@@ -57,7 +57,8 @@ def _fits(weight: Tensor, input: Tensor) -> bool:
 
 def small_loss(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve, weight: Tensor | None,
                reduction: str) -> Tensor:
-    """The loss of logits that are :func:`is_small`, from what ``split_ignored`` returns. No gradient for ``weight``."""
+    """The loss of logits that are :func:`is_small`, with labels as ``labels.py`` gives them. ``weight`` gets no
+    gradient."""
     scale = count = None
     if weight is not None:
         scale = zero_ignored(weight.detach().to(logits.dtype).take(label), ignored)
@@ -77,7 +78,7 @@ def _reduced(values: Tensor, ignored: Tensor | None, scale: Tensor | None, count
     values = zero_ignored(values, ignored)
     if scale is not None:
         values = values * scale
-    return values[:, 0] if count is None else values.sum() / count
+    return values[:, 0] if count is None else values.sum().div_(count)
 
 
 def _rivals(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
