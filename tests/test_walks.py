@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from encouraging import EncouragingLoss
+from encouraging.curves import _together
 from encouraging.engine import Task, train
 from encouraging.recipes import read_recipe
 from encouraging.recipes.grid import jobs_of, train_job
@@ -71,6 +72,12 @@ def documented(heading: str) -> list[str]:
     return re.findall(r"`([\w/]+\.py)`", part)
 
 
+def forget_numbers() -> None:
+    """As in a new process: other tests may have asked for the numbers of a curve as tensors."""
+    for known in (_together.constant, _together._of_normal, _together._of_conservative):
+        known.cache_clear()
+
+
 def one_batch(tmp_path: Path, monkeypatch: Any) -> Walk:
     recipe = read_recipe("digits", ["seeds=1", "train.epochs=1", "train.milestones=[2]", "train.max_steps=3"])
     walk, epoch, quiet = Walk(), train.Trainer._epoch, []
@@ -79,6 +86,7 @@ def one_batch(tmp_path: Path, monkeypatch: Any) -> Walk:
         walk.follow(epoch, self)
         quiet.append(True)
 
+    forget_numbers()
     monkeypatch.setattr(train.Trainer, "_epoch", followed)
     job = next(job for job in jobs_of(recipe, str(tmp_path), device="cpu") if job.arm == "el_1")
     train_job(job, lambda line: None)
@@ -89,6 +97,7 @@ def one_batch(tmp_path: Path, monkeypatch: Any) -> Walk:
 def one_loss() -> Walk:
     walk, loss = Walk(), EncouragingLoss()
     logits, target = torch.randn(4, 3, requires_grad=True), torch.tensor([0, 1, 2, 0])
+    forget_numbers()
     walk.follow(lambda: loss(logits, target).backward())
     return walk
 

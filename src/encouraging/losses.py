@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from .ops.elementwise import sigmoid_losses, squared_errors
 from .ops.in_place import check_overwritable, curve_loss_and_gradient_
 from .ops.linear import linear_curve_loss
 from .ops.reduction import Divisor, check_divisor, loss_divisor, reduce
+from .ops.small import plain_loss
 from .ops.stats import LossStats, stats_of, threshold_of
 from .targets import (
     as_rows,
@@ -34,6 +36,9 @@ __all__ = [
     "LossStats", "curve_loss", "curve_loss_and_gradient_", "curve_loss_with_stats", "encouraging_loss", "focal_loss",
     "halted_focal_loss", "linear_curve_loss", "loss_divisor", "mirror_mse_loss", "poly_loss", "sigmoid_curve_loss",
 ]
+
+_IN_PLAIN_TORCH = ("auto", "reference")  # on a CPU
+_known_encouraging = functools.lru_cache(maxsize=64)(curves.encouraging)  # its checks take longer than its lookup
 
 
 def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None, ignore_index: int = -100,
@@ -79,6 +84,10 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
         if same_again is not None:
             dtype = torch.float32 if input.dtype is torch.float32 else result_dtype(input, target)
             return same_again(input, target, dtype, weight, divisor)
+        if divisor is None and type(label_smoothing) is float and not label_smoothing and impl in _IN_PLAIN_TORCH:
+            of_small_batch = plain_loss(input, target, curve, weight, ignore_index, reduction)
+            if of_small_batch is not None:
+                return of_small_batch
     check_curve(curve)
     if divisor is not None:
         check_divisor(divisor, reduction)
@@ -196,7 +205,8 @@ def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None
     >>> encouraging_loss(torch.tensor([[4.0, 0.0, 0.0]]), torch.tensor([0]))
     tensor(-2.2090)
     """
-    curve = curves.encouraging(log_end, eps)
+    usual = type(log_end) is float and type(eps) is float and not torch.compiler.is_compiling()
+    curve = _known_encouraging(log_end, eps) if usual else curves.encouraging(log_end, eps)
     return curve_loss(input, target, curve, weight, ignore_index, reduction, label_smoothing, match_norm=match_norm,
                       divisor=divisor, impl=impl)
 

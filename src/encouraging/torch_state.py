@@ -10,6 +10,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+# Asked several times per loss: by these names they take a third of the time.
+_transform_level = torch._C._functorch.maybe_current_level
+_tracing_state = torch._C._get_tracing_state
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_is_legacy_batch = torch._C._functorch.is_legacy_batchedtensor
+
 
 def in_transform() -> bool:
     """Whether a transform of ``torch.func`` (``vmap``, ``grad``, ``jvp``, ...) surrounds the call."""
@@ -33,8 +39,7 @@ def autocasts(device: str) -> bool:
 
 def is_eager() -> bool:
     """Whether tensors hold ordinary numbers: nothing compiles or traces, no transform of ``torch.func`` is active."""
-    return (not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is None
-            and torch._C._get_tracing_state() is None)
+    return not torch.compiler.is_compiling() and _transform_level() is None and _tracing_state() is None
 
 
 def has_tangent(*tensors: Tensor | None) -> bool:
@@ -52,9 +57,9 @@ def is_batched(tensor: Tensor) -> bool:
 
 def values_are_readable(tensor: Tensor) -> bool:
     """Whether the host can read the tensor's numbers without waiting for a device or breaking a trace or transform."""
-    if tensor.device.type != "cpu" or not is_eager():
+    if not tensor.is_cpu or not is_eager():
         return False
-    return torch._C._len_torch_dispatch_stack() == 0  # make_fx, linearize and fake tensors stand on it
+    return _dispatch_modes() == 0  # make_fx, linearize and fake tensors stand on it
 
 
 def values_exist(tensor: Tensor) -> bool:
@@ -68,7 +73,7 @@ def backward_must_be_differentiable(upstream: Tensor) -> bool:
     ``is_grads_batched=True`` hands over a batch in disguise, which fast in-place code cannot write into.
     """
     return (torch.is_grad_enabled() or not is_eager() or in_forward_mode()
-            or torch._C._functorch.is_legacy_batchedtensor(upstream))
+            or _is_legacy_batch(upstream))
 
 
 def needs_plain_operations() -> bool:

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..torch_state import backward_must_be_differentiable, in_forward_mode, is_eager, values_are_readable
-from .rows import apply, compute_dtype, in_blocks, mass_gradient, zero_ignored
+from .labels import zero_ignored
+from .rows import apply, compute_dtype, in_blocks, mass_gradient
 
 
 class LabelMass(NamedTuple):

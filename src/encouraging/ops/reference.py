@@ -13,6 +13,7 @@ from .. import curves
 from ..curves import Curve
 from ..links import gap_and_rivals
 from . import masses
+from .labels import split_ignored, zero_ignored
 from .masses import LabelMass
 from .reduction import reduce
 from .rows import (
@@ -23,10 +24,9 @@ from .rows import (
     mass_gradient_and_size,
     mass_rows,
     mass_values,
-    split_ignored,
     split_label_rows,
-    zero_ignored,
 )
+from .small import is_small, small_loss
 
 _ROUNDING = 32  # units in the last place that a difference of pulls may be off by
 
@@ -47,6 +47,8 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
         return _closed_smooth_loss(logits, label, ignored, curve, weight, label_smoothing, reduction)
     if label_smoothing:  # two gradients are added: in full precision, so that their sum is rounded only once
         logits = logits.to(compute_dtype(logits.dtype))
+    if not label_smoothing and is_small(logits) and not (weight is not None and weight.requires_grad):
+        return small_loss(logits, label, ignored, curve, weight, reduction)
     rows = split_label_rows(logits, label, ignored, curve)
     weights = None
     if weight is not None:

@@ -21,15 +21,14 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve
-from ..errors import TargetError
 from ..links import class_gaps, gap_and_rivals, label_gap, rival_weights, without
 from ..torch_state import (
     backward_must_be_differentiable,
     is_eager,
     needs_plain_operations,
-    values_are_readable,
 )
-from .small import SmallLabelRows, is_small
+from .labels import split_ignored, zero_ignored
+from .small import is_small, small_loss
 
 _BLOCK_BYTES = {"cpu": 1 << 20}  # a block and its scratch copy stay in the second-level cache
 _BLOCK_BYTES_ELSEWHERE = 1 << 29  # scratch stays small beside the logits, and launches are few
@@ -51,7 +50,7 @@ def split_label_rows(logits: Tensor, label: Tensor, ignored: Tensor | None, curv
         z = zero_ignored(logits, ignored).to(compute_dtype(logits.dtype))
         return zero_ignored(curve.value(gap_and_rivals(z, label)[0]), ignored)[:, 0]
     if is_small(logits):
-        return apply(SmallLabelRows, logits, label, ignored, curve)  # type: ignore[no-any-return]
+        return small_loss(logits, label, ignored, curve, None, "none")
     op = _LabelRows if torch.compiler.is_compiling() else _LabelRowsForward
     return apply(op, logits, label, ignored, curve)[0]  # type: ignore[no-any-return]
 
@@ -83,42 +82,6 @@ def in_blocks(logits: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
         yield logits, *others
     else:
         yield from zip(*(torch.split(tensor, rows) for tensor in (logits, *others)), strict=True)
-
-
-def split_ignored(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """Labels (N, 1) that are safe to gather with, and the column of rows to leave out, None where there are none.
-
-    A label that names no class is an error where its value can be read. Elsewhere it reaches the gather: a device
-    assert on a GPU, an index error in compiled code.
-    """
-    ignored: Tensor | None = None
-    if not values_are_readable(target):
-        target = target.long()  # before the comparison: in uint8, -100 is the label 156
-        ignored = target == ignore_index
-        return target.masked_fill(ignored, 0)[:, None], ignored[:, None]
-    low, high = _range(target)
-    if low <= ignore_index <= high:
-        ignored = (target == ignore_index)[:, None]
-        target = target.masked_fill(ignored[:, 0], 0)
-        low, high = _range(target)
-    classes = logits.shape[1]
-    if low < 0 or high >= classes:
-        raise TargetError(f"target holds the label {low if low < 0 else high}, but there are {classes} classes: "
-                          f"expected labels from 0 to {classes - 1}, or ignore_index={ignore_index} for rows to "
-                          "leave out.")
-    return target.long()[:, None], ignored
-
-
-def _range(labels: Tensor) -> tuple[int, int]:
-    if not labels.numel():
-        return 0, 0
-    low, high = labels.aminmax()
-    return int(low), int(high)
-
-
-def zero_ignored(rows: Tensor, ignored: Tensor | None) -> Tensor:
-    """The rows, with 0 in those that are ignored."""
-    return rows if ignored is None else rows.masked_fill(ignored, 0.0)
 
 
 # One label per row

@@ -2,53 +2,132 @@
 
 ``rows.py`` computes them again in the backward pass, so that nothing of the logits' size is kept. Up to a block's size
 the memory does not matter, and the second pass is up to a third of the time.
+
+What is left is the price of starting operations, many times that of the numbers in them. There are therefore few here:
+weights and mean are part of the Function, value and pull are made together, and what makes infinite logits right is
+computed only where there are any. :func:`plain_loss` is the shortest way to it, for calls with nothing to convert.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..curves import Curve
+from ..curves._together import constant, value_and_pull
 from ..links import gap_and_rivals, label_gap, without
-from ..torch_state import backward_must_be_differentiable, in_forward_mode, is_eager
+from ..torch_state import backward_must_be_differentiable, in_forward_mode, values_are_readable
+from .labels import split_readable, zero_ignored
 
 LARGEST = 1 << 20  # bytes: rows.py has blocks of this size
+_FLOATS = (torch.float32, torch.float64)
+_PLAIN = (Tensor, torch.nn.Parameter)
+_REDUCTIONS = ("mean", "sum", "none")
 
 
 def is_small(logits: Tensor) -> bool:
-    """Whether these logits are taken here: float32 and float64 that get a gradient, with no transform around them."""
-    return (logits.requires_grad and logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64)
-            and logits.is_contiguous() and logits.numel() * logits.itemsize <= LARGEST and is_eager()
-            and not in_forward_mode() and torch.is_grad_enabled())
+    """Whether these logits are taken here: up to a block of float32 or float64, with no transform around them."""
+    return (values_are_readable(logits) and not in_forward_mode() and logits.dtype in _FLOATS
+            and logits.is_contiguous() and logits.nbytes <= LARGEST)
 
 
-class SmallLabelRows(torch.autograd.Function):
-    """As ``rows._LabelRows``, bit for bit, for logits that are :func:`is_small`."""
+def plain_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None, ignore_index: int,
+               reduction: str) -> Tensor | None:
+    """The loss of a small batch (N, C) with labels, as most training loops ask for it; None for every other call, and
+    for one whose arguments do not fit, which the checks of the general way say in words."""
+    if not (type(input) in _PLAIN and type(target) is Tensor and is_small(input) and target.is_cpu
+            and target.dtype is torch.int64 and input.ndim == 2 and target.ndim == 1 and isinstance(curve, Curve)
+            and type(ignore_index) is int and reduction in _REDUCTIONS):
+        return None
+    rows, classes = input.shape
+    if not classes or target.numel() != rows or not (weight is None or _fits(weight, input)):
+        return None
+    label, ignored = split_readable(input, target, ignore_index)
+    return small_loss(input, label, ignored, curve, weight, reduction)
+
+
+def _fits(weight: Tensor, input: Tensor) -> bool:
+    """Whether these are class weights that can be taken as they are."""
+    return (type(weight) in _PLAIN and weight.dtype is input.dtype and weight.is_cpu and not weight.requires_grad
+            and weight.shape == input.shape[1:])
+
+
+def small_loss(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve, weight: Tensor | None,
+               reduction: str) -> Tensor:
+    """The loss of logits that are :func:`is_small`, with labels as ``labels.py`` gives them. ``weight`` gets no
+    gradient."""
+    scale = count = None
+    if weight is not None:
+        scale = zero_ignored(weight.detach().to(logits.dtype).take(label), ignored)
+    if reduction == "sum":
+        count = constant(1.0, logits.dtype)
+    elif reduction == "mean" and scale is not None:
+        count = scale.sum()
+    elif reduction == "mean":
+        count = constant(float(logits.shape[0]), logits.dtype) if ignored is None else (~ignored).sum()
+    if torch.is_grad_enabled():
+        return _apply(logits, label, ignored, curve, scale, count)  # type: ignore[no-any-return, no-untyped-call]
+    return _reduced(curve.value(_rivals(logits, label)[0]), ignored, scale, count)
+
+
+def _reduced(values: Tensor, ignored: Tensor | None, scale: Tensor | None, count: Tensor | None) -> Tensor:
+    """The rows (N) of this column, or their sum over ``count``."""
+    values = zero_ignored(values, ignored)
+    if scale is not None:
+        values = values * scale
+    return values[:, 0] if count is None else values.sum().div_(count)
+
+
+def _rivals(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gap, the rivals' exponentials relative to the highest of them, and their sum, or 1 where there are none."""
+    weights = without(logits, label)
+    highest = weights.amax(-1, True)
+    total = weights.sub_(highest).exp_().sum(-1, True)
+    gap = logits.gather(-1, label).sub_(highest).sub_(total.log())
+    # One number says that all gaps are finite: no logit is NaN or +inf, and every row has a rival above -inf.
+    return (gap, weights, total) if math.isfinite(gap.sum().item()) else _rivals_with_infinities(logits, label)
+
+
+def _rivals_with_infinities(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """:func:`_rivals` of any logits."""
+    weights = without(logits, label)
+    highest = weights.amax(-1, keepdim=True).clamp_(min=torch.finfo(logits.dtype).min)
+    total = weights.sub_(highest).exp_().sum(-1, keepdim=True)
+    # The highest rival alone adds 1; a total below 1 means that there is no rival.
+    return label_gap(logits, label, highest, total.log()), weights, total.clamp(min=1)
+
+
+class _SmallLoss(torch.autograd.Function):
+    """As ``rows._LabelRows`` with weights and a reduction after it, bit for bit. ``scale`` is the column of weights of
+    the labels, ``count`` what the sum of the rows is divided by; without it the rows are the result."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve) -> Tensor:
-        weights = without(logits, label)
-        highest = weights.amax(-1, keepdim=True).clamp_(min=torch.finfo(logits.dtype).min)
-        total = weights.sub_(highest).exp_().sum(-1, keepdim=True)
-        gap = label_gap(logits, label, highest, total.log())
-        ctx.save_for_backward(logits, label, ignored, gap, weights, total)
-        ctx.curve = curve
-        values = curve.value(gap)
-        return (values if ignored is None else values.masked_fill(ignored, 0.0))[:, 0]
+    def forward(ctx: Any, logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve, scale: Tensor | None,
+                count: Tensor | None) -> Tensor:
+        gap, weights, total = _rivals(logits, label)
+        values, pull = value_and_pull(curve, gap)
+        ctx.save_for_backward(logits, label, ignored, pull, weights, total)
+        ctx.curve, ctx.scale, ctx.count = curve, scale, count
+        return _reduced(values, ignored, scale, count)
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
-        logits, label, ignored, gap, weights, total = ctx.saved_tensors
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, label, ignored, pull, weights, total = ctx.saved_tensors
+        upstream = upstream[:, None] if ctx.count is None else upstream.div(ctx.count)
+        if ctx.scale is not None:
+            upstream = upstream * ctx.scale
         if backward_must_be_differentiable(upstream):
             # What an ignored row holds, such as NaN, must not reach a second derivative.
-            gap, rivals = gap_and_rivals(logits if ignored is None else logits.masked_fill(ignored, 0.0), label)
-            pull = ctx.curve.pull(gap) * upstream[:, None]
+            gap, rivals = gap_and_rivals(zero_ignored(logits, ignored), label)
+            pull = ctx.curve.pull(gap) * upstream
             gradient = (pull * rivals).scatter(-1, label, -pull)
         else:
-            pull = ctx.curve.pull(gap) * upstream[:, None]
-            # The highest rival alone adds 1; a total below 1 means that there is no rival.
-            gradient = (weights * (pull / total.clamp(min=1))).scatter_(-1, label, -pull)
-        return gradient if ignored is None else gradient.masked_fill(ignored, 0.0), None, None, None
+            pull = pull.mul(upstream)
+            gradient = weights.mul(pull.div(total)).scatter_(-1, label, pull.neg_())
+        return zero_ignored(gradient, ignored), None, None, None, None, None
+
+
+_apply = super(torch.autograd.Function, _SmallLoss).apply  # Function.apply binds arguments to a signature in every call
