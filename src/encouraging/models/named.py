@@ -147,6 +147,9 @@ def _timm(name: str, classes: int, channels: int, options: Mapping[str, Any]) ->
                           or (f" Near: {', '.join(near)}." if near else "")), "model")
     with _refused(f"timm/{name}"):
         model = timm.create_model(name, pretrained=False, num_classes=classes, in_chans=channels, **options)
+    if isinstance(getattr(model, "get_classifier", lambda: None)(), tuple):
+        raise RecipeError(f"timm/{name} has several output layers, as networks for distillation do; expected one.",
+                          "model")
     return _split(model, classes, f"timm/{name}")
 
 
@@ -155,13 +158,18 @@ def _torchvision(name: str, classes: int, channels: int, options: Mapping[str, A
         from torchvision import models
     except (ImportError, RuntimeError) as error:
         raise RecipeError(f"torchvision/{name} needs {install_words('torchvision', error)}", "model") from error
-    if name not in models.list_models():
-        raise RecipeError(f"torchvision has no model {name!r}." + did_you_mean(name, models.list_models()), "model")
+    known = models.list_models(module=models)  # not detectors and the like: they fetch a backbone, and have no logits
+    if name not in known:
+        raise RecipeError(f"torchvision has no model {name!r} for the classes of images." + did_you_mean(name, known),
+                          "model")
     if channels != 3:
         raise RecipeError(f"torchvision/{name} takes images of 3 channels, and these have {channels}. timm's models "
                           "take any number.", "model")
     with _refused(f"torchvision/{name}"):
         model = models.get_model(name, weights=None, num_classes=classes, **options)
+    if getattr(model, "aux_logits", False):
+        raise RecipeError(f"torchvision/{name} has more than one output while it trains. Set model_options = "
+                          "{ aux_logits = false }.", "model_options")
     return _split(model, classes, f"torchvision/{name}")
 
 
