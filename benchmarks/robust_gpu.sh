@@ -103,13 +103,16 @@ train() {  # recipe, seeds
 }
 
 attack() {  # words, epsilons (or "paper"), epsilons in L2 (or "paper"), run directories, --, options of the command
-    local words=$1 near=${eps:-$2} far=${eps_l2:-$3} folders=()
+    local words=$1 near=${eps:-$2} far=${eps_l2:-$3} folders=() finished=()
     shift 3
     while [[ $1 != -- ]]; do
         folders+=("$1")
+        [[ -z $(find "$1" -name final.json -print -quit 2>/dev/null) ]] || finished+=("$1")
         shift
     done
     shift
+    # The command refuses a folder without a finished run: an arm that diverged would cost the other its attacks.
+    ((${#finished[@]} == 0)) || folders=("${finished[@]}")
     [[ $near == paper ]] || set -- --eps "$near" "$@"
     [[ $far == paper ]] || set -- --eps-l2 "$far" "$@"
     ((unfinished)) || timed "attack $words" "$python" -m encouraging attack "${folders[@]}" --jobs "$jobs" \

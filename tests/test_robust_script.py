@@ -101,6 +101,17 @@ def test_a_failure_is_told_at_the_end_and_an_unknown_word_at_once(tmp_path: Path
         assert message in said
 
 
+def test_an_arm_without_a_finished_run_keeps_no_other_from_being_attacked(tmp_path: Path) -> None:
+    folder = "/runs/mnist-adversarial-training"
+    code, said, commands = run(tmp_path, "--only", "training",
+                               does=f"mkdir -p {tmp_path}{folder}/pgd_ce && touch {tmp_path}{folder}/pgd_ce/final.json")
+    assert code == 0, said
+    attacked = [command.split(" --")[0].split()[3:] for command in commands if " attack " in command]
+    both = [f"{folder}/{{}}_ce", f"{folder}/{{}}_el"]
+    assert attacked == [[name.format("fgsm") for name in both], [f"{folder}/pgd_ce"], [f"{folder}/pgd_ce"],
+                        *[[name.format("pgd_l2") for name in both]] * 2]
+
+
 def test_when_the_time_is_over_it_stops_and_collects(tmp_path: Path) -> None:
     before = time.monotonic()
     code, said, commands = run(tmp_path, "--seconds", "1", does='[[ "$*" != *grid* ]] || exec sleep 30')
