@@ -201,6 +201,16 @@ def test_equal_logits_have_a_finite_dlr_and_gradient() -> None:
     assert z.grad.isfinite().all()
 
 
+def test_where_masked_classes_leave_two_the_dlr_is_that_of_two() -> None:
+    """Divided by an infinite distance it would be 0, and an attack by it would stand still."""
+    z, label = torch.tensor([[2.0, 1.0, -torch.inf, -torch.inf]], requires_grad=True), torch.tensor([0])
+    value = objective("dlr")(z, label)
+    value.sum().backward()
+    assert value.item() == objective("dlr")(z[:, :2], label).item() == -1
+    assert z.grad is not None
+    assert z.grad.tolist() == [[-1, 1, 0, 0]]
+
+
 @pytest.mark.parametrize("classes", [2, 3, 4, 10])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_attacks_work_for_any_number_of_classes(network: Network, classes: int, loss: str) -> None:

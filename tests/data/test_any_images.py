@@ -93,6 +93,14 @@ def test_a_folder_of_every_size_and_mode(tmp_path: Path) -> None:
     assert all_of(tmp_path, 3, (5, 9)).shape == (8, 3, 5, 9)
 
 
+def test_a_palette_with_transparent_colours_has_its_colours(tmp_path: Path) -> None:
+    picture = Image.fromarray(pixels(4, 5)).quantize(4)
+    picture.save(tmp_path / "a.png", transparency=bytes([0, 128, 255]))
+    assert torch.equal(read_picture(tmp_path / "a.png")[0].permute(1, 2, 0),
+                       torch.from_numpy(np.array(picture.convert("RGB"))))
+    assert open_images(tmp_path).words().startswith("1 image,")
+
+
 def test_sixteen_bits_are_scaled_and_not_cut_off(tmp_path: Path) -> None:
     Image.fromarray(np.array([[0, 257, 32896, 65535]], dtype=np.uint16)).save(tmp_path / "a.png")
     assert read_picture(tmp_path / "a.png").flatten().tolist() == [0, 1, 128, 255]

@@ -28,14 +28,15 @@ def negative_margin(logits: Tensor, label: Tensor) -> Tensor:
 def difference_of_logits_ratio(logits: Tensor, label: Tensor) -> Tensor:
     """The negative margin divided by the distance from the largest logit to the third largest (Croce and Hein, 2020).
 
-    With two classes there is no third logit: then it is the negative margin alone, which leads the attacks of this
-    package along the same path, because their steps have a fixed length whatever the scale of the gradient.
+    With two classes, or two that are not masked out by -inf, there is no third logit: then it is the negative margin
+    alone, which leads the attacks of this package along the same path, because their steps have a fixed length whatever
+    the scale of the gradient.
     """
     if logits.shape[1] < 3:
         return negative_margin(logits, label)
     top = logits.topk(3, 1).values
     distance = top[:, 0] - top[:, 2]
-    return negative_margin(logits, label) / torch.where(distance > 0, distance, 1.0)
+    return negative_margin(logits, label) / torch.where((distance > 0) & distance.isfinite(), distance, 1.0)
 
 
 def negative_label_logit(logits: Tensor, label: Tensor) -> Tensor:

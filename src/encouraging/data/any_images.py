@@ -49,7 +49,7 @@ class AnyImages:
             first = read_picture(self.files[0])
         channels, high, wide = first.shape[1:]
         colours = "grey" if channels == 1 else "in colour"
-        return f"{len(self)} images, the first of {wide} x {high} pixels and {colours}"
+        return f"{len(self)} image{'s' if len(self) > 1 else ''}, the first of {wide} x {high} pixels and {colours}"
 
 
 def open_images(path: str | Path) -> AnyImages:
@@ -133,6 +133,7 @@ def read_picture(file: Path) -> Tensor:
                 raise DataError(f"{shown(file)}: floating-point pixels, whose range is not known; save 8 bits per "
                                 "pixel.")
             grey = picture.mode in ("1", "L", "LA", "La")
+            picture.info.pop("transparency", None)  # with it, Pillow warns of every palette that it converts
             pixels = torch.from_numpy(np.array(picture.convert("L" if grey else "RGB")))
     except (OSError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise DataError(f"{shown(file)}: not an image that can be read ({error}). Repair or remove it.") from error

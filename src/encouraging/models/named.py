@@ -145,7 +145,7 @@ def _timm(name: str, classes: int, channels: int, options: Mapping[str, Any]) ->
                           or (f" Near: {', '.join(near)}." if near else "")), "model")
     with _refused(f"timm/{name}"):
         model = timm.create_model(name, pretrained=False, num_classes=classes, in_chans=channels, **options)
-    if isinstance(model.get_classifier(), tuple):
+    if isinstance(getattr(model, "get_classifier", lambda: None)(), tuple):
         raise RecipeError(f"timm/{name} has several output layers, as networks for distillation do; expected one.",
                           "model")
     return _split(model, classes, f"timm/{name}")
