@@ -1,4 +1,4 @@
-"""What the recipes of translation take from the authors' scripts: updates of several batches, a limit of translations."""
+"""What the recipes of translation take from the authors' scripts: updates of several batches, a limit of pieces."""
 
 from __future__ import annotations
 

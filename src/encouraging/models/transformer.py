@@ -1,7 +1,7 @@
 """The Transformer of the paper's translation experiments: encoder and decoder, norms after the residual sums.
 
-Sizes and sharing are those of fairseq's ``transformer_iwslt_de_en``: dropout on embeddings and on what every layer adds,
-none inside attention; sinusoidal positions; no bias in the output layer. Initial values are fairseq's with
+Sizes and sharing are those of fairseq's ``transformer_iwslt_de_en``: dropout on embeddings and on what every layer
+adds, none inside attention; sinusoidal positions; no bias in the output layer. Initial values are fairseq's with
 ``initial="fairseq"``.
 """
 
