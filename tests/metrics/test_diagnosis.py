@@ -221,7 +221,7 @@ def test_a_summary_holds_numbers_alone() -> None:
     reader = whole(logits, target, outside)
     short = summary(reader.diagnosis())
     assert short["ood"]["min_energy"].keys() == {"auroc", "aupr", "fpr95", "openood"}
-    assert short["margin"].keys() == {"mean", "median"}
+    assert short["margin"].keys() == {"mean", "median", "median_zeroed"}
     reader.update_outside(outside, "another")
     assert summary(reader.diagnosis())["ood"].keys() == {"outside", "another"}
 

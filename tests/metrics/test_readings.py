@@ -33,6 +33,7 @@ from encouraging.metrics import (
     teaching,
 )
 from encouraging.metrics._energy import energies
+from encouraging.metrics._margin import margins
 from strategies import CURVES, SEEDS, generator, rows_with_gaps
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -85,6 +86,17 @@ def test_margins_and_energies_are_two_views_of_the_same(case: tuple[Tensor, Tens
     torch.testing.assert_close(-found.highest, minimum_energy(logits), rtol=0, atol=0)
     zeroed = rival_energy(logits, target, zero_label=True).mean().item()
     assert energies(found)["rival_zeroed"] == pytest.approx(zeroed)
+
+
+@given(case=labelled())
+def test_a_margin_of_the_papers_form_counts_no_rival_below_0(case: tuple[Tensor, Tensor]) -> None:
+    logits, target = case
+    ours, theirs = margin(logits, target), margin(logits, target, zero_label=True)
+    score = logits.gather(1, target[:, None])[:, 0]
+    torch.testing.assert_close(theirs, torch.minimum(ours, score), rtol=0, atol=0)
+    others = logits * (1 - torch.nn.functional.one_hot(target, logits.shape[1]))  # as the authors leave the label out
+    torch.testing.assert_close(theirs, score - others.amax(1), rtol=0, atol=0)
+    assert margins(read(logits, target))["median_zeroed"] == pytest.approx(float(theirs.quantile(0.5)), rel=1e-5)
 
 
 def test_a_temperature_of_the_free_energy_is_above_0() -> None:

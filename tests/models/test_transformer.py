@@ -197,20 +197,54 @@ def test_sharing_decides_which_matrices_are_one():
     assert counts["none"] - counts["output"] == counts["output"] - counts["all"] == SIZE * 16
 
 
-def test_initial_values_are_fairseqs():
-    model = Transformer(500, 500, layers=1, width=64, heads=4, hidden=128)
-    assert float(model.target_embedding.weight.detach()[1:].std()) == pytest.approx(1 / 8, rel=0.05)
+def spreads(model: Transformer) -> dict[str, float]:
+    """The standard deviation of every kind of parameter, over all layers, without layer norms."""
+    kinds: dict[str, list[torch.Tensor]] = {}
+    for name, param in model.named_parameters():
+        if "norms" not in name:
+            kinds.setdefault(".".join(name.split(".")[-2:]), []).append(param.detach().flatten())
+    return {kind: float(torch.cat(parts).std()) for kind, parts in kinds.items()}
+
+
+@pytest.mark.parametrize("initial", ["xavier", "fairseq"])
+def test_every_kind_of_parameter_starts_with_its_deviation(initial):
+    width, hidden = 64, 160
+    torch.manual_seed(0)
+    model = Transformer(500, 500, layers=4, width=width, heads=4, hidden=hidden, initial=initial)
+
+    def linear(inputs: int) -> float:  # nn.Linear's: uniform up to 1 / sqrt(inputs), weights and biases
+        return 1 / math.sqrt(3 * inputs)
+
+    def xavier(inputs: int, outputs: int) -> float:
+        return math.sqrt(2 / (inputs + outputs))
+
+    theirs = initial == "fairseq"
+    expected = {
+        "target_embedding.weight": width**-0.5, "source_embedding.weight": width**-0.5, "output.weight": width**-0.5,
+        **{f"{name}.weight": xavier(width, 3 * width) for name in ("query", "key", "value")},
+        **{f"{name}.bias": linear(width) if theirs else 0 for name in ("query", "value")},
+        "out.weight": xavier(width, width), "out.bias": 0,
+        "inner.weight": linear(width) if theirs else xavier(width, hidden),
+        "outer.weight": linear(hidden) if theirs else xavier(hidden, width),
+        "inner.bias": linear(width) if theirs else 0, "outer.bias": linear(hidden) if theirs else 0,
+    }
+    assert spreads(model) == pytest.approx(expected, rel=0.05)
     assert bool((model.target_embedding.weight[PAD] == 0).all())
-    assert float(model.weight.detach().std()) == pytest.approx(1 / 8, rel=0.05)
-    block = model.decoder[0]
-    for attention in (block.attention, block.cross):
-        for layer in (attention.query, attention.key, attention.value):  # Xavier's for all three, (3 * 64, 64)
-            assert float(layer.weight.detach().abs().max()) == pytest.approx(math.sqrt(6 / (4 * 64)), rel=0.02)
+
+
+def test_without_a_word_initial_values_are_xaviers():
+    """As in the recipes that do not name them, whose records were trained so."""
+    models = []
+    for options in ({}, {"initial": "xavier"}):
+        torch.manual_seed(0)
+        models.append(Transformer(SIZE, SIZE, layers=1, width=16, heads=2, hidden=32, **options).state_dict())
+    assert all(torch.equal(param, models[1][name]) for name, param in models[0].items())
 
 
 @pytest.mark.parametrize(("options", "words"), [
     ({"width": 15}, "an even width that the heads divide"), ({"share": "some"}, "expected 'none', 'output' or 'all'"),
     ({"heads": 0}, "sizes of 1 or more"), ({"layers": 0}, "sizes of 1 or more"), ({"dropout": 1.5}, "dropout = 1.5"),
+    ({"initial": "zeros"}, "expected 'xavier' or 'fairseq'"),
 ])
 def test_sizes_that_cannot_be_are_refused(options, words):
     with pytest.raises(RecipeError, match=words):

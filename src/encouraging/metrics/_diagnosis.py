@@ -258,7 +258,8 @@ def summary(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of a diagnosis without its distributions, as kept in a run's ``final.json``."""
     energy = {name: value["mean"] if isinstance(value, Mapping) else value
               for name, value in diagnosis["energy"].items() if name != "profiles"}
-    margin = {name: diagnosis["margin"][name] for name in ("mean", "median")}
+    margin = {name: diagnosis["margin"][name] for name in ("mean", "median", "median_zeroed")
+              if name in diagnosis["margin"]}
     calibration = diagnosis["calibration"]
     short: dict[str, Any] = {"ece": calibration["ece"], "nll": diagnosis["nll"], "margin": margin, "energy": energy}
     if scaled := calibration.get("temperature"):

@@ -11,20 +11,27 @@ from ._readings import Readings, check_labels
 from ._spread import median, spread
 
 
-def margin(logits: Tensor, target: Tensor) -> Tensor:
+def margin(logits: Tensor, target: Tensor, *, zero_label: bool = False) -> Tensor:
     """The label's logit minus its best rival: positive exactly when the example is classified correctly.
+
+    ``zero_label`` gives what the paper's figures show: among the rivals the label's logit is set to 0 instead of being
+    left out, so that a rival never counts below 0 and the margin is at most the label's logit.
 
     >>> margin(torch.tensor([[3.0, 1.0], [0.0, 2.0]]), torch.tensor([0, 0]))
     tensor([ 2., -2.])
+    >>> margin(torch.tensor([[3.0, -1.0]]), torch.tensor([0]), zero_label=True)
+    tensor([3.])
     """
     check_labels(logits, target)
     target = target.long()
-    rival = logits.scatter(-1, target[..., None], -torch.inf).amax(-1)
+    rival = logits.scatter(-1, target[..., None], 0.0 if zero_label else -torch.inf).amax(-1)
     return logits.gather(-1, target[..., None])[..., 0] - rival
 
 
 def margins(readings: Readings) -> dict[str, Any]:
-    """The distribution of the margins, and the fraction of examples that are misclassified."""
+    """The distribution of the margins, their median (and in the paper's form), and the fraction of examples that are
+    misclassified."""
     distribution = spread(readings.margin)
+    zeroed = spread(readings.score - readings.rival.clamp(min=0))
     wrong = float((~readings.correct).double().mean())
-    return {**distribution, "median": median(distribution), "wrong": wrong}
+    return {**distribution, "median": median(distribution), "median_zeroed": median(zeroed), "wrong": wrong}

@@ -1,7 +1,8 @@
 """The Transformer of the paper's translation experiments: encoder and decoder, norms after the residual sums.
 
-Sizes, sharing and initial values are those of fairseq's ``transformer_iwslt_de_en``: dropout on embeddings and on what
-every layer adds, none inside attention; sinusoidal positions; no bias in the output layer.
+Sizes and sharing are those of fairseq's ``transformer_iwslt_de_en``: dropout on embeddings and on what every layer
+adds, none inside attention; sinusoidal positions; no bias in the output layer. Initial values are fairseq's with
+``initial="fairseq"``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..errors import RecipeError
 PAD = 0
 POSITIONS = 1024  # that are kept; longer sentences are possible
 Sharing = Literal["none", "output", "all"]
+Initial = Literal["xavier", "fairseq"]
 # Without cuDNN's, which torch prefers on some GPUs in 16 bits: it plans every shape anew, so every step of a search,
 # and planning takes far longer than attention over a sentence does.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -56,9 +58,9 @@ class Attention(nn.Module):
     rounding errors, which Adam makes as large as any other.
     """
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, initial: Initial = "xavier") -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.initial = heads, initial
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width, bias=False)
         self.value, self.out = nn.Linear(width, width), nn.Linear(width, width)
         self.reset_parameters()
@@ -69,8 +71,10 @@ class Attention(nn.Module):
         for layer in (self.query, self.key, self.value):
             nn.init.uniform_(layer.weight, -bound, bound)
         nn.init.xavier_uniform_(self.out.weight)
-        for layer in (self.query, self.value, self.out):
-            nn.init.zeros_(layer.bias)
+        nn.init.zeros_(self.out.bias)
+        if self.initial == "xavier":  # else they keep nn.Linear's, as in fairseq
+            nn.init.zeros_(self.query.bias)
+            nn.init.zeros_(self.value.bias)
 
     def remember(self, x: Tensor) -> Memory:
         """Keys and values of a sequence."""
@@ -89,14 +93,15 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """One layer of the encoder, or of the decoder with attention to the encoder's output."""
 
-    def __init__(self, width: int, heads: int, hidden: int, dropout: float, crosses: bool) -> None:
+    def __init__(self, width: int, heads: int, hidden: int, dropout: float, crosses: bool,
+                 initial: Initial = "xavier") -> None:
         super().__init__()
-        self.attention = Attention(width, heads)
-        self.cross = Attention(width, heads) if crosses else None
+        self.attention = Attention(width, heads, initial)
+        self.cross = Attention(width, heads, initial) if crosses else None
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 if crosses else 2))
         self.inner, self.outer = nn.Linear(width, hidden), nn.Linear(hidden, width)
         self.drop = nn.Dropout(dropout)
-        for layer in (self.inner, self.outer):
+        for layer in (self.inner, self.outer) if initial == "xavier" else ():
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
@@ -130,6 +135,8 @@ class Transformer(nn.Module):
         dropout: On embeddings and on what every layer adds.
         share: What is the same matrix: ``"all"`` embeddings and the output layer, the decoder's embedding and the
             ``"output"`` layer, or ``"none"``.
+        initial: Initial values of the layers after attention, and of the biases of queries and values: ``"xavier"``,
+            with biases of 0, or ``"fairseq"``, those of ``nn.Linear``. All others are fairseq's either way.
 
     >>> model = Transformer(9, 9, layers=1, width=8, heads=2, hidden=16, share="all")
     >>> features, weight = model(torch.tensor([[5, 6, 2]]), torch.tensor([[1, 7]]))
@@ -138,9 +145,10 @@ class Transformer(nn.Module):
     """
 
     def __init__(self, source_size: int, target_size: int, *, layers: int = 6, width: int = 512, heads: int = 4,
-                 hidden: int = 1024, dropout: float = 0.3, share: Sharing = "none") -> None:
+                 hidden: int = 1024, dropout: float = 0.3, share: Sharing = "none",
+                 initial: Initial = "xavier") -> None:
         super().__init__()
-        check_sizes(layers, width, heads, hidden, dropout, share)
+        check_sizes(layers, width, heads, hidden, dropout, share, initial)
         if share == "all" and source_size != target_size:
             raise RecipeError(f"share = 'all' with {source_size} source and {target_size} target pieces: expected one "
                               "vocabulary for both.", "model_options")
@@ -148,7 +156,7 @@ class Transformer(nn.Module):
         self.target_embedding = nn.Embedding(target_size, width, PAD)
         self.source_embedding = None if share == "all" else nn.Embedding(source_size, width, PAD)
         self.output = nn.Linear(width, target_size, bias=False) if share == "none" else None
-        self.encoder, self.decoder = (nn.ModuleList(Block(width, heads, hidden, dropout, crosses)
+        self.encoder, self.decoder = (nn.ModuleList(Block(width, heads, hidden, dropout, crosses, initial)
                                                     for _ in range(layers)) for crosses in (False, True))
         self.drop = nn.Dropout(dropout)
         self.register_buffer("sines", sinusoids(POSITIONS, width), persistent=False)
@@ -214,7 +222,7 @@ class Transformer(nn.Module):
 
 
 def check_sizes(layers: object = 6, width: object = 512, heads: object = 4, hidden: object = 1024,
-                dropout: object = 0.3, share: object = "none") -> None:
+                dropout: object = 0.3, share: object = "none", initial: object = "xavier") -> None:
     """Refuse what is no Transformer: one of these values of another kind or size."""
     sizes = {"layers": layers, "width": width, "heads": heads, "hidden": hidden}
     whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes.values())
@@ -227,6 +235,8 @@ def check_sizes(layers: object = 6, width: object = 512, heads: object = 4, hidd
                           "model_options")
     if share not in ("none", "output", "all"):
         raise RecipeError(f"share = {share!r}: expected 'none', 'output' or 'all'.", "model_options")
+    if initial not in ("xavier", "fairseq"):
+        raise RecipeError(f"initial = {initial!r}: expected 'xavier' or 'fairseq'.", "model_options")
 
 
 def sinusoids(positions: int, width: int, first: int = 0) -> Tensor:

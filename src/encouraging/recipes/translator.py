@@ -60,7 +60,8 @@ class Translator:
         for batch in search_batches([encoded[number] for number in filled], at_once):
             chosen = [filled[at] for at in batch]
             with torch.no_grad(), float32_is("ieee"):
-                said = translate_pieces(self.model, [encoded[number] for number in chosen], self.device, beam, penalty)
+                said = translate_pieces(self.model, [encoded[number] for number in chosen], self.device, beam, penalty,
+                                        self.options.most_pieces)
             for number, line in zip(chosen, self.pieces.decode(said, "target"), strict=True):
                 answers[number] = line
         return answers

@@ -58,6 +58,7 @@ def metrics_of(options: Options) -> list[Metric]:
                about="Margins, energies and calibration are those of the last epoch’s model."),
         Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0, **hidden),
         Metric("margin.median", "median margin"),
+        Metric("margin.median_zeroed", "median margin, rival at least 0", **hidden),
         Metric("margin.mean", "mean margin", **hidden),
         Metric("energy.label", "energy on the data", better="lower"),
         Metric("energy.rival", "lowest rival energy"),

@@ -52,6 +52,7 @@ class Options(Frozen):
     validated: int = Field(default=1000, ge=0)  # validation sentences that are translated after an epoch
     beam: int = Field(default=5, ge=1)
     length_penalty: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    most_pieces: int | None = Field(default=None, gt=0)  # of a translation with beam search, without its end
     sentences: int = Field(default=128, gt=0)  # that are translated at once with beam search
     tokenize: str = "13a"  # sacrebleu's, for BLEU
 
@@ -174,7 +175,8 @@ class TranslationTask(BaseTask[TokenBatch]):
         pieces = search_batches(encoded, at_once)
         for number in range(rank, len(pieces), world):
             chosen = [encoded[at] for at in pieces[number]]
-            said = translate_pieces(model, chosen, self.device, beam, options.length_penalty)
+            said = translate_pieces(model, chosen, self.device, beam, options.length_penalty,
+                                    options.most_pieces if final else None)
             yield {"numbers": pieces[number], "said": self.pieces.decode(said, "target")}
 
     def _to_translate(self, name: str, final: bool) -> list[list[int]]:
@@ -248,11 +250,12 @@ def search_batches(sentences: Sequence[Sequence[int]], at_once: int) -> list[lis
 
 
 def translate_pieces(model: Any, sentences: Sequence[Sequence[int]], device: torch.device, beam: int = 5,
-                     length_penalty: float = 1.0) -> list[list[int]]:
+                     length_penalty: float = 1.0, most_pieces: int | None = None) -> list[list[int]]:
     """The translations of sentences that are numbers of pieces, without an end, as such numbers."""
     longest = max(len(sentence) for sentence in sentences) + 1
     source = padded([[*sentence, END] for sentence in sentences], longest).to(device)
-    return beam_search(model, source, beam, length_penalty).lists()
+    limit = None if most_pieces is None else torch.full((len(source),), most_pieces + 1, device=device)
+    return beam_search(model, source, beam, length_penalty, limit).lists()
 
 
 _: type[Task[TokenBatch]] = TranslationTask  # mypy: a translation task is a task
