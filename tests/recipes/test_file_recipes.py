@@ -26,6 +26,7 @@ from encouraging.recipes import Recipe, check_recipe, names, read_recipe, read_r
 from encouraging.recipes.grid import Job, train_job
 from encouraging.recipes.trained import load_trained
 from encouraging.report.page import build_report
+from encouraging.report.templates import code
 from encouraging.tasks.image_files_options import file_option_words
 from page_text import PageText
 from task_laws import (
@@ -91,10 +92,11 @@ def test_a_shipped_recipe_runs_resumes_and_has_its_page(name, data, tmp_path, wi
         assert final["accuracy"] == before["accuracy"]
         assert 0 <= final["ood"]["min_energy"]["auroc"] <= 100
     records = [record for record in read_runs(tmp_path) if record.recipe == name]
-    page = PageText(build_report(records, {name: recipe}))
+    html = build_report(records, {name: recipe})
+    page = PageText(html)
     assert any(arm in row for row in page.cells)
     assert f"{final['accuracy']:.2f}" in str(page.cells)
-    assert recipe.about in " ".join(page.words)
+    assert code(recipe.about) in html
     shutil.rmtree(tmp_path)  # the weights of a ResNet-50 several times over, which pytest would keep
 
 
