@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # CIFAR with the paper's crops and optimiser on one GPU: throughput, then the quick recipes, then the full one.
 #
-#     benchmarks/cifar_gpu.sh PART DATA OUT [SECONDS] [JOBS]
+#     benchmarks/cifar_gpu.sh PART DATA OUT [SECONDS] [JOBS] [RECORDED]
 #
 # PART is one of
 #     throughput   images per second, bare, in the engine and of the input alone: OUT/cifar-throughput.json; needs no DATA
@@ -11,16 +11,16 @@
 #     full         cifar10-resnet50 at 224 pixels, one seed per loss
 # DATA holds cifar-100-binary/ or cifar-10-batches-bin/, whichever the part needs. Runs go to OUT, records to
 # OUT-records. After SECONDS (default: when all is done) every run writes a checkpoint and stops; the same command
-# continues.
+# continues. What has a record in the folder RECORDED, such as results, is not trained again.
 set -euo pipefail
-part=${1:?PART} data=${2:?DATA} out=${3:?OUT} seconds=${4:-1000000000} jobs=${5:-}
+part=${1:?PART} data=${2:?DATA} out=${3:?OUT} seconds=${4:-1000000000} jobs=${5:-} recorded=${6:-}
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 python=${PYTHON:-python3}
 grid() {
     source "$here/share_gpu.sh"
     share_gpu "$python" cuda
-    exec "$python" "$here/grid_gpu.py" "$out" --data "$data" --lean \
+    exec "$python" "$here/grid_gpu.py" "$out" --data "$data" --lean ${recorded:+--recorded "$recorded"} \
         --seconds $((seconds > SECONDS ? seconds - SECONDS : 1)) "$@"
 }
 

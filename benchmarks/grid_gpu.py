@@ -5,8 +5,9 @@
 Without arms a recipe's are all meant. The runs are started in the order of the words, seed by seed; one that starts
 from another one's weights, or branches off from it, when that has ended. After ``--seconds`` every run writes a
 checkpoint and stops: the same command continues them. The records of finished runs are then in OUT-records, one file
-per run or, with ``--by-arm``, per arm. ``--lean`` removes the checkpoints of finished runs from which no other arm
-starts, and the weights of single epochs that an average was made of.
+per run or, with ``--by-arm``, per arm. ``--recorded DIR`` leaves out what has a record in DIR, unless another run needs
+its weights. ``--lean`` removes the checkpoints of finished runs from which no other arm starts, and the weights of
+single epochs that an average was made of.
 """
 
 from __future__ import annotations
@@ -37,7 +38,18 @@ def planned(words: list[str], args: argparse.Namespace) -> list[Job]:
                            data=str(args.data.resolve()), threads=1, at_once=args.jobs):
             jobs.setdefault(job.folder, job)
     left = [job for job in jobs.values() if not RunDir(job.folder).done]
+    if args.recorded is not None:
+        left = unrecorded(left, args.recorded)
     return [replace(job, at_once=min(args.jobs, len(left))) for job in left]
+
+
+def unrecorded(jobs: list[Job], folder: Path) -> list[Job]:
+    """The jobs that have no record there, and those from whose weights one of them starts: records have no weights."""
+    known = {(record.recipe, record.arm, record.seed) for record in read_records(folder)}
+    chosen = {job.folder for job in jobs if (job.recipe.name, job.arm, job.seed) not in known}
+    while more := {needed for job in jobs if job.folder in chosen for needed in job.needs} - chosen:
+        chosen |= more
+    return [job for job in jobs if job.folder in chosen]
 
 
 class Printed:
@@ -78,6 +90,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="when to stop (default: when all are finished)")
     parser.add_argument("--checkpoint", type=float, default=120.0, help="seconds between two checkpoints of a run")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting of all")
+    parser.add_argument("--recorded", type=Path, metavar="DIR", help="leave out runs that have a record in this folder")
     parser.add_argument("--lean", action="store_true", help="remove checkpoints that nothing needs any more")
     parser.add_argument("--by-arm", action="store_true", help="one file of records per arm instead of one per run")
     args = parser.parse_args()

@@ -20,6 +20,7 @@
 #   --seeds N         seeds of the recipe (default: 8 of attack, 5 of training, ood and large-margin, 3 of the others)
 #   --examples N      only the first test images for FGSM and PGD (default: all; 1000 of large-margin, 500 of cifar)
 #   --judged N        test images for AutoAttack (default: 1000; 500 of cifar)
+#   --recorded DIR    with ood: train only what has no record in this folder, such as results
 #   --steps N         stop every training after N updates (default: the recipe's epochs)
 #   --eps LIST, --eps-l2 LIST    other epsilons than the step's
 #   --set KEY=VALUE   override a setting of the recipes; may be repeated
@@ -27,7 +28,7 @@
 set -euo pipefail
 
 data="" out=runs/robust results="" device=auto jobs=8 python=python3 seconds=1000000000
-seeds="" judged="" examples="" eps="" eps_l2=""
+seeds="" judged="" examples="" eps="" eps_l2="" recorded=""
 settings=() only=()
 while (($#)); do
     case "$1" in
@@ -46,6 +47,7 @@ while (($#)); do
         --judged) judged=$2 ;;
         --steps) settings+=(--set "train.max_steps=$2") ;;
         --set) settings+=(--set "$2") ;;
+        --recorded) recorded=$2 ;;
         --eps) eps=$2 ;;
         --eps-l2) eps_l2=$2 ;;
         --only) only+=("$2") ;;
@@ -96,10 +98,11 @@ timed() {
     esac
 }
 
-train() {  # recipe, seeds
+train() {  # recipe, seeds, further options of grid_gpu.py
     local left=$((seconds - SECONDS))
     ((unfinished)) || timed "train $1, ${seeds:-$2} seeds" "$python" "$here/grid_gpu.py" "$out" "$1:${seeds:-$2}" \
-        --data "$data" --device "$device" --jobs "$jobs" --seconds $((left > 5 ? left - 5 : 1)) --lean "${settings[@]}"
+        --data "$data" --device "$device" --jobs "$jobs" --seconds $((left > 5 ? left - 5 : 1)) --lean \
+        "${settings[@]}" "${@:3}"
 }
 
 attack() {  # words, epsilons (or "paper"), epsilons in L2 (or "paper"), run directories, --, options of the command
@@ -148,7 +151,7 @@ for step in "${only[@]}"; do
             ;;
         ood)
             recipe=mnist-ood
-            train $recipe 5
+            train $recipe 5 ${recorded:+--recorded "$recorded"}
             ;;
         large-margin)
             recipe=mnist-large-margin-attack

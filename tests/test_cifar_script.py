@@ -40,5 +40,11 @@ def test_every_run_that_is_asked_for_exists(tmp_path: Path, part: str) -> None:
     assert len(runs) == PARTS[part]
 
 
+def test_what_has_a_record_is_not_trained_again(tmp_path: Path) -> None:
+    _, words = command(tmp_path, "resnet50", "data", "out", "560", "", "results")
+    assert words[words.index("--recorded") + 1] == "results"
+    assert words[words.index("--jobs") + 1] == "3"
+
+
 def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
     assert command(tmp_path, "cifar1000", "data", "out") == (2, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from encouraging.engine.records import read_records
 from encouraging.recipes import read_recipe
+from encouraging.recipes.grid import jobs_of
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+RECORDS = BENCHMARKS.with_name("results")
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 
 # It says what grid_gpu.py is called with. The GPU works unless the service was started and not stopped again.
@@ -91,3 +95,21 @@ def test_a_service_that_does_not_serve_is_stopped_again(machine, tmp_path, scrip
     assert "grid: " in done.stdout
     assert "the runs take turns" in done.stderr
     assert not Path(machine["SERVICE"]).exists()
+
+
+def test_runs_with_a_record_are_left_out_unless_another_run_needs_their_weights(tmp_path, monkeypatch):
+    """The second stage of cifar100-lt starts from the first one's weights, which no record has."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    unrecorded = importlib.import_module("grid_gpu").unrecorded
+    ood = jobs_of(read_recipe("mnist-ood"), str(tmp_path))
+    kept = [(record.arm, record.seed) for record in read_records(RECORDS / "mnist-ood")]
+    left = unrecorded(ood, RECORDS)
+    assert 0 < len(kept) == len(ood) - len(left)
+    assert not {(job.arm, job.seed) for job in left} & set(kept)
+    tail = jobs_of(read_recipe("cifar100-lt", ["seeds=7"]), str(tmp_path), arms=["ce", "crt"])
+    assert {(job.arm, job.seed) for job in unrecorded(tail, RECORDS)} >= {("ce", 6), ("crt", 6)}
+    one = tmp_path / "records"
+    one.mkdir()
+    shutil.copy(RECORDS / "cifar100-lt" / "ce-seed0.json", one)
+    assert [(job.arm, job.seed) for job in unrecorded(tail, one)][:2] == [("ce", 0), ("crt", 0)]
+    assert ("ce", 0) not in {(job.arm, job.seed) for job in unrecorded([job for job in tail if job.arm == "ce"], one)}

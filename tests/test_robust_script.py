@@ -134,3 +134,9 @@ def test_a_signal_reaches_the_command_and_what_there_is_is_collected(tmp_path: P
     assert process.returncode == 130, said
     assert (tmp_path / "saved").exists()
     assert "collect" in (tmp_path / "commands").read_text().splitlines()[-1]
+
+
+def test_what_has_a_record_is_not_trained_again(tmp_path: Path) -> None:
+    _, _, commands = run(tmp_path, "--only", "ood", "--recorded", "results")
+    assert commands[0] == ("grid /runs mnist-ood:5 --data /data --device auto --jobs 8 --seconds LEFT --lean "
+                           "--recorded results")
