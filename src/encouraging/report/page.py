@@ -76,7 +76,7 @@ def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = 
     scores = [score for chapter in chapters for score in chapter.scores]
     if whole_paper:
         scores += unmeasured_rows({name: read_recipe(name) for name in names()}, [group.name for group in groups])
-    board = scoreboard_of(scores)
+    board = scoreboard_of(scores, departures_said=len(chapters) == 1)
     if len(chapters) == 1:  # said once: before the verdicts, or where there are none, in the chapter
         said = groups[0].departures.sentences if board else []
         chapters = [replace(chapters[0], about=[words for words in chapters[0].about if words not in said])]
