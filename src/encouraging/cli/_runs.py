@@ -33,9 +33,9 @@ def run(
     track: Annotated[str | None, typer.Option(help="Also log the numbers to: tensorboard.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data from its publisher.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Train nothing: say what would run, on what, for how long (measured "
-                                             "with about a minute of training, once the data is read) and what it "
-                                             "takes on the disk.")
+        bool, typer.Option("--dry-run", help="Keep nothing: say what would run, on what, for how long (measured "
+                                             "with up to a minute of training, once the data is read; longer where a "
+                                             "single update takes longer) and what it takes on the disk.")
     ] = False,
     until_decided: Annotated[
         bool,
