@@ -142,7 +142,8 @@ def fill_template(*, title: str, kicker: str, made: str, explorer: Markup, **con
     """The HTML of a report or of a diagnosis; all content is escaped.
 
     Every page begins with its answer: a scoreboard (``board``) or a table (``answer``). ``warnings`` and ``lead`` come
-    before it, ``notes`` after it; then ``chapters`` of recipes, or ``sections``. ``begin`` is called before each chapter.
+    before it, ``notes`` after it; then ``chapters`` of recipes, or ``sections``. ``begin`` is called with each
+    chapter before it is drawn.
     """
     if unknown := content.keys() - EMPTY.keys():
         raise ArgumentError(f"fill_template: unknown content {', '.join(sorted(unknown))}; there are "
