@@ -141,3 +141,12 @@ def test_the_commands_of_the_readme_exist_and_the_check_runs_the_test_command() 
     assert {"demo", "test"} <= commands
     assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in commands)
     assert (REPOSITORY / ".ci" / "run").read_text().rstrip().endswith("make test")
+
+
+def test_the_page_of_attacks_says_how_before_what_came_out_and_what_its_words_mean() -> None:
+    page = (REPOSITORY / "docs/attacks.md").read_text()
+    titles = ("One attack at a time", "Trained runs", "What came out on MNIST")
+    order = [page.index(f"\n## {title}\n") for title in titles]
+    assert order == sorted(order)
+    assert page.index("**scale-free**") < page.index("scale-free attacks")
+    assert "is *not judged* where" in page

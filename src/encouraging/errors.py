@@ -19,17 +19,31 @@ def did_you_mean(word: object, words: Iterable[str]) -> str:
 
 def install_words(package: str, error: Exception) -> str:
     """Why an optional package cannot be used, and what to do. One that was built for another torch raises a
-    RuntimeError when it is imported.
+    RuntimeError when it is imported, also by a package that imports it, as timm does torchvision.
 
     >>> install_words("timm", ModuleNotFoundError("No module named 'timm'", name="timm"))
     'the package timm: pip install timm.'
     >>> print(install_words("torchvision", RuntimeError("no operator nms")))  # doctest: +ELLIPSIS
-    the package torchvision, and the installed one does not work with torch ... (no operator nms). Install the ...
+    the package torchvision, and torchvision ... does not work with torch ... (no operator nms). Install the ...
     """
-    if isinstance(error, ModuleNotFoundError) and error.name == package:
+    missing = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
+    if missing == package:
         return f"the package {package}: pip install {package}."
-    return (f"the package {package}, and the installed one does not work with torch {metadata.version('torch')} "
-            f"({error}). Install the version that belongs to it.")
+    if missing and "." not in missing:  # a part of a package that is not found is a broken package
+        return f"the package {package}, which needs {missing}: pip install {missing}."
+    broken = "torchvision" if "torchvision" in str(error) else package
+    torch = _version("torch")
+    plain, _, build = torch.partition("+")
+    index = f" --index-url https://download.pytorch.org/whl/{build}" if build and broken == "torchvision" else ""
+    return (f"the package {package}, and {broken} {_version(broken)} does not work with torch {torch} ({error}). "
+            f"Install the two that belong together: pip install --force-reinstall torch=={plain} {broken}{index}")
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "(of an unknown version)"
 
 
 class CurveError(ValueError):

@@ -16,6 +16,7 @@ from encouraging.cli import app
 from encouraging.data import load
 from encouraging.engine.files import read_json
 from encouraging.recipes.trained import load_trained
+from tiny_images import write_mnist
 
 RANDOM = np.random.default_rng(0)
 
@@ -50,6 +51,8 @@ def test_a_folder_of_other_sizes_and_modes_works_and_makes_a_page(trained: Path,
     for word in ("photos: 3 images", "MSP", "MaxLogit", "log-odds of the top class", "AUPR_OUT", "hit el seed 0"):
         assert word in said, word
     assert "photos" in (tmp_path / "page.html").read_text()
+    assert "the first one is made grey, resized and cut to the middle" in said
+    assert "These numbers are rough: each of the 3 images of photos is 33% of all." in said
 
 
 def test_scores_are_those_of_the_fitted_images(trained: Path, tmp_path: Path) -> None:
@@ -68,7 +71,8 @@ def test_scores_are_those_of_the_fitted_images(trained: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["--data", "nowhere"], "expected a folder of images, or an .npz file"),
+    (["--data", "nowhere"], "nowhere: no such file or folder"),
+    (["--data", "fashion-mnist"], "Did you mean 'fashion_mnist'?"),
     (["--data", ".", "-o", "no/where.html"], "there is no folder no"),
 ])
 def test_what_is_wrong_is_said_before_anything_is_computed(trained: Path, words: list[str], message: str) -> None:
@@ -134,3 +138,20 @@ def test_the_columns_mean_what_the_lines_below_them_say(trained: Path, tmp_path:
     accepted = (outside >= inside[29]).double().mean().item()  # 568 of 597 test images are accepted
     assert found["openood"]["FPR@95"] == pytest.approx(100 * rejected, abs=0.2)
     assert found["fpr95"] == pytest.approx(100 * accepted, abs=0.2)
+
+
+def test_a_dataset_is_taken_by_its_name(trained: Path, tmp_path: Path) -> None:
+    """The digits again, as test_its_own_test_images_give_the_numbers_of_training has them from a file."""
+    run = trained / "ce/seed0"
+    said = call(run, "--data", "digits", "--json", tmp_path / "o.json")
+    assert "597 test images against 597 images of digits" in said
+    assert "recoloured" not in said
+    assert "the first one is" not in said
+    assert "rough" not in said
+    found = json.loads((tmp_path / "o.json").read_text())
+    assert found["name"] == "digits"
+    assert found["scores"]["min_energy"]["auroc"] == pytest.approx(50, abs=1)
+    write_mnist(tmp_path / "data")
+    said = call(run, "--data", "fashion_mnist", "--datasets", tmp_path / "data", "--name", "clothes")
+    assert "8 images of clothes" in said
+    assert "the first one is resized" in said

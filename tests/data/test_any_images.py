@@ -9,9 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from encouraging.data.any_images import open_images, read_picture
+from encouraging.data import load
+from encouraging.data.any_images import image_datasets, open_images, read_picture
 from encouraging.data.fit import fit_images
 from encouraging.errors import DataError
+from tiny_files import write_imagenet
+from tiny_images import write_mnist
 
 RANDOM = np.random.default_rng(0)
 
@@ -143,8 +146,11 @@ def test_arrays_that_are_no_images_are_refused(tmp_path: Path, arrays: dict[str,
 def test_folders_and_files_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no images; expected files ending in"):
         open_images(tmp_path)
-    with pytest.raises(DataError, match=r"expected a folder of images, or an \.npz file"):
+    with pytest.raises(DataError, match=r"nowhere: no such file or folder.* expected a folder of images, an \.npz"):
         open_images(tmp_path / "nowhere")
+    (tmp_path / "one.txt").write_text("no array")
+    with pytest.raises(DataError, match=r"one\.txt: expected a folder of images, or an \.npz or \.npy file"):
+        open_images(tmp_path / "one.txt")
     (tmp_path / "a.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"a\.png: not an image"):
         all_of(tmp_path)
@@ -152,3 +158,81 @@ def test_folders_and_files_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.png").unlink()
     with pytest.raises(DataError, match="floating-point pixels"):
         all_of(tmp_path)
+
+
+@pytest.mark.parametrize("count", [1, 3, 14])
+def test_all_broken_files_are_named_or_the_first_ten_and_how_many_there_are(tmp_path: Path, count: int) -> None:
+    for number in range(20):
+        Image.fromarray(pixels(8, 8)).save(tmp_path / f"{number:02}.png")
+    for number in range(count):
+        (tmp_path / f"{number:02}.png").write_bytes(b"no picture")
+    images = open_images(tmp_path)
+    assert "20 images, the first of 8 x 8 pixels" in images.words()  # of those that can be read
+    with pytest.raises(DataError) as caught:
+        all_of(tmp_path)
+    said = str(caught.value)
+    assert said.count(".png: not an image that can be read") == min(count, 10)
+    assert said.count("Repair or remove") == 1
+    assert (f"{count} of 20 files cannot be used" in said) == (count > 1)
+    assert ("and 4 more" in said) == (count == 14)
+
+
+def test_a_folder_of_nothing_but_broken_files_names_them(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"2 of 2 files cannot be used(.|\n)*a\.png(.|\n)*b\.png"):
+        open_images(tmp_path).words()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_an_npy_file_is_one_array(tmp_path: Path, dtype: str) -> None:
+    array = pixels(6, 8, 8, 3)
+    np.save(tmp_path / "a.npy", array if dtype == "uint8" else (array / 255).astype(dtype))
+    assert torch.equal(all_of(tmp_path / "a.npy", 3), torch.from_numpy(array).permute(0, 3, 1, 2))
+    np.save(tmp_path / "flat.npy", np.zeros(3))
+    with pytest.raises(DataError, match=r"expected \(N, H, W\)"):
+        open_images(tmp_path / "flat.npy")
+
+
+def test_a_known_dataset_is_its_test_part(tmp_path: Path) -> None:
+    images, _ = load("digits", "test")
+    taken = torch.cat(list(open_images("digits").blocks(1, (8, 8))))
+    assert torch.equal(taken, (images * (255 / 16)).round().to(torch.uint8))
+    write_mnist(tmp_path)
+    raw, _ = load("fashion_mnist", "test", tmp_path)
+    assert torch.equal(torch.cat(list(open_images("fashion_mnist", str(tmp_path)).blocks(1, (28, 28)))), raw)
+    write_imagenet(tmp_path, broken=False)
+    assert len(torch.cat(list(open_images("imagenet", str(tmp_path)).blocks(3, (16, 16))))) == 8
+
+
+@pytest.mark.parametrize("name", [name for name in image_datasets() if name != "digits"])
+def test_a_known_dataset_that_is_missing_is_called_so(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match=rf"the test part of {name} is not in(.|\n)*point --datasets or ENCOURAGING"):
+        open_images(name, str(tmp_path))
+
+
+def test_what_is_missing_is_called_missing_with_the_nearest_dataset() -> None:
+    with pytest.raises(DataError, match=r"fashion-mnist: no such file or folder.*Did you mean 'fashion_mnist'\?"):
+        open_images("fashion-mnist")
+    assert {"digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "imagenet"} <= set(image_datasets())
+    assert not {"proteins", "coco", "multi30k-de-en", "cifar10-lt"} & set(image_datasets())
+
+
+def test_a_folder_comes_before_a_dataset_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    with pytest.raises(DataError, match="For the dataset of this name, start the command in another folder"):
+        open_images("digits")
+    Image.fromarray(pixels(8, 8)).save(tmp_path / "digits/a.png")
+    assert len(open_images("digits")) == 1
+
+
+@pytest.mark.parametrize(("shape", "channels", "side", "words"), [
+    ((5, 8, 8), 1, (8, 8), ""), ((5, 8, 8, 3), 3, (8, 8), ""), ((5, 8, 8), 3, (8, 8), "made three equal colours"),
+    ((5, 16, 16), 1, (8, 8), "resized"), ((5, 9, 17, 3), 1, (8, 8), "made grey, resized and cut to the middle"),
+])
+def test_what_is_done_to_the_first_image_is_said_and_nothing_else(tmp_path: Path, shape: tuple[int, ...],
+                                                                 channels: int, side: tuple[int, int],
+                                                                 words: str) -> None:
+    np.save(tmp_path / "a.npy", pixels(*shape))
+    assert open_images(tmp_path / "a.npy").fitting_words(channels, side) == words

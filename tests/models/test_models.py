@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib import metadata
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 
 from encouraging import LSoftmaxLinear
 from encouraging.data.picture_transforms import evaluation_transform
-from encouraging.errors import DataError, RecipeError
+from encouraging.errors import DataError, RecipeError, install_words
 from encouraging.models import MODELS, build_model
 from encouraging.models.detection import build_detector
 from encouraging.models.named import build_named
@@ -78,6 +79,16 @@ def test_a_library_that_was_built_for_another_torch_is_refused_in_words(use, mon
                  or name == "encouraging.integrations.torchvision"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Unusable(), *sys.meta_path])
-    words = r"does not work with torch \d+\.\d+.*nms does not exist.*Install the version that belongs to it"
+    found = {"torch": "2.13.0+cpu", "torchvision": "0.28.1", "timm": "1.0"}
+    monkeypatch.setattr(metadata, "version", found.__getitem__)
+    words = (r"torchvision 0\.28\.1 does not work with torch 2\.13\.0\+cpu .*nms does not exist.*: pip install "
+             r"--force-reinstall torch==2\.13\.0 torchvision --index-url https://download\.pytorch\.org/whl/cpu$")
     with pytest.raises((RecipeError, DataError), match=words):
         use()
+
+
+def test_what_else_a_library_lacks_is_named():
+    lacks = ModuleNotFoundError("No module named 'torchvision'", name="torchvision")
+    assert install_words("timm", lacks) == "the package timm, which needs torchvision: pip install torchvision."
+    part = ModuleNotFoundError("No module named 'torchvision._C'", name="torchvision._C")
+    assert "does not work with torch" in install_words("torchvision", part)

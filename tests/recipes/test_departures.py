@@ -80,7 +80,10 @@ def test_such_runs_are_judged_as_a_stand_in() -> None:
 def test_the_page_begins_with_it() -> None:
     text = page_text(build_report(runs("train.epochs=1")))
     assert text.index("These runs differ from the recipe in train.epochs") < text.index("Scoreboard")
-    assert text.count("These runs differ") == 2  # at the top and in the scoreboard
+    assert text.count("These runs differ") == 1  # not again in the scoreboard below it
+    assert "Other settings than those of mnist" in text
+    several = page_text(build_report([*runs("train.epochs=1"), *runs(name="mnist-mse")]))
+    assert "Other settings than those of mnist: These runs differ from the recipe in train.epochs" in several
     assert "of the paper is" not in text
     assert "reproduced" not in text.partition("What the verdicts mean")[0]
     assert "Beside the paper" not in text

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
+from rich.console import Console
 
 import synthetic_runs as synthetic
 from encouraging.commands import report
 from encouraging.engine import Metric
 from encouraging.report.arms import groups_of
 from encouraging.report.drawing.panels import within
-from encouraging.report.page import build_report
+from encouraging.report.page import build_report, write_report
 from encouraging.report.sections import arms, costs, translations
 from page_text import PageText
 
@@ -70,3 +73,28 @@ def test_an_axis_of_percent_does_not_reach_below_0():
     assert min(tick for tick in axes.get_xticks() if low <= tick <= high) == 0
     assert within((-3.0, 7.0), 0, 100) == (-0.4, 7.0)
     assert within((90.0, 110.0), 0, 100) == (90.0, 100.8)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_shows_what_is_being_done_and_a_file_nothing(terminal, tmp_path, monkeypatch):
+    def slow(records, out, say, **how):
+        say("drawing [one] (1 of 2)")
+        time.sleep(0.3)  # the line is drawn by a thread of its own
+        return [out]
+
+    monkeypatch.setattr(report, "write_report", slow)
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=80)
+    report.report_on([RECORDS / "bccd-retinanet"], tmp_path / "page.html", console=console)
+    assert ("drawing [one] (1 of 2)" in text.getvalue()) == terminal
+    assert bool(text.getvalue()) == terminal
+
+
+def test_every_recipe_is_named_before_its_figures_are_drawn(tmp_path):
+    words: list[str] = []
+    records = [*synthetic.shipped("digits", 2), *synthetic.shipped("mnist", 2)]
+    write_report(records, tmp_path / "page.html", say=words.append)
+    assert words == ["drawing digits (1 of 2)", "drawing mnist (2 of 2)"]
+    words.clear()
+    write_report(synthetic.shipped("mnist", 2), tmp_path / "page.html", say=words.append, figures=tmp_path / "figures")
+    assert words == ["drawing mnist (1 of 1)", "writing the figures of mnist"]

@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 import synthetic_runs as synthetic
 from encouraging.judge.claims import claim_rows, finals_of
@@ -18,8 +19,10 @@ from encouraging.recipes import read_recipe
 from encouraging.report.diagnosis_page import diagnosis_page
 from encouraging.report.drawing.style import VARIABLES
 from encouraging.report.numbers import between, show, signed
-from encouraging.report.page import build_report
+from encouraging.report.page import build_report, fill_template
+from encouraging.report.sections.parts import Cell, Section, Table
 from page_elements import Reading
+from page_text import PageText
 
 EVIL = "<script>alert(1)</script>"
 WHOLE = {"outside": ("svhn",), "attacks": True, "shots": True}
@@ -265,3 +268,16 @@ def test_it_prints(open_page, text, tmp_path):
     shown.emulate_media(media="print")
     assert shown.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(26, 26, 26)"
     assert shown.pdf(format="A4")[:4] == b"%PDF"
+
+
+def test_what_stands_between_backticks_is_shown_as_code_everywhere():
+    page = build_report(synthetic.shipped("mnist"))
+    assert "<code>encouraging list</code> names them." in page
+    mark = "run `a < b` first"
+    section = Section("s", "Title", lead=[mark], tables=[Table(mark, ["x"], [[Cell("1")]])], notes=[mark])
+    filled = fill_template(title="t", kicker="k", made="m", explorer=Markup(""), warnings=[mark], lead=[mark],
+                           notes=[mark], sections=[section])
+    assert filled.count("run <code>a &lt; b</code> first") == 6
+    for html in (page, filled, build_report(synthetic.shipped("mnist-attack"))):
+        read = PageText(html)
+        assert "`" not in " ".join([*read.words, *(cell for row in read.cells for cell in row)])

@@ -77,7 +77,10 @@ def test_pages_say_which_gains_survive(tmp_path: Path) -> None:
     assert "Accuracy under attack is that on the first 100 test images." in page
     assert "| attack | size | claim | paper | by cross-entropy | scale-free | the gain |" in page
     assert "| PGD by cross-entropy | 0.3 | el beats ce | +10.7 | +11.0 | +8.5 | survives |" in page
-    assert words in build_report(read_records(tmp_path)).replace("&#43;", "+")
+    report = build_report(read_records(tmp_path)).replace("&#43;", "+")
+    assert words in report
+    for text in (page, report):
+        assert "Not judged: no claim of the recipe is about the scale-free attack of that size." in text
 
 
 def with_images(record: Record, **images: int) -> Record:

@@ -33,9 +33,9 @@ def run(
     track: Annotated[str | None, typer.Option(help="Also log the numbers to: tensorboard.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data from its publisher.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Train nothing: say what would run, on what, for how long (measured "
-                                             "with about a minute of training, once the data is read) and what it "
-                                             "takes on the disk.")
+        bool, typer.Option("--dry-run", help="Keep nothing: say what would run, on what, for how long (measured "
+                                             "with up to a minute of training, once the data is read; longer where a "
+                                             "single update takes longer) and what it takes on the disk.")
     ] = False,
     until_decided: Annotated[
         bool,
@@ -97,15 +97,17 @@ def attack(
 def ood(
     run: Annotated[Path, typer.Argument(help="A finished run directory.")],
     data: Annotated[
-        Path, typer.Option(metavar="FOLDER|FILE.npz", help="Images that the model was not trained on, of any size: a "
-                                                          "folder of them, or an .npz file with the array images or x.")
+        str, typer.Option(metavar="FOLDER|FILE|NAME", help="Images that the model was not trained on, of any size: a "
+                          "folder of them, an .npz file with the array images or x, an .npy file, or a dataset by its "
+                          "name, such as fashion_mnist, whose test images are taken.")
     ],
-    name: Annotated[str | None, typer.Option(help="What to call them; default: the folder's or file's name.")] = None,
+    name: Annotated[str | None, typer.Option(help="What to call them; default: the name of --data.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write a page with figures here.")] = None,
     json: Annotated[Path | None, typer.Option(help="Also write every number here, as JSON.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
     datasets: Annotated[
-        str | None, typer.Option(help="The data directory of the run's own dataset; default: ENCOURAGING_DATA.")
+        str | None, typer.Option(help="The data directory of the run's own dataset, and of one named by --data; "
+                                      "default: ENCOURAGING_DATA.")
     ] = None,
 ) -> None:
     """How well a trained model recognises images that it was not trained on, by the usual scores."""

@@ -32,8 +32,7 @@ WORDS = {"train": "training", "test": "test"}
 
 def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, device: torch.device, threads: int,
                console: Console) -> None:
-    """Print the plan; nothing is written. Where the data is there, the first arm is trained for
-    about a minute."""
+    """Print the plan; nothing is written. Where the data is there, the first arm is trained for up to a minute."""
     jobs = jobs_of(recipe, str(out), arms=arms, device=str(device), data=data)
     finished = sum(RunDir(job.folder).done for job in jobs)
     chosen = list(dict.fromkeys(job.arm for job in jobs))
@@ -51,6 +50,7 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
     if trained is None:
         _say(console, "nothing is trained: finished weights are evaluated once")
         return
+    _say(console, f"training {trained} for up to {MINUTE:.0f} s, to measure its speed; nothing of it is kept")
     measured = rehearse(recipe, trained, device, data, MINUTE)
     unit = EXAMPLES.get(recipe.task)
     speed = f"{rate(measured.per_second)} {unit}/s" if unit else \

@@ -32,26 +32,36 @@ MEANINGS = ("All in percent. Higher is better for AUROC, AUPR_IN (test images ar
             "the paper's FPR95 is the share of new images that are accepted where 95% of the test images are.")
 
 
-def score_images(run: Path, data: Path, *, name: str | None = None, out: Path | None = None,
+ROUGH = 30  # images below which the numbers are called rough
+
+
+def score_images(run: Path, data: str | Path, *, name: str | None = None, out: Path | None = None,
                  json_out: Path | None = None, device: str = "auto", datasets: str | None = None,
                  console: Console | None = None) -> list[Path]:
-    """Print how well the run's scores separate its test images from these; the paths of what was written."""
+    """Print how well the run's scores separate its test images from these; the paths of what was written.
+
+    ``data`` is a folder of images, an ``.npz`` or ``.npy`` file, or the name of a dataset in ``datasets``.
+    """
     console = console or Console()
     for target in filter(None, (out, json_out)):  # before anything is computed
-        check_output(target, [run, data])
+        check_output(target, [run, Path(data)])
     if out is not None and json_out is not None and out.resolve() == json_out.resolve():
         raise ArgumentError(f"{out}: the page and the numbers cannot be one file.")
-    images = open_images(data)
+    images = open_images(data, datasets, "--datasets")
     trained = load_trained(run, choose_device(device), datasets, option="--datasets")
-    name = name or data.resolve().stem
+    name = name or (Path(data).resolve().stem if Path(data).exists() else str(data))
     channels, side = trained.task.data.channels, trained.task.side
+    fitted = images.fitting_words(channels, (side[0], side[1]))
     console.print(f"{name}: {images.words()}; the model takes {side[1]} x {side[0]} pixels, "
-                  f"{'grey' if channels == 1 else 'in colour'}: other images are recoloured, resized and cut to the "
-                  "middle", markup=False, highlight=False)
+                  f"{'grey' if channels == 1 else 'in colour'}" + (f": the first one is {fitted}" if fitted else ""),
+                  markup=False, highlight=False)
     diagnosis = _diagnose(trained, images, name, console)
     detections = diagnosis["ood"][name]["scores"]
     console.print(_table(detections, f"{trained.name}: {plural(diagnosis['examples'], 'test image')} against "
                                      f"{plural(len(images), 'image')} of {name}"))
+    if len(images) < ROUGH:
+        console.print(f"These numbers are rough: each of the {plural(len(images), 'image')} of {name} is "
+                      f"{100 / len(images):.0f}% of all.", markup=False, highlight=False)
     for line in MEANINGS:
         console.print(line, highlight=False)
     written = []

@@ -1,4 +1,5 @@
-"""Images that no recipe knows: a folder of picture files, or an ``.npz`` file, made to fit a model block by block."""
+"""Images that no recipe knows: a folder of picture files, an array in a file, or the test part of a known dataset, made
+to fit a model block by block."""
 
 from __future__ import annotations
 
@@ -10,74 +11,167 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError
-from .arrays import FLOATS, Array, in_npz, shown
+from ..errors import DataError, did_you_mean
+from ._load import absent, load
+from .arrays import FLOATS, Array, in_npy, in_npz, shown
 from .fit import fit_images
 from .folder import ENDINGS
+from .large import is_large, read_image_files
+from .registry import DATASETS, data_dir, dataset, missing
 
 ROWS = 500  # images per block
 KEYS = ("images", "x")
 CHANNELS = (1, 3, 4)
+NAMED = 10  # broken files that are named
+REPAIR = " Repair or remove it."
 
 
 @dataclass(frozen=True)
 class AnyImages:
-    """A set of images of which nothing but the names, or the header, has been read."""
+    """A set of images. Of files nothing but the names, or the header, has been read; ``pixels`` are bytes
+    (N, C, H, W) of a known dataset."""
 
-    path: Path
+    name: str
     files: tuple[Path, ...] = ()
     array: Array | None = None
+    pixels: Tensor | None = None
 
     def __len__(self) -> int:
+        if self.pixels is not None:
+            return len(self.pixels)
         return len(self.files) if self.array is None else self.array.shape[0]
 
     def blocks(self, channels: int, side: tuple[int, int]) -> Iterator[Tensor]:
-        """Bytes (N, channels, height, width): every image made grey or coloured, resized and cut to the middle."""
-        if self.array is not None:
+        """Bytes (N, channels, height, width): every image made grey or coloured, resized and cut to the middle.
+
+        Raises:
+            DataError: some files are no images; all files are read before it is raised, so that it names all of them.
+        """
+        if self.pixels is not None:
+            for block in torch.split(self.pixels, ROWS):
+                yield fit_images(block, channels, side)
+        elif self.array is not None:
             for block in self.array.blocks(ROWS):
                 yield fit_images(_as_bytes(block, self.array.where), channels, side)
-            return
-        for first in range(0, len(self.files), ROWS):
-            files = self.files[first : first + ROWS]
-            yield torch.cat([fit_images(read_picture(file), channels, side) for file in files])
+        else:
+            broken: list[str] = []
+            for first in range(0, len(self.files), ROWS):
+                block = self._block(self.files[first : first + ROWS], channels, side, broken)
+                if not broken:
+                    yield block
+            if broken:
+                raise DataError(self._broken_words(broken))
+
+    @staticmethod
+    def _block(files: tuple[Path, ...], channels: int, side: tuple[int, int], broken: list[str]) -> Tensor:
+        """The images of these files; what is wrong with others is added to ``broken``."""
+        images = [torch.empty(0, channels, *side, dtype=torch.uint8)]
+        for file in files:
+            try:
+                images.append(fit_images(read_picture(file), channels, side))
+            except DataError as error:
+                broken.append(str(error))
+        return torch.cat(images)
+
+    def _broken_words(self, broken: list[str]) -> str:
+        if len(broken) == 1:
+            return broken[0]
+        lines = [f"  {words.removesuffix(REPAIR)}" for words in broken[:NAMED]]
+        more = [f"  and {len(broken) - NAMED} more"] if len(broken) > NAMED else []
+        return "\n".join([f"{self.name}: {len(broken)} of {len(self)} files cannot be used. Repair or remove them:",
+                          *lines, *more])
+
+    def first(self) -> Tensor:
+        """The first image that can be read, as bytes (1, C, H, W)."""
+        if self.pixels is not None:
+            return self.pixels[:1]
+        if self.array is not None:
+            return _as_bytes(next(self.array.blocks(1)), self.array.where)
+        broken: list[str] = []
+        for file in self.files:
+            try:
+                return read_picture(file)
+            except DataError as error:
+                broken.append(str(error))
+        raise DataError(self._broken_words(broken))
 
     def words(self) -> str:
         """What the images are like, from the first one."""
-        if self.array is not None:
-            first = _as_bytes(next(self.array.blocks(1)), self.array.where)
-        else:
-            first = read_picture(self.files[0])
-        channels, high, wide = first.shape[1:]
+        channels, high, wide = self.first().shape[1:]
         colours = "grey" if channels == 1 else "in colour"
         return f"{len(self)} image{'s' if len(self) > 1 else ''}, the first of {wide} x {high} pixels and {colours}"
 
+    def fitting_words(self, channels: int, side: tuple[int, int]) -> str:
+        """What is done to the first image so that a model can take it; nothing where it fits."""
+        here, high, wide = self.first().shape[1:]
+        steps = [] if (here < 3) == (channels < 3) else ["made grey" if channels == 1 else "made three equal colours"]
+        if (high, wide) != side:
+            steps.append("resized")
+        if high * side[1] != wide * side[0]:
+            steps.append("cut to the middle")
+        return f"{', '.join(steps[:-1])} and {steps[-1]}" if len(steps) > 1 else "".join(steps)
 
-def open_images(path: str | Path) -> AnyImages:
-    """A folder, whose subfolders are searched too, or an ``.npz`` file with the array ``images`` or ``x``, or a single
-    array.
+
+def image_datasets() -> list[str]:
+    """The known datasets of images with labels; a long-tailed one has the test part of the whole one."""
+    return [name for name, facts in DATASETS.items() if facts.shape and facts.long_tail is None]
+
+
+def open_named(name: str, root: str | None, option: str) -> AnyImages:
+    """The test part of a known dataset; ``option`` names its folder, in the words of the command that is used."""
+    if missing(name, data_dir(root), ("test",)):
+        raise DataError(absent(name, ("test",), data_dir(root), fetch="`encouraging run RECIPE --download`",
+                               option=option))
+    if is_large(name):
+        split = read_image_files(name, root, splits=("test",)).splits["test"]
+        return AnyImages(name, files=tuple(Path(split.path(index)) for index in range(len(split))))
+    images, _ = load(name, "test", root)
+    highest = dataset(name).highest
+    if highest != 255:
+        images = (images.float() * (255 / highest)).round().to(torch.uint8)
+    return AnyImages(name, pixels=images)
+
+
+def open_images(path: str | Path, root: str | None = None, option: str = "--datasets") -> AnyImages:
+    """A folder, whose subfolders are searched too; an ``.npz`` file with the array ``images`` or ``x``, or a single
+    array; an ``.npy`` file; or, where there is no such file or folder, the name of a dataset, whose test part is taken.
 
     Hidden files (``._a.png``, or in ``.thumbnails/``) and files that are no images by their names are left out.
 
     Raises:
         DataError: there are no images, or not such as can be used; the message says why.
     """
-    path = Path(path)
+    word, path = str(path), Path(path)
     if path.is_dir():
         files = tuple(sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file()
                              and not _hidden(file.relative_to(path))))
         if not files:
-            raise DataError(f"{shown(path)}: no images; expected files ending in {', '.join(ENDINGS)} in it or below.")
-        return AnyImages(path, files)
-    if path.suffix != ".npz" or not path.is_file():
-        raise DataError(f"{shown(path)}: expected a folder of images, or an .npz file.")
+            also = " For the dataset of this name, start the command in another folder." \
+                if word in image_datasets() else ""
+            raise DataError(f"{shown(path)}: no images; expected files ending in {', '.join(ENDINGS)} in it or below."
+                            + also)
+        return AnyImages(shown(path), files)
+    if not path.exists():
+        known = image_datasets()
+        if word in known:
+            return open_named(word, root, option)
+        raise DataError(f"{shown(path)}: no such file or folder, and no dataset of images is called so; expected a "
+                        f"folder of images, an .npz or .npy file, or one of {', '.join(known)}."
+                        + did_you_mean(word, known))
+    if path.suffix not in (".npz", ".npy"):
+        raise DataError(f"{shown(path)}: expected a folder of images, or an .npz or .npy file.")
+    array = in_npy(path) if path.suffix == ".npy" else _in_npz(path)
+    _check(array)
+    return AnyImages(shown(path), array=array)
+
+
+def _in_npz(path: Path) -> Array:
     names = list(in_npz(path, ()))
     name = next((key for key in KEYS if key in names), names[0] if len(names) == 1 else None)
     if name is None:
         raise DataError(f"{shown(path)}: has the arrays {', '.join(names) or 'none'}; expected one called "
                         f"{' or '.join(map(repr, KEYS))}, or a single one.")
-    array = in_npz(path, (name.partition(".")[0],))[name]
-    _check(array)
-    return AnyImages(path, array=array)
+    return in_npz(path, (name.partition(".")[0],))[name]
 
 
 def _hidden(file: Path) -> bool:
@@ -136,5 +230,5 @@ def read_picture(file: Path) -> Tensor:
             picture.info.pop("transparency", None)  # with it, Pillow warns of every palette that it converts
             pixels = torch.from_numpy(np.array(picture.convert("L" if grey else "RGB")))
     except (OSError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise DataError(f"{shown(file)}: not an image that can be read ({error}). Repair or remove it.") from error
+        raise DataError(f"{shown(file)}: not an image that can be read ({error}).{REPAIR}") from error
     return pixels[None, None] if grey else pixels.permute(2, 0, 1)[None]

@@ -107,7 +107,7 @@ def shown(path: str | Path) -> str:
 def in_folder(path: Path, keys: Collection[str]) -> dict[str, Array]:
     """The ``.npy`` files of a folder. Only those whose name begins with one of the keys are opened."""
     files = {shown(file.stem): file for file in sorted(path.glob("*.npy")) if file.is_file()}
-    return {key: _npy(file) if _family(key) in keys else _unread(f"{shown(path)}: {key}")
+    return {key: in_npy(file) if _family(key) in keys else _unread(f"{shown(path)}: {key}")
             for key, file in files.items()}
 
 
@@ -151,7 +151,8 @@ def _unread(where: str) -> Array:
     return Array(where, (), "unknown", io.BytesIO)
 
 
-def _npy(path: Path) -> Array:
+def in_npy(path: Path) -> Array:
+    """The array of an ``.npy`` file."""
     where = shown(path)
     with naming(where), open(path, "rb") as file:
         shape, dtype, swapped, fortran = _header(file)

@@ -57,8 +57,12 @@ class FileSplit:
         """``count`` of the images, drawn without replacement, in the order of the data; all where there are fewer."""
         if count >= len(self):
             return self
-        chosen = torch.randperm(len(self), generator=draw)[:count].sort().values
-        return FileSplit(self.files, self.labels[chosen], chosen)
+        return self.part(torch.randperm(len(self), generator=draw)[:count].sort().values)
+
+    def part(self, positions: Tensor) -> FileSplit:
+        """The images at these positions of the split."""
+        return FileSplit(self.files, self.labels[positions], positions if self.chosen is None else
+                         self.chosen[positions])
 
 
 @dataclass(frozen=True)

@@ -182,8 +182,9 @@ class Scoreboard:
         return tally_words(self.rows)
 
 
-def scoreboard_of(rows: Iterable[ScoreRow]) -> Scoreboard | None:
-    """The board of these rows; none without rows."""
+def scoreboard_of(rows: Iterable[ScoreRow], *, departures_said: bool = False) -> Scoreboard | None:
+    """The board of these rows; none without rows. With ``departures_said`` the page has said before in which settings
+    the runs differ, and the board does not say it again."""
     rows = _with_common_axes(sorted(rows, key=lambda row: (natural(row.source), row.recipe)))
     if not any(row.recipe for row in rows):
         papers, own, missing = "", "Compared", "Not measured: no seed has been run with both arms"
@@ -192,7 +193,7 @@ def scoreboard_of(rows: Iterable[ScoreRow]) -> Scoreboard | None:
     tested = [row for row in rows if row.measured and not row.departs]
     others = [row for row in rows if row.measured and row.departs]
     kinds = [(papers, [row for row in tested if row.papers]), (own, [row for row in tested if not row.papers]),
-             *((f"Other settings than those of {recipe}: {words}",
+             *((f"Other settings than those of {recipe}" + ("" if departures_said else f": {words}"),
                 [row for row in others if (row.recipe, row.departs) == (recipe, words)])
                for recipe, words in dict.fromkeys((row.recipe, row.departs) for row in others)),
              (missing, [row for row in rows if not row.measured])]

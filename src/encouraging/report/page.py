@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -28,6 +28,11 @@ from .sections import costs, paper
 from .templates import template
 
 SWEEPS_IN_LEAD = 3
+Say = Callable[[str], None]  # told what is being done, for whoever waits
+
+
+def _silent(words: str) -> None:
+    """Nobody waits."""
 
 
 def build_report(records: Iterable[Record], recipes: Mapping[str, Recipe] | None = None, *,
@@ -42,8 +47,9 @@ def build_report(records: Iterable[Record], recipes: Mapping[str, Recipe] | None
 
 
 def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Recipe] | None = None, *,
-                 figures: Path | None = None, whole_paper: bool = False) -> list[Path]:
-    """Write the page and, where ``figures`` is given, every figure as .svg and .png; the paths of all files.
+                 figures: Path | None = None, whole_paper: bool = False, say: Say = _silent) -> list[Path]:
+    """Write the page and, where ``figures`` is given, every figure as .svg and .png; the paths of all files. ``say`` is
+    told when the figures of a recipe are begun: drawing takes most of the time.
 
     Raises:
         RunError: there is no finished run, a record cannot be shown, or a file cannot be written.
@@ -56,11 +62,12 @@ def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Rec
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with in_words("these runs"):
-            text = _render(chapters, whole_paper)
+            text = _render(chapters, whole_paper, say=say)
         write_output(out, text.encode(errors="replace"))
         written = [out]
         for chapter in chapters if figures else ():
             assert figures is not None
+            say(f"writing the figures of {chapter.group.name}")
             folder = figures / slug(chapter.group.name) if len(chapters) > 1 else figures
             folder.mkdir(parents=True, exist_ok=True)
             written += [path for picture in chapter.pictures for path in picture.save(folder)]
@@ -69,19 +76,25 @@ def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Rec
     return written
 
 
-def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = None) -> str:
+def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = None, say: Say = _silent) -> str:
     groups = [chapter.group for chapter in chapters]
     title = groups[0].name if groups else ""
     runs = sum(len(group.records) for group in groups)
     scores = [score for chapter in chapters for score in chapter.scores]
     if whole_paper:
         scores += unmeasured_rows({name: read_recipe(name) for name in names()}, [group.name for group in groups])
-    board = scoreboard_of(scores)
+    board = scoreboard_of(scores, departures_said=len(chapters) == 1)
     if len(chapters) == 1:  # said once: before the verdicts, or where there are none, in the chapter
         said = groups[0].departures.sentences if board else []
         chapters = [replace(chapters[0], about=[words for words in chapters[0].about if words not in said])]
+    numbers = {chapter.key: number for number, chapter in enumerate(chapters, 1)}
+
+    def begin(chapter: Chapter) -> str:
+        say(f"drawing {chapter.group.name} ({numbers[chapter.key]} of {len(chapters)})")
+        return ""
+
     return fill_template(
-        title=title if len(chapters) == 1 else f"{plural(len(chapters), 'recipe')}, {plural(runs, 'run')}",
+        begin=begin, title=title if len(chapters) == 1 else f"{plural(len(chapters), 'recipe')}, {plural(runs, 'run')}",
         kicker="encouraging · report",
         lead=[*(_departures(groups) if board or len(chapters) > 1 else []), *([board.answer] if board else []),
               *_sweeps(chapters)],
@@ -122,14 +135,15 @@ def slug(name: str) -> str:
 
 
 EMPTY: Mapping[str, Any] = {"warnings": [], "lead": [], "answer": None, "notes": [], "board": None, "chapters": [],
-                            "sections": [], "paper": None, "costs": None}
+                            "sections": [], "paper": None, "costs": None, "begin": lambda chapter: ""}
 
 
 def fill_template(*, title: str, kicker: str, made: str, explorer: Markup, **content: Any) -> str:
     """The HTML of a report or of a diagnosis; all content is escaped.
 
     Every page begins with its answer: a scoreboard (``board``) or a table (``answer``). ``warnings`` and ``lead`` come
-    before it, ``notes`` after it; then ``chapters`` of recipes, or ``sections``.
+    before it, ``notes`` after it; then ``chapters`` of recipes, or ``sections``. ``begin`` is called with each
+    chapter before it is drawn.
     """
     if unknown := content.keys() - EMPTY.keys():
         raise ArgumentError(f"fill_template: unknown content {', '.join(sorted(unknown))}; there are "

@@ -24,7 +24,7 @@ from .markdown_table import cells, plain_text, table
 from .numbers import PLAIN, interval, listed, plus_minus, show, signed
 from .sections.attack_rows import attack_rows, image_words
 from .sections.claim_words import SKEWED, needed_words
-from .sections.gains import CAPTION, COLUMNS, gain_rows, gain_words
+from .sections.gains import COLUMNS, caption_of, gain_rows, gain_words
 from .sections.splits import split_lines
 
 # The lines are those of the page. HEAD is for claims of the paper, OWN_HEAD and OWN_VERDICTS for others.
@@ -196,7 +196,8 @@ def _gains(gains: Sequence[Gain]) -> list[str]:
     """Which gains under attack survive attacks that do not depend on the scale of the logits."""
     if not gains:
         return []
-    return ["", gain_words(gains, PLAIN), "", CAPTION, "", *table(COLUMNS), *map(cells, gain_rows(gains, PLAIN))]
+    return ["", gain_words(gains, PLAIN), "", caption_of(gains), "", *table(COLUMNS),
+            *map(cells, gain_rows(gains, PLAIN))]
 
 
 def _skewed(rows: Sequence[ClaimRow]) -> list[str]:

@@ -13,12 +13,12 @@ from torch.nn import functional as F
 
 from .. import curves
 from ..curves import Curve
-from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, Source, dataset, generator
+from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, Source, dataset
 from ..data.fit import fit_images
 from ..data.images import check_images, read_images
 from ..engine import Conclusion, Loss, Needs, Predictions, Task
 from ..engine.explain import explain
-from ..errors import DataError, RecipeError
+from ..errors import RecipeError
 from ..imbalance import effective_weights
 from ..metrics import Reader, accuracy, correct, excess_risk, read, summary
 from ..metrics._calibration import nll
@@ -31,6 +31,7 @@ from .image_augment import PIECE, Mixed, MixedSource, ResizedCrop
 from .image_check import check_tail, check_together, classes_by_name
 from .image_inputs import Batch, ImageInputs
 from .image_options import Options, chosen, metrics_of, monitors_of, option_words
+from .image_parts import few_images, training_parts
 from .image_tail import Shots, Tail, class_energies
 from .joined import joined
 from .objective import Objective
@@ -42,7 +43,7 @@ PAD = 4
 
 
 class ImageTask(ImageInputs):
-    """A dataset, a network and a loss; accuracy in percent on the whole test set."""
+    """A dataset, a network and a loss; accuracy in percent on the test images."""
 
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)
@@ -50,18 +51,12 @@ class ImageTask(ImageInputs):
         data = read_images(spec.data, spec.root, size=self.options.size, folder=spec.folder,
                            imbalance=self.options.imbalance)
         self.data = data
-        images, labels = data.splits["train"]
-        held = self.options.validation
-        if held >= len(images):
-            raise DataError(f"options.validation = {held}: {spec.data} has {len(images)} training images, and some "
-                            "must be left to train on.")
-        if held:  # the same examples for every seed, so that seeds are compared on equal terms
-            order = torch.randperm(len(images), generator=generator(0))
-            self.validation = self._place(images[order[:held]], labels[order[:held]])
-            images, labels = images[order[held:]], labels[order[held:]]
-        self.train = self._place(images, labels)
-        self.test: tuple[Any, Tensor] = self._place(*data.splits["test"])
-        self.side = images.shape[2:]
+        train, validation, labels = training_parts(data.splits["train"], self.options, spec.data)
+        if validation is not None:
+            self.validation = self._place(*validation)
+        self.train = self._place(*train)
+        self.test: tuple[Any, Tensor] = self._place(*few_images(data.splits["test"], self.options.test_images))
+        self.side = train[0].shape[2:]
         # Read now, although used last: what is missing must be said before hours of training and not after.
         self.ood: Mapping[str, Any] = {name: self._other_images(name) for name in self.options.ood_sets}
         padded = (PAD,) * 4 if self.options.augment == "crop_flip" else (0,) * 4
@@ -119,7 +114,8 @@ class ImageTask(ImageInputs):
     def _other_images(self, name: str) -> Tensor:
         """Test images of another set, as this task's model takes them."""
         other = read_images(name, self.spec.root, splits=("test",), size=self.options.size, folder=self.spec.folder)
-        images = fit_images(other.splits["test"][0], self.data.channels, (self.side[0], self.side[1]))
+        images, _ = few_images(other.splits["test"], self.options.test_images)
+        images = fit_images(images, self.data.channels, (self.side[0], self.side[1]))
         if other.highest != self.data.highest:
             images = (images.float() * (self.data.highest / other.highest)).round().to(torch.uint8)
         return images

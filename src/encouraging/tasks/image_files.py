@@ -29,6 +29,7 @@ from .image import Batch, ImageTask
 from .image_check import check_together
 from .image_files_options import FileOptions, file_metrics, file_option_words
 from .image_options import monitors_of
+from .image_parts import few_positions
 from .joined import joined
 from .objective import Objective
 from .spec import TaskSpec
@@ -37,7 +38,7 @@ PIECE = 250  # images that are evaluated at once, at 224 pixels
 
 
 class ImageFilesTask(ImageTask):
-    """A dataset of files, a network and a loss; accuracy in percent on the whole test set."""
+    """A dataset of files, a network and a loss; accuracy in percent on the test images."""
 
     options: FileOptions
 
@@ -49,11 +50,12 @@ class ImageFilesTask(ImageTask):
         self.metrics = file_metrics(options)
         data = read_image_files(spec.data, spec.root, folder=spec.folder)
         self.data = data
-        self.sets = {"train": data.splits["train"], "test": data.splits["test"]}
+        self.sets = {"train": _few(data.splits["train"], options.train_images),
+                     "test": _few(data.splits["test"], options.test_images)}
         self.sample = self.sets["train"].sample(options.train_sample, generator(0))
         # Listed now, although used last: what is missing must be said before days of training and not after.
-        self.ood = {name: read_image_files(name, spec.root, splits=("test",), folder=spec.folder).splits["test"]
-                    for name in options.ood_sets}
+        self.ood = {name: _few(read_image_files(name, spec.root, splits=("test",), folder=spec.folder).splits["test"],
+                               options.test_images) for name in options.ood_sets}
         self.broken = BrokenFiles(options.broken == "refuse", sum(map(len, self.sets.values())))
         self._test_loaders: dict[tuple[int, int], FileLoader] = {}
         self.crops = None
@@ -61,7 +63,7 @@ class ImageFilesTask(ImageTask):
         self.piece = max(1, int(PIECE * (224 / options.side) ** 2))
         self.cut = evaluation_transform(options.resize, options.side, options.test_interpolation)
         self.test = _Decoded(FileExamples(self.sets["test"], self.cut, options.side)), self.sets["test"].labels
-        self._prepare(self.sets["train"].labels)
+        self._prepare(data.splits["train"].labels)
 
     @classmethod
     def check(cls, spec: TaskSpec) -> Needs:
@@ -203,6 +205,12 @@ class ImageFilesTask(ImageTask):
             self.broken.faults |= dict.fromkeys(piece.get("faults", ()))
         whole = super().conclude([piece for piece in predictions if "logits" in piece], last)
         return replace(whole, files={"broken.txt": self.broken.text()}) if self.broken.faults else whole
+
+
+def _few(split: FileSplit, count: int | None) -> FileSplit:
+    """That many images of a split, for a rehearsal; all where ``count`` is None."""
+    chosen = few_positions(split.labels, count)
+    return split if chosen is None else split.part(chosen)
 
 
 class _Decoded:

@@ -17,12 +17,18 @@ PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 
 
 class Options(AugmentOptions, TailOptions):
-    """The ``options`` table of an image recipe."""
+    """The ``options`` table of an image recipe.
+
+    ``train_images`` and ``test_images`` are for rehearsals: only the first training images, and only the first ones of
+    everything that is evaluated (test, validation and out-of-distribution images).
+    """
 
     ood: tuple[str, ...] = ()
     ood_near: tuple[str, ...] = ()
     ood_far: tuple[str, ...] = ()
     validation: int = Field(default=0, ge=0)
+    train_images: int | None = Field(default=None, gt=0)
+    test_images: int | None = Field(default=None, gt=0)
     normalise: bool = True
     size: int | None = Field(default=None, gt=0)
     profiles: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from .parts import Cell, Table
 
 CAPTION = ("Gains under attacks by cross-entropy, and what is left of them under the same attack by margin and by DLR "
            "together, whose steps do not depend on the scale of the logits: mean differences in points.")
+NOT_JUDGED = " Not judged: no claim of the recipe is about the scale-free attack of that size."
 COLUMNS = ("attack", "size", "claim", "paper", "by cross-entropy", "scale-free", "the gain")
 # What one gain and what several do, in the order in which they are told.
 PHRASES = {SURVIVES: ("survives", "survive"), GONE: ("does not survive", "do not survive"),
@@ -53,7 +54,12 @@ def gain_rows(gains: Sequence[Gain], style: Style = PAGE) -> list[list[str]]:
             for gain in gains]
 
 
+def caption_of(gains: Sequence[Gain]) -> str:
+    """What the table shows, and what "not judged" means where it is in it."""
+    return CAPTION + (NOT_JUDGED if any(gain.answer == NO_CLAIM for gain in gains) else "")
+
+
 def gain_table(gains: Sequence[Gain]) -> list[Table]:
     """The table of the page; none without gains."""
     rows = [[Cell(cell, words=number in (0, 2, 6)) for number, cell in enumerate(row)] for row in gain_rows(gains)]
-    return [Table(CAPTION, COLUMNS, rows)] if rows else []
+    return [Table(caption_of(gains), COLUMNS, rows)] if rows else []
