@@ -24,7 +24,7 @@ def install_words(package: str, error: Exception) -> str:
     >>> install_words("timm", ModuleNotFoundError("No module named 'timm'", name="timm"))
     'the package timm: pip install timm.'
     >>> print(install_words("torchvision", RuntimeError("no operator nms")))  # doctest: +ELLIPSIS
-    the package torchvision, and torchvision ... does not work with torch ... (no operator nms). Install the ...
+    the package torchvision, and torchvision ... does not work with torch ... (no operator nms). Install two ...
     """
     missing = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
     if missing == package:
@@ -33,10 +33,9 @@ def install_words(package: str, error: Exception) -> str:
         return f"the package {package}, which needs {missing}: pip install {missing}."
     broken = "torchvision" if "torchvision" in str(error) else package
     torch = _version("torch")
-    plain, _, build = torch.partition("+")
-    index = f" --index-url https://download.pytorch.org/whl/{build}" if build and broken == "torchvision" else ""
     return (f"the package {package}, and {broken} {_version(broken)} does not work with torch {torch} ({error}). "
-            f"Install the two that belong together: pip install --force-reinstall torch=={plain} {broken}{index}")
+            "Install two builds that belong together, from one source: pip install --force-reinstall "
+            f"torch=={torch.partition('+')[0]} {broken}")
 
 
 def _version(package: str) -> str:
