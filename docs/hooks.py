@@ -6,10 +6,13 @@ name, so that the reference says what the code says.
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import inspect
 import re
 import textwrap
+from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
@@ -35,35 +38,64 @@ def reference(path: str) -> str:
     module, _, name = path.rpartition(".")
     try:
         thing = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        if error.name not in {"triton", "jax"}:
+    except (ImportError, RuntimeError):  # the library is missing, or does not work with this torch
+        if not module.startswith("encouraging.integrations."):
             raise
-        return f"### {name}\n\nWhat it takes is shown where the documentation is built with {error.name} installed."
+        return entry(name, *from_source(module, name))
     if not callable(thing):
         raise TypeError(f"{path} has no signature to document")
-    parts = [f"### {name}", f"```python\n{signature(name, thing)}\n```", docstring(thing)]
-    return "\n\n".join(parts)
+    return entry(name, signature(name, thing), inspect.getdoc(thing) or "")
+
+
+def entry(name: str, shown: str, text: str) -> str:
+    return "\n\n".join([f"### {name}", f"```python\n{shown}\n```", docstring(text)])
+
+
+def from_source(module: str, name: str) -> tuple[str, str]:
+    """The signature and the docstring of what a file defines, without running it."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    found = defined[name]
+    text = ast.get_docstring(found) or ""
+    if isinstance(found, ast.FunctionDef):
+        gives = f" -> {ast.unparse(found.returns)}" if found.returns is not None else ""
+        return laid_out(name, f"({written(found.args)}){gives}"), text
+    made = [node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+    return laid_out(f"class {name}", f"({written(made[0].args) if made else ''})"), text
+
+
+def written(arguments: ast.arguments) -> str:
+    """Arguments as the code here has them, without ``self``."""
+    text = ast.unparse(arguments).removeprefix("self").removeprefix(", ").replace("'", '"')
+    return re.sub(r"(: [^=,]+)=", r"\1 = ", text)
 
 
 def signature(name: str, thing: Any) -> str:
-    """One argument a line where one line would be too long; class names of annotations without their modules."""
+    """The signature, with class names of annotations without their modules."""
     if isinstance(thing, type) and issubclass(thing, Exception):
         return f"class {name}({thing.__bases__[0].__name__})"
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(thing))).removesuffix(" -> None")
     text = re.sub(r"ForwardRef\('([^']*)'\)", r"\1", text)
     text = text.replace("'", '"')
     text = re.sub(r"\b(?:torch|typing|collections\.abc|encouraging(?:\.\w+)*)\.(?=[A-Z])", "", text)
-    kind = "class " if inspect.isclass(thing) else ""
-    if len(kind + name + text) <= 90:
-        return f"{kind}{name}{text}"
+    return laid_out(("class " if inspect.isclass(thing) else "") + name, text)
+
+
+def laid_out(name: str, text: str) -> str:
+    """A signature, with one argument per line where it would be too long."""
+    if len(name + text) <= 90:
+        return name + text
     inside, _, result = text[1:].rpartition(")")
     arguments = re.split(r", (?![^\[(]*[\])])", inside)
-    return f"{kind}{name}(\n" + "".join(f"    {argument},\n" for argument in arguments) + f"){result}"
+    return f"{name}(\n" + "".join(f"    {argument},\n" for argument in arguments) + f"){result}"
 
 
-def docstring(thing: Any) -> str:
+def docstring(text: str) -> str:
     """Docstrings as they are written here: prose, ``.. math::``, ``Args:`` and doctests."""
-    text = ROLE.sub(lambda found: f"`{found[1].removeprefix('encouraging.')}`", inspect.getdoc(thing) or "")
+    text = ROLE.sub(lambda found: f"`{found[1].removeprefix('encouraging.')}`", text)
     text = re.sub(r"``([^`]+)``", r"`\1`", text)
     text = re.sub(r"^\.\. math:: (.*(?:\n[ ]+\S.*)*)", r"```math\n\1\n```", text, flags=re.MULTILINE)
     text = re.sub(r"^Args:\n((?:[ ]{4}.*(?:\n|$))+)", lambda found: arguments(found[1]), text, flags=re.MULTILINE)

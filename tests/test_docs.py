@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import socket
 import sys
@@ -150,3 +151,23 @@ def test_the_page_of_attacks_says_how_before_what_came_out_and_what_its_words_me
     assert order == sorted(order)
     assert page.index("**scale-free**") < page.index("scale-free attacks")
     assert "is *not judged* where" in page
+
+
+def test_the_reference_of_integrations_needs_none_of_their_libraries(monkeypatch):
+    """The site is built in an environment without them, or with one that does not work with its torch."""
+    monkeypatch.setitem(sys.modules, "latex2mathml.converter", types.SimpleNamespace(convert=str))
+    spec = importlib.util.spec_from_file_location("docs_hooks", REPOSITORY / "docs" / "hooks.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    for library in ("jax", "transformers", "keras"):
+        monkeypatch.setitem(sys.modules, library, None)
+    page = (REPOSITORY / "docs" / "api.md").read_text()
+    paths = re.findall(r"^::: (encouraging\.integrations\.\S+)$", page, re.MULTILINE)
+    assert len(paths) >= 6
+    for path in paths:
+        monkeypatch.delitem(sys.modules, path.rpartition(".")[0], raising=False)
+        name = path.rpartition(".")[2]
+        text = hooks.reference(path)
+        assert re.match(rf"### {name}\n\n```python\n(class )?{name}\(", text)
+        assert len(text) > 200
+    assert "    label_smoothing: float = 0.0,\n" in hooks.reference("encouraging.integrations.transformers.with_curve")
