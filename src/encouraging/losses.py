@@ -84,8 +84,12 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
         if same_again is not None:
             dtype = torch.float32 if input.dtype is torch.float32 else result_dtype(input, target)
             return same_again(input, target, dtype, weight, divisor)
-        if divisor is None and type(label_smoothing) is float and not label_smoothing and impl in _IN_PLAIN_TORCH:
-            of_small_batch = plain_loss(input, target, curve, weight, ignore_index, reduction)
+        if divisor is None and type(label_smoothing) is float and impl in _IN_PLAIN_TORCH:
+            of_small_batch = None if label_smoothing else plain_loss(input, target, curve, weight, ignore_index,
+                                                                     reduction)
+            if of_small_batch is None:
+                of_small_batch = reference.plain_mass_loss(input, target, curve, weight, ignore_index, reduction,
+                                                           label_smoothing)
             if of_small_batch is not None:
                 return of_small_batch
     check_curve(curve)

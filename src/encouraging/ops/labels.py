@@ -1,7 +1,9 @@
-"""Labels as the operations on rows take them: a column that is safe to gather with, and the rows to leave out."""
+"""Targets as the operations on rows take them: labels as a column that is safe to gather with, and the rows to leave
+out; probabilities as the mass of every class."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ..errors import TargetError
@@ -47,3 +49,11 @@ def _range(labels: Tensor) -> tuple[int, int]:
 def zero_ignored(rows: Tensor, ignored: Tensor | None) -> Tensor:
     """The rows, with 0 in those that are ignored."""
     return rows if ignored is None else rows.masked_fill(ignored, 0.0)
+
+
+def soft_mass(target: Tensor, weight: Tensor | None, label_smoothing: float, dtype: torch.dtype) -> Tensor:
+    """Class probabilities after smoothing, times the class weights."""
+    mass = target.to(dtype)
+    if label_smoothing:
+        mass = mass * (1 - label_smoothing) + label_smoothing / target.shape[-1]
+    return mass if weight is None else mass * weight.to(dtype)

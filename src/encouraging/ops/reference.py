@@ -13,7 +13,7 @@ from .. import curves
 from ..curves import Curve
 from ..links import gap_and_rivals
 from . import masses
-from .labels import split_ignored, zero_ignored
+from .labels import soft_mass, split_ignored, split_readable, zero_ignored
 from .masses import LabelMass
 from .reduction import reduce
 from .rows import (
@@ -26,7 +26,8 @@ from .rows import (
     mass_values,
     split_label_rows,
 )
-from .small import is_small, small_loss
+from .small import fits_cache, fits_plainly, is_small, small_loss, weight_fits
+from .small_mass import small_mass_loss, small_smooth_loss
 
 _ROUNDING = 32  # units in the last place that a difference of pulls may be off by
 
@@ -69,6 +70,11 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
 def _closed_smooth_loss(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve, weight: Tensor | None,
                         label_smoothing: float, reduction: str) -> Tensor:
     """:func:`hard_loss` with smoothing: the label and all classes in one sum."""
+    if fits_cache(logits):
+        z = logits.to(compute_dtype(logits.dtype))
+        loss = small_smooth_loss(z, label, ignored, curve, weight, label_smoothing, reduction)
+        if loss is not None:
+            return loss
     of_label, mass = _hard_mass(logits, label, weight, compute_dtype(logits.dtype))
     of_label = zero_ignored(of_label, ignored)
     rows = masses.closed_rows(logits, mass * (label_smoothing / logits.shape[1]), curve,
@@ -89,9 +95,34 @@ def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
               label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
     r"""The loss of class probabilities ``target`` (N, C): ``sum_k q_k w_k phi(p_k)``, the mean over the rows."""
     mass = soft_mass(target, weight, label_smoothing, compute_dtype(logits.dtype))
-    closed = masses.applies(curve) and not mass.requires_grad
-    rows = masses.closed_rows(logits, mass, curve) if closed else mass_rows(logits, mass, curve)
-    return reduce(rows, reduction, rows.shape[0])
+    if masses.applies(curve) and not mass.requires_grad:
+        return _closed_soft_loss(logits, mass, curve, reduction)
+    return reduce(mass_rows(logits, mass, curve), reduction, logits.shape[0])
+
+
+def _closed_soft_loss(logits: Tensor, mass: Tensor, curve: Curve, reduction: str) -> Tensor:
+    if fits_cache(logits):
+        loss = small_mass_loss(logits.to(mass.dtype), mass, curve, reduction)
+        if loss is not None:
+            return loss
+    return reduce(masses.closed_rows(logits, mass, curve), reduction, logits.shape[0])
+
+
+def plain_mass_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None, ignore_index: int,
+                    reduction: str, label_smoothing: float) -> Tensor | None:
+    """The loss of a small batch (N, C) with smoothed labels or probabilities, as ``small.plain_loss`` has it for bare
+    labels: None for every other call, and for one whose arguments do not fit."""
+    if not (fits_plainly(input, target, curve, ignore_index, reduction) and 0 <= label_smoothing <= 1
+            and curve.form_below_half is not None and (weight is None or weight_fits(weight, input))):
+        return None
+    if target.dtype is torch.int64:
+        if not label_smoothing or target.ndim != 1 or target.shape[0] != input.shape[0]:
+            return None
+        label, ignored = split_readable(input, target, ignore_index)
+        return _closed_smooth_loss(input, label, ignored, curve, weight, label_smoothing, reduction)
+    if target.dtype is not input.dtype or target.shape != input.shape or target.requires_grad or ignore_index >= 0:
+        return None
+    return _closed_soft_loss(input, soft_mass(target, weight, label_smoothing, input.dtype), curve, reduction)
 
 
 def rows_with_gradient(logits: Tensor, target: Tensor, curve: Curve, *, soft: bool, weight: Tensor | None,
@@ -135,14 +166,6 @@ def _hard_mass(logits: Tensor, label: Tensor, weight: Tensor | None, dtype: torc
         return logits.new_ones(label.shape, dtype=dtype), logits.new_ones((), dtype=dtype)
     weight = weight.to(dtype)
     return weight[label], weight
-
-
-def soft_mass(target: Tensor, weight: Tensor | None, label_smoothing: float, dtype: torch.dtype) -> Tensor:
-    """Class probabilities after smoothing, times the class weights."""
-    mass = target.to(dtype)
-    if label_smoothing:
-        mass = mass * (1 - label_smoothing) + label_smoothing / target.shape[-1]
-    return mass if weight is None else mass * weight.to(dtype)
 
 
 def match_norm_factor(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,

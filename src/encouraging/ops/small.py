@@ -30,26 +30,36 @@ _REDUCTIONS = ("mean", "sum", "none")
 
 def is_small(logits: Tensor) -> bool:
     """Whether these logits are taken here: up to a block of float32 or float64, with no transform around them."""
-    return (values_are_readable(logits) and not in_forward_mode() and logits.dtype in _FLOATS
-            and logits.is_contiguous() and logits.nbytes <= LARGEST)
+    return fits_cache(logits) and logits.dtype in _FLOATS and logits.is_contiguous()
+
+
+def fits_cache(logits: Tensor) -> bool:
+    """:func:`is_small`, for logits of any type and order in memory: they are so once they are converted."""
+    return (values_are_readable(logits) and not in_forward_mode()
+            and logits.numel() * max(4, logits.itemsize) <= LARGEST)
 
 
 def plain_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None, ignore_index: int,
                reduction: str) -> Tensor | None:
     """The loss of a small batch (N, C) with labels, as most training loops ask for it; None for every other call, and
     for one whose arguments do not fit, which the checks of the general way say in words."""
-    if not (type(input) in _PLAIN and type(target) is Tensor and is_small(input) and target.is_cpu
-            and target.dtype is torch.int64 and input.ndim == 2 and target.ndim == 1 and isinstance(curve, Curve)
-            and type(ignore_index) is int and reduction in _REDUCTIONS):
+    if not (fits_plainly(input, target, curve, ignore_index, reduction) and target.dtype is torch.int64
+            and target.ndim == 1 and target.shape[0] == input.shape[0] and input.is_contiguous()):
         return None
-    rows, classes = input.shape
-    if not classes or target.numel() != rows or not (weight is None or _fits(weight, input)):
+    if not (weight is None or weight_fits(weight, input)):
         return None
     label, ignored = split_readable(input, target, ignore_index)
     return small_loss(input, label, ignored, curve, weight, reduction)
 
 
-def _fits(weight: Tensor, input: Tensor) -> bool:
+def fits_plainly(input: Tensor, target: Tensor, curve: Curve, ignore_index: int, reduction: str) -> bool:
+    """Whether these can be taken as they are, for a target of a fitting type and shape."""
+    return (type(input) in _PLAIN and type(target) is Tensor and fits_cache(input) and input.dtype in _FLOATS
+            and target.is_cpu and input.ndim == 2 and input.shape[1] > 0 and isinstance(curve, Curve)
+            and type(ignore_index) is int and reduction in _REDUCTIONS)
+
+
+def weight_fits(weight: Tensor, input: Tensor) -> bool:
     """Whether these are class weights that can be taken as they are."""
     return (type(weight) in _PLAIN and weight.dtype is input.dtype and weight.is_cpu and not weight.requires_grad
             and weight.shape == input.shape[1:])
@@ -59,21 +69,27 @@ def small_loss(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Cur
                reduction: str) -> Tensor:
     """The loss of logits that are :func:`is_small`, with labels as ``labels.py`` gives them. ``weight`` gets no
     gradient."""
-    scale = count = None
+    scale = None
     if weight is not None:
         scale = zero_ignored(weight.detach().to(logits.dtype).take(label), ignored)
-    if reduction == "sum":
-        count = constant(1.0, logits.dtype)
-    elif reduction == "mean" and scale is not None:
-        count = scale.sum()
-    elif reduction == "mean":
-        count = constant(float(logits.shape[0]), logits.dtype) if ignored is None else (~ignored).sum()
+    count = sum_divisor(logits, scale, ignored, reduction)
     if torch.is_grad_enabled():
         return _apply(logits, label, ignored, curve, scale, count)  # type: ignore[no-any-return, no-untyped-call]
-    return _reduced(curve.value(_rivals(logits, label)[0]), ignored, scale, count)
+    return reduced(curve.value(_rivals(logits, label)[0]), ignored, scale, count)
 
 
-def _reduced(values: Tensor, ignored: Tensor | None, scale: Tensor | None, count: Tensor | None) -> Tensor:
+def sum_divisor(logits: Tensor, scale: Tensor | None, ignored: Tensor | None, reduction: str) -> Tensor | None:
+    """What the sum of the rows is divided by, from the labels' weights (0 for ignored rows); None for no sum."""
+    if reduction == "none":
+        return None
+    if reduction == "sum":
+        return constant(1.0, logits.dtype)
+    if scale is not None:
+        return scale.sum()
+    return constant(float(logits.shape[0]), logits.dtype) if ignored is None else (~ignored).sum()
+
+
+def reduced(values: Tensor, ignored: Tensor | None, scale: Tensor | None, count: Tensor | None) -> Tensor:
     """The rows (N) of this column, or their sum over ``count``."""
     values = zero_ignored(values, ignored)
     if scale is not None:
@@ -111,7 +127,7 @@ class _SmallLoss(torch.autograd.Function):
         values, pull = value_and_pull(curve, gap)
         ctx.save_for_backward(logits, label, ignored, pull, weights, total)
         ctx.curve, ctx.scale, ctx.count = curve, scale, count
-        return _reduced(values, ignored, scale, count)
+        return reduced(values, ignored, scale, count)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
