@@ -12,8 +12,9 @@ from rich.table import Table
 from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of, own_words
 from ..judge.looks import Plan
 from ..judge.metric_book import MetricBook, book_for
+from ..judge.stats import UNDECIDED
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
-from ..report.sections.claim_words import needed_words
+from ..report.sections.claim_words import needed_words, overall
 from ..report.sections.splits import split_lines
 from .claim_notes import attack_words, awaits_attack, claim_words, missing_numbers, notes
 from .long_names import LongNames
@@ -87,6 +88,9 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: Plan | None =
                       f"{len(plan.looks)}, and the intervals are wider to match", highlight=False)
     for line in notes(rows):
         console.print(line, markup=False, highlight=False, style="yellow")
+    if len(rows) > 1:
+        undecided = " Undecided: these seeds cannot tell." if any(row.verdict == UNDECIDED for row in rows) else ""
+        console.print(overall(rows) + undecided, markup=False, highlight=False)
 
 
 def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
