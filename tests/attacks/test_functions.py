@@ -39,11 +39,12 @@ class Pair(nn.Module):
         return self.body(x), x
 
 
-@pytest.mark.parametrize("kind", ["lambda", "nested", "partial", "object", "method", "of an object", "in circles"])
+@pytest.mark.parametrize("kind", ["lambda", "nested", "partial", "object", "method", "of an object", "in circles",
+                                  "in a list", "in a mapping"])
 def test_a_function_around_a_module_leaves_it_as_it_was(kind: str) -> None:
     torch.manual_seed(0)
     net = Pair().train()
-    holder = Holder(net)
+    holder, several, by_name = Holder(net), [net], {"net": net}
 
     def inner(x: Tensor) -> Tensor:
         return net(x)[0]
@@ -53,7 +54,8 @@ def test_a_function_around_a_module_leaves_it_as_it_was(kind: str) -> None:
 
     model = {"lambda": lambda x: net(x)[0], "nested": lambda x: inner(x), "partial": functools.partial(first_of, net),
              "object": holder, "method": holder.logits, "of an object": lambda x: holder.net(x)[0],
-             "in circles": circle}[kind]
+             "in circles": circle, "in a list": lambda x: several[0](x)[0],
+             "in a mapping": lambda x: by_name["net"](x)[0]}[kind]
     x, y = torch.rand(32, 1, 4, 4), torch.randint(3, (32,))
     before = {name: value.clone() for name, value in net.state_dict().items()}
     found = pgd(model, x, y, 0.1, steps=3)

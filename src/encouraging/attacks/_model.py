@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 
@@ -48,7 +48,7 @@ def _restore(modes: dict[nn.Module, bool]) -> None:
 
 def modules_of(model: object, seen: tuple[object, ...] = ()) -> list[nn.Module]:
     """The modules that a model calls, as far as it shows them: itself, what a function refers to by name, the object
-    that a method belongs to, the arguments of a ``partial``; and, of objects of other kinds, their attributes.
+    that a method belongs to, the arguments of a ``partial``; and what lists, mappings and other objects hold.
     ``seen``: functions that led here, which may call each other in circles.
 
     >>> net = nn.Linear(2, 2)
@@ -73,12 +73,15 @@ def modules_of(model: object, seen: tuple[object, ...] = ()) -> list[nn.Module]:
 
 
 def _held(part: object) -> list[nn.Module]:
-    """A module, or the modules among an object's attributes; libraries, classes and functions are not searched."""
+    """A module, or the modules in a list, tuple or mapping, or among an object's attributes; libraries, classes and
+    functions are not searched."""
     if isinstance(part, nn.Module):
         return [part]
     if isinstance(part, type | ModuleType) or inspect.isroutine(part):
         return []
-    return [value for value in getattr(part, "__dict__", {}).values() if isinstance(value, nn.Module)]
+    values = part if isinstance(part, list | tuple) else part.values() if isinstance(part, Mapping) else \
+        getattr(part, "__dict__", {}).values()
+    return [value for value in values if isinstance(value, nn.Module)]
 
 
 def plain(tensor: Tensor) -> Tensor:
