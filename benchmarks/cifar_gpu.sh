@@ -16,6 +16,8 @@ set -euo pipefail
 part=${1:?PART} data=${2:?DATA} out=${3:?OUT} seconds=${4:-1000000000} jobs=${5:-} recorded=${6:-}
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+# Runs side by side compile at the same time; by default each would start a compiler on every core.
+export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS:-2}
 python=${PYTHON:-python3}
 grid() {
     source "$here/share_gpu.sh"

@@ -5,8 +5,9 @@
 
 *bare* trains on one batch of finished images, again and again: no data, no augmentation, no bookkeeping. *engine* is
 what ``encouraging run`` does: crops and flips of bytes on the device, the step, sums, and looks at the loss. *input* is
-the crops alone. All are trained in bfloat16 with channels last on random images; every number is the median of rounds
-in which all loops take turns.
+the crops alone. All are trained in bfloat16 with channels last on random images, on a GPU also by a network that
+``torch.compile`` has made (the recipes' ``compile = "cuda"``); every number is the median of rounds in which all loops
+take turns.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -26,6 +28,7 @@ from torch.nn import functional as F
 from encouraging.data import Clock
 from encouraging.data.images import Images
 from encouraging.engine import StagePlan, Train
+from encouraging.engine.compiled import Compiled
 from encouraging.engine.distributed import World
 from encouraging.engine.optim import build_optimizer
 from encouraging.engine.precision import float32_is
@@ -46,9 +49,9 @@ def random_images() -> Images:
     return Images({"train": (images, labels), "test": few}, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 
-def loops_of(model: str, size: int, batch: int, device: torch.device) -> dict[str, Loop]:
+def loops_of(model: str, size: int, batch: int, device: torch.device, compiled: bool) -> dict[str, Loop]:
     train = Train(epochs=1000, lr=0.025, momentum=0.9, nesterov=True, weight_decay=1e-4, batch_size=batch,
-                  precision="bf16", checkpoint_seconds=1e9)
+                  precision="bf16", compile=compiled, checkpoint_seconds=1e9)
     stage = StageSpec(train, objective=ObjectiveConfig(curve="encouraging", log_end=0.75))
     spec = TaskSpec("cifar_throughput:random_images", model, (stage,), 0, device, folder=str(Path(__file__).parent),
                     options={"augment": "resized_crop", "train_size": size})
@@ -67,6 +70,7 @@ def network(task, device: torch.device) -> torch.nn.Module:
 def bare(task, train: Train, size: int, device: torch.device, recorded: bool) -> Loop:
     model, batch = network(task, device), train.batch_size
     optimizer = build_optimizer(train, task.groups(model), device)
+    taught = Compiled(model) if train.compile else model
     images = torch.randn(batch, 3, size, size, device=device).contiguous(memory_format=torch.channels_last)
     labels = torch.randint(10, (batch,), device=device)
     steps = task.source(1).length(Clock())
@@ -74,7 +78,7 @@ def bare(task, train: Train, size: int, device: torch.device, recorded: bool) ->
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
-            loss: Tensor = F.cross_entropy(model(images), labels)
+            loss: Tensor = F.cross_entropy(taught(images), labels)
         loss.backward()
         optimizer.step()
 
@@ -143,6 +147,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, action="append", help="may be repeated (default: 256 and 64)")
     parser.add_argument("--images", type=int, default=12_800, help="per round and loop (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="that count (default: %(default)s)")
+    parser.add_argument("--compile", choices=["no", "yes", "both"],
+                        help="measure the network as it is, compiled, or both (default: both; no on a CPU)")
     parser.add_argument("--out", type=Path, help="also write the numbers here, as JSON")
     args = parser.parse_args()
     device = torch.device(args.device)
@@ -153,16 +159,19 @@ def main() -> None:
     import cifar_throughput  # the task looks this module up by its name and not as __main__
 
     cifar_throughput.COUNT[0] = args.images
+    asked = args.compile or ("both" if device.type == "cuda" else "no")
+    kinds = {"no": [False], "yes": [True], "both": [False, True]}[asked]
     cases = []
-    for batch in args.batch or [256, 64]:
+    for batch, compiled in product(args.batch or [256, 64], kinds):
         with float32_is("ieee"):
-            loops = loops_of(args.model, args.size, batch, device)
+            loops = loops_of(args.model, args.size, batch, device, compiled)
             rates = measure(loops, args.rounds, device)
         graph = getattr(loops["engine"], "trainer").replay.reason or "recorded"  # noqa: B009
-        cases.append({"model": args.model, "size": args.size, "batch": batch, "precision": "bf16", "graph": graph,
+        cases.append({"model": args.model, "size": args.size, "batch": batch, "compiled": compiled,
+                      "precision": "bf16", "graph": graph,
                       "images_per_second": {label: round(rate, 1) for label, rate in rates.items()}})
         best = max(rate for label, rate in rates.items() if label.startswith("bare"))
-        print(f"{args.model} at {args.size}, batch {batch} ({graph}): "
+        print(f"{args.model} at {args.size}, batch {batch}{', compiled' if compiled else ''} ({graph}): "
               + ", ".join(f"{label} {rate:.0f}" for label, rate in rates.items())
               + f" images/s; input / bare {rates['input'] / best:.2f}", flush=True)
         del loops

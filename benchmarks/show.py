@@ -114,8 +114,9 @@ def image_rates(source: Path) -> str:
     for case in record["cases"]:
         rates = case["images_per_second"]
         bare = max(rate for name, rate in rates.items() if name.startswith("bare"))
-        lines.append(f"| {case['model']} at {case['size']} pixels, batch {case['batch']}, {case['precision']} | "
-                     f"{bare:.0f} | {rates['engine']:.0f} | {rates['input']:.0f} | {rates['engine'] / bare:.2f} | "
+        how = case["precision"] + (", compiled" if case.get("compiled") else "")
+        lines.append(f"| {case['model']} at {case['size']} pixels, batch {case['batch']}, {how} | {bare:.0f} | "
+                     f"{rates['engine']:.0f} | {rates['input']:.0f} | {rates['engine'] / bare:.2f} | "
                      f"{rates['input'] / bare:.2f} |")
     return "\n".join(lines)
 

@@ -34,7 +34,7 @@ def run(folder, *, objective=None, make=None, **train):
 @pytest.mark.parametrize("settings", [
     {}, {"optimizer": "adam", "momentum": 0.0, "lr": 1e-3}, {"optimizer": "rmsprop", "lr": 1e-4},
     {"optimizer": "rmsprop_tf", "lr": 1e-3}, {"clip_norm": 0.5, "ema": 0.9}, {"accumulate": 2}, {"precision": "bf16"},
-    {"schedule": "cosine", "nesterov": True},
+    {"schedule": "cosine", "nesterov": True}, {"compile": "cuda"}, {"compile": True, "precision": "bf16"},
 ])
 def test_a_recorded_update_is_the_eager_one(tmp_path, settings):
     recorded, how = run(tmp_path / "graph", **settings)

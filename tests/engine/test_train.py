@@ -12,11 +12,13 @@ from torch.nn import functional as F
 
 from encouraging.data import Clock
 from encouraging.engine import Metric, RunDir, StagePlan, Train, execute, load_weights
+from encouraging.engine.compiled import Compiled
 from encouraging.engine.graph import _map
 from encouraging.engine.meter import DeviceMeter, HostMeter
-from encouraging.engine.optim import CapturableSGD, RMSpropTF
+from encouraging.engine.optim import CapturableSGD, RMSpropTF, build_optimizer, set_rate
 from encouraging.engine.random_state import seed_everything
 from encouraging.engine.schedule import learning_rate
+from encouraging.engine.task import ParameterGroup
 from encouraging.errors import RunError
 from toy_tasks import PARTS, Blobs, Words, run_spec
 
@@ -151,20 +153,48 @@ def test_every_record_has_what_the_papers_cost_table_has(tmp_path):
     assert all(line["grad_norm"] > 0 for line in RunDir(tmp_path).metrics())
 
 
+@pytest.mark.parametrize("layout", ["channels_last", "odd gradient", "two types"])
 @pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True},
                                       {"momentum": 0.9, "weight_decay": 0.1}])
-def test_the_capturable_sgd_is_torchs(settings):
-    models = [nn.Linear(4, 3) for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
-    optimizers = [torch.optim.SGD(models[0].parameters(), 0.1, **settings),
-                  CapturableSGD(models[1].parameters(), torch.tensor(0.1), **settings)]
+def test_the_capturable_sgd_is_torchs(settings, layout):
+    """In one kernel, and one operation after the other where that kernel cannot be had."""
+    theirs, ours = ([nn.Parameter(tensor.clone()) for tensor in start]
+                    for start in [[torch.linspace(-1, 1, 72).view(4, 2, 3, 3).to(memory_format=torch.channels_last),
+                                   torch.ones(3, dtype=torch.float64 if layout == "two types" else torch.float32),
+                                   torch.ones(2)]] * 2)
+    optimizers = [torch.optim.SGD(theirs, 0.1, **settings), CapturableSGD(ours, torch.tensor(0.1), **settings)]
     for _ in range(5):
-        x = torch.randn(8, 4)
-        for model, optimizer in zip(models, optimizers, strict=True):
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
+        for own, other in zip(theirs[:2], ours[:2], strict=True):  # the last one gets no gradient
+            own.grad = torch.randn_like(own)
+            other.grad = own.grad.clone(memory_format=torch.contiguous_format if layout == "odd gradient"
+                                        else torch.preserve_format)
+        for optimizer in optimizers:
             optimizer.step()
-    torch.testing.assert_close(models[0].weight, models[1].weight)
+    for own, other in zip(theirs, ours, strict=True):
+        torch.testing.assert_close(own, other)
+    assert theirs[2].eq(1).all()
+
+
+def test_a_plain_step_is_one_kernel_and_a_frozen_group_none(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch, "_fused_sgd_", lambda *given, **_: calls.append(len(given[0])))
+    params = [nn.Parameter(torch.ones(2)) for _ in range(3)]
+    params[0].grad, params[1].grad = torch.ones(2), torch.ones(2)
+    CapturableSGD([{"params": params[:2]}, {"params": params[2:]}], torch.tensor(0.1), momentum=0.9).step()
+    assert calls == [2]
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+def test_every_group_has_its_own_rate(capturable):
+    """On a GPU the rate is a tensor: groups that shared one would have the last one's."""
+    params = [nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    groups = [ParameterGroup(params[:1]), ParameterGroup(params[1:], lr_scale=10.0)]
+    optimizer = build_optimizer(Train(epochs=1, lr=0.1), groups, torch.device("cpu"), capturable)
+    set_rate(optimizer, 0.5)
+    for param in params:
+        param.grad = torch.ones(1)
+    optimizer.step()
+    assert [param.item() for param in params] == [-0.5, -5.0]
 
 
 def test_rmsprop_of_tensorflow_by_hand():
@@ -217,3 +247,41 @@ def test_tensorboard_gets_every_epoch(tmp_path):
     pytest.importorskip("tensorboard", reason="the tracking extra is not installed")
     execute(run_spec(tmp_path, stages=(Train(epochs=2, lr=0.1),), tracker="tensorboard"))
     assert list((tmp_path / "tensorboard").glob("events.*"))
+
+
+def test_compiled_models_learn_the_same_and_the_last_batch_of_an_epoch_is_not_compiled_for(tmp_path, monkeypatch):
+    """100 examples in batches of 40: two are compiled for, the one of 20 runs as it is."""
+    plan = (Train(epochs=2, lr=0.1, batch_size=40),)
+    execute(run_spec(tmp_path / "plain", Blobs(batch_size=40, dropout=0.0), plan))
+    shapes = []
+
+    def compiled(model, dynamic):
+        def fast(x):
+            shapes.append((len(x), dynamic))
+            return model(x)
+        return fast
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    for asked, count in ((True, 4), ("cuda", 0)):
+        plan = (Train(epochs=2, lr=0.1, batch_size=40, compile=asked),)
+        execute(run_spec(tmp_path / str(asked), Blobs(batch_size=40, dropout=0.0), plan))
+        assert shapes == [(40, False)] * count
+        shapes.clear()
+        ours, theirs = load_weights(tmp_path / str(asked)), load_weights(tmp_path / "plain")
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_compiled_model_has_what_its_model_has_and_takes_what_it_takes(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: lambda *given, **named: ("fast", given, named))
+    plain = nn.Module()
+    plain.forward = lambda *given, **named: ("plain", given, named)
+    plain.vocabulary = 7
+    model = Compiled(plain)
+    assert model.vocabulary == 7
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = model.nothing
+    x = torch.zeros(4, 3)
+    assert [model(given)[0] for given in (x[:2], x, x[:2], x[:3, :2], "words")] == ["fast", "fast", "plain", "fast",
+                                                                                    "fast"]
+    assert model() == ("fast", (), {})
+    assert model(x, y=1) == ("fast", (x,), {"y": 1})

@@ -13,28 +13,30 @@ from .settings import Train
 from .task import ParameterGroup
 
 
-def build_optimizer(train: Train, groups: Sequence[ParameterGroup], device: torch.device) -> torch.optim.Optimizer:
-    """The optimiser that a recipe names, over the parameters that learn."""
+def build_optimizer(train: Train, groups: Sequence[ParameterGroup], device: torch.device,
+                    capturable: bool | None = None) -> torch.optim.Optimizer:
+    """The optimiser that a recipe names, over the parameters that learn; on a GPU in the form for a CUDA graph."""
+    recorded = device.type == "cuda" if capturable is None else capturable
     wanted: list[dict[str, Any]] = []
     for group in groups:
         params = [param for param in group.params if param.requires_grad]
         decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}
-        wanted += [{"params": params, "lr_scale": group.lr_scale, **decay}] if params else []
+        # Every group has a tensor of its own: one for all would have the last group's rate.
+        rate: Any = torch.tensor(train.lr, device=device) if recorded else train.lr
+        wanted += [{"params": params, "lr": rate, "lr_scale": group.lr_scale, **decay}] if params else []
     if not wanted:
         raise RunError("nothing in the model learns: a stage freezes all of its parts. Freeze fewer.")
-    cuda = device.type == "cuda"
-    lr: Any = torch.tensor(train.lr, device=device) if cuda else train.lr
     if train.optimizer == "sgd":
-        kind = CapturableSGD if cuda else torch.optim.SGD
-        return kind(wanted, lr, momentum=train.momentum, nesterov=train.nesterov, weight_decay=train.weight_decay)
+        kind = CapturableSGD if recorded else torch.optim.SGD
+        return kind(wanted, momentum=train.momentum, nesterov=train.nesterov, weight_decay=train.weight_decay)
     if train.optimizer == "rmsprop_tf":
-        return RMSpropTF(wanted, lr, alpha=train.alpha, eps=train.eps, momentum=train.momentum,
+        return RMSpropTF(wanted, train.lr, alpha=train.alpha, eps=train.eps, momentum=train.momentum,
                          weight_decay=train.weight_decay)
     if train.optimizer == "rmsprop":
-        return torch.optim.RMSprop(wanted, lr, alpha=train.alpha, eps=train.eps, momentum=train.momentum,
-                                   weight_decay=train.weight_decay, capturable=cuda)
+        return torch.optim.RMSprop(wanted, alpha=train.alpha, eps=train.eps, momentum=train.momentum,
+                                   weight_decay=train.weight_decay, capturable=recorded)
     adam = torch.optim.Adam if train.optimizer == "adam" else torch.optim.AdamW
-    return adam(wanted, lr, betas=train.betas, eps=train.eps, weight_decay=train.weight_decay, capturable=cuda)
+    return adam(wanted, betas=train.betas, eps=train.eps, weight_decay=train.weight_decay, capturable=recorded)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -76,24 +78,38 @@ def unpack(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor],
 
 
 class CapturableSGD(torch.optim.SGD):
-    """torch's SGD, step for step, with a rate that stays on the device (torch's own asks the host for its value)."""
+    """torch's SGD with a rate that stays on the device (torch's own asks the host for its value).
+
+    One kernel reads parameter, gradient and momentum once. The operations one after the other, which a gradient in
+    another memory format than its parameter's needs, take six.
+    """
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
+            slopes: list[Tensor] = [param.grad for param in params if param.grad is not None]
+            buffers = [self._buffer(param) for param in params] if group["momentum"] else []
             if not params:
                 continue
-            slopes: list[Tensor] = [param.grad for param in params if param.grad is not None]
-            if group["weight_decay"]:
-                slopes = list(torch._foreach_add(slopes, params, alpha=group["weight_decay"]))
-            if group["momentum"]:
-                buffers = [self._buffer(param) for param in params]
-                torch._foreach_mul_(buffers, group["momentum"])
-                torch._foreach_add_(buffers, slopes)
-                slopes = list(torch._foreach_add(slopes, buffers, alpha=group["momentum"])) \
-                    if group["nesterov"] else buffers
-            torch._foreach_sub_(params, torch._foreach_mul(slopes, group["lr"]))
+            if _laid_out_alike(params, slopes, *([buffers] if buffers else [])):
+                torch._fused_sgd_(params, slopes, buffers, lr=group["lr"], weight_decay=group["weight_decay"],
+                                  momentum=group["momentum"], dampening=0.0, nesterov=group["nesterov"],
+                                  maximize=False, is_first_step=False)  # its first step is one from buffers of 0
+            else:
+                self._one_after_the_other(group, params, slopes, buffers)
+
+    @staticmethod
+    def _one_after_the_other(group: dict[str, Any], params: list[Tensor], slopes: list[Tensor],
+                             buffers: list[Tensor]) -> None:
+        if group["weight_decay"]:
+            slopes = list(torch._foreach_add(slopes, params, alpha=group["weight_decay"]))
+        if buffers:
+            torch._foreach_mul_(buffers, group["momentum"])
+            torch._foreach_add_(buffers, slopes)
+            slopes = list(torch._foreach_add(slopes, buffers, alpha=group["momentum"])) \
+                if group["nesterov"] else buffers
+        torch._foreach_sub_(params, torch._foreach_mul(slopes, group["lr"]))
 
     def _buffer(self, param: Tensor) -> Tensor:
         state = self.state[param]
@@ -101,6 +117,13 @@ class CapturableSGD(torch.optim.SGD):
             state["momentum_buffer"] = torch.zeros_like(param)
         buffer: Tensor = state["momentum_buffer"]
         return buffer
+
+
+def _laid_out_alike(*lists: Sequence[Tensor]) -> bool:
+    """Whether all tensors have one type and those at the same place of every list the same memory format."""
+    kinds = {(tensor.dtype, tensor.device, tensor.layout) for tensors in lists for tensor in tensors}
+    return len(kinds) == 1 and torch.strided in next(iter(kinds)) and all(
+        len({tensor.stride() for tensor in same}) == 1 for same in zip(*lists, strict=True))
 
 
 class RMSpropTF(torch.optim.Optimizer):

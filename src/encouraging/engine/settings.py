@@ -83,7 +83,7 @@ class Train(Frozen):
 
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     channels_last: bool = True
-    compile: bool = False
+    compile: bool | Literal["cuda"] = False  # "cuda": on a GPU alone, where it gains more and needs no C++ compiler
     cuda_graph: bool = True
     checkpoint_seconds: float = Field(default=30.0, ge=0)
 
@@ -106,6 +106,14 @@ class Train(Frozen):
         return {name: value for name, value in whole.items()
                 if name not in defaults or (tuple(value) if isinstance(value, list) else value) != defaults[name]}
 
+    def compiles(self, device: str) -> bool:
+        """Whether the model is compiled on this type of device.
+
+        >>> [Train(epochs=1, lr=0.1, compile=asked).compiles("cpu") for asked in (True, "cuda", False)]
+        [True, False, False]
+        """
+        return self.compile is True or self.compile == device
+
     def evaluates(self, epoch: int) -> bool:
         """Whether the model is evaluated at the end of an epoch.
 
@@ -115,6 +123,13 @@ class Train(Frozen):
         """
         from_here = self.evaluate_all_from is not None and epoch >= self.evaluate_all_from
         return epoch % self.evaluate_every == 0 or from_here or epoch >= self.epochs
+
+    @field_validator("compile", mode="before")
+    @classmethod
+    def _compile_is_known(cls, given: object) -> object:
+        if not isinstance(given, bool) and given != "cuda":
+            raise ValueError(f'{given!r}: expected true, false, or "cuda" for a GPU alone')
+        return given
 
     @model_validator(mode="before")
     @classmethod

@@ -16,6 +16,7 @@ from ..data import Clock
 from ..errors import DivergenceError, RunError, did_you_mean
 from . import trainer_state
 from .checkpoint import Checkpoint
+from .compiled import Compiled
 from .distributed import World
 from .ema import Average
 from .graph import Replay
@@ -55,8 +56,8 @@ class Trainer:
             else HostMeter(train.diverge_above, task.sums)
         taught = world.wrap(model, device)  # every rank has rank 0's weights from here on
         self.average = Average(model, train.ema) if train.ema is not None else None
-        if train.compile:
-            taught = torch.compile(taught, dynamic=False)  # type: ignore[assignment]
+        if train.compiles(device.type):
+            taught = Compiled(taught)
         update = Update(task, taught, self.optimizer, train, self.meter, self.average, world, device)
         recordable = train.cuda_graph and device.type == "cuda" and world.size == 1 and train.precision != "fp16"
         self.update, self.replay = update, Replay(update, recordable)
