@@ -5,9 +5,10 @@
 
 *bare* trains on one batch of finished images, again and again: no data, no augmentation, no bookkeeping. *engine* is
 what ``encouraging run`` does: crops and flips of bytes on the device, the step, sums, and looks at the loss. *input* is
-the crops alone. All are trained in bfloat16 with channels last on random images, on a GPU also by a network that
-``torch.compile`` has made (the recipes' ``compile = "cuda"``); every number is the median of rounds in which all loops
-take turns.
+the crops alone. *evaluation* is a forward pass in float32 without TF32, as tests are, and *evaluation, contiguous* the
+same in the other memory format. All are trained in bfloat16 with channels last on random images, on a GPU also by a
+network that ``torch.compile`` has made (the recipes' ``compile = "cuda"``); every number is the median of rounds in
+which all loops take turns.
 """
 
 from __future__ import annotations
@@ -56,9 +57,11 @@ def loops_of(model: str, size: int, batch: int, device: torch.device, compiled: 
     spec = TaskSpec("cifar_throughput:random_images", model, (stage,), 0, device, folder=str(Path(__file__).parent),
                     options={"augment": "resized_crop", "train_size": size})
     task = build_task("image", spec)
+    tests = {"evaluation": evaluation(task, device, torch.channels_last),
+             "evaluation, contiguous": evaluation(task, device, torch.contiguous_format)}
     return {"bare": bare(task, train, size, device, recorded=False),
             **({"bare, recorded": bare(task, train, size, device, recorded=True)} if device.type == "cuda" else {}),
-            "engine": engine(task, train, device), "input": inputs(task)}
+            "engine": engine(task, train, device), "input": inputs(task), **({} if compiled else tests)}
 
 
 def network(task, device: torch.device) -> torch.nn.Module:
@@ -115,6 +118,16 @@ def inputs(task) -> Loop:
     def epoch(number: int) -> None:
         for batch in task.source(1).batches(Clock(1, number), 0, 0, 1):
             task._floats(task._cut(batch))
+    return epoch
+
+
+def evaluation(task, device: torch.device, layout: torch.memory_format) -> Loop:
+    model = network(task, device).eval().to(memory_format=layout)
+
+    @torch.no_grad()
+    def epoch(number: int) -> None:
+        for piece in torch.split(task.train[0], task.piece):
+            model(task._floats(task._test_cut(piece)).contiguous(memory_format=layout))
     return epoch
 
 

@@ -106,18 +106,23 @@ def matrix_summary(source: Path, shown: int = 12) -> str:
 
 
 def image_rates(source: Path) -> str:
-    """Images per second of ``cifar_throughput.py``: the bare network, the engine, and the input alone."""
+    """Images per second of ``cifar_throughput.py``: bare network, engine, input alone, and tests in float32."""
     record = json.loads(source.read_text())
+    heads = ["images per second", "bare network", "in the engine", "input alone", "engine / bare", "input / bare"]
+    if tested := any("evaluation" in case["images_per_second"] for case in record["cases"]):
+        heads.append("tests, in float32")
     lines = [f"{record['device']}, torch {record['torch']}, {record['date']}: `{source}`.", "",
-             "| images per second | bare network | in the engine | input alone | engine / bare | input / bare |",
-             "| --- | --- | --- | --- | --- | --- |"]
+             f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for case in record["cases"]:
         rates = case["images_per_second"]
         bare = max(rate for name, rate in rates.items() if name.startswith("bare"))
         how = case["precision"] + (", compiled" if case.get("compiled") else "")
-        lines.append(f"| {case['model']} at {case['size']} pixels, batch {case['batch']}, {how} | {bare:.0f} | "
-                     f"{rates['engine']:.0f} | {rates['input']:.0f} | {rates['engine'] / bare:.2f} | "
-                     f"{rates['input'] / bare:.2f} |")
+        cells = [f"{case['model']} at {case['size']} pixels, batch {case['batch']}, {how}", f"{bare:.0f}",
+                 f"{rates['engine']:.0f}", f"{rates['input']:.0f}", f"{rates['engine'] / bare:.2f}",
+                 f"{rates['input'] / bare:.2f}"]
+        if tested:
+            cells.append(f"{rates['evaluation']:.0f}" if "evaluation" in rates else "")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
