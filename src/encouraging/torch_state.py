@@ -6,6 +6,8 @@ asks its private ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -89,3 +91,13 @@ def needs_plain_operations() -> bool:
         return True
     levels = torch._C._functorch.get_interpreter_stack() or []
     return sum(level.key() == torch._C._functorch.TransformType.Jvp for level in levels) > 1
+
+
+def read_before_function(numbers: Iterable[object]) -> None:
+    """Read numbers in the graph that a compiler traces, before an autograd Function of it reads them.
+
+    ``torch.compile`` makes an input of a float that has changed since the last call, as a schedule changes it. Where
+    such a float is first read inside an autograd Function, the next Function that reads it fails (torch 2.13).
+    """
+    for number in numbers:
+        _ = number + 0.0 if isinstance(number, float) else None
