@@ -111,7 +111,8 @@ class FromProbability(Curve):
     r"""A user's own curve from one elementwise function of p; its pull :math:`-p(1-p)\,\varphi'(p)` by autograd.
 
     p is rounded to the logits' precision before ``phi`` sees it. A function that depends on ``1 - p`` is therefore
-    inexact past a gap of about 16 in float32 (36 in float64); write such a curve as two functions of the gap.
+    inexact past a gap of about 16 in float32 (36 in float64), and p is 0 from a gap of about -104 on (-745), where
+    ``-p.log()`` is infinite; the pull stays finite. Write a curve that needs more as two functions of the gap.
 
     >>> cross_entropy = FromProbability(lambda p: -p.log(), "mine")
     >>> cross_entropy.pull(torch.tensor(0.0))
@@ -126,7 +127,8 @@ class FromProbability(Curve):
         return self.phi_of_p(torch.sigmoid(gap))
 
     def pull(self, gap: Tensor) -> Tensor:
-        p = torch.sigmoid(gap)
+        # Not 0 where it underflows: a slope such as 1 / p is infinite there, and 0 times that is not a number.
+        p = torch.sigmoid(gap).clamp(min=torch.finfo(gap.dtype).tiny)
         slope: Tensor = torch.func.grad(lambda p: self.phi_of_p(p).sum())(p)
         return -p * torch.sigmoid(-gap) * slope
 
