@@ -7,6 +7,7 @@ asks its private ones.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -37,6 +38,11 @@ def is_jit_tracing() -> bool:
 def autocasts(device: str) -> bool:
     """Whether autocast is on for this type of device; the meta device knows of none."""
     return device != "meta" and torch.is_autocast_enabled(device)
+
+
+def without_autocast(device: str) -> AbstractContextManager[object]:
+    """A context in which nothing is cast on this type of device; the meta device, which has no autocast, has none."""
+    return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)
 
 
 def is_eager() -> bool:

@@ -17,7 +17,7 @@ from ..curves._catalogue import is_in_catalogue
 from ..curves._curve import check_curve
 from ..errors import ArgumentError, DerivativeError, DtypeError, ShapeError
 from ..targets import as_rows, check_arguments, result_dtype, sequence_hint
-from ..torch_state import has_tangent, in_transform, is_jit_tracing
+from ..torch_state import autocasts, has_tangent, in_transform, is_jit_tracing
 from . import dispatch, reference
 from .linear_chunks import ACCUMULATORS, Layer, Plan, walk
 from .reduction import Divisor, check_divisor, label_divisor, reduce
@@ -132,7 +132,7 @@ def _logits_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> torch.
     if not all(dtype.is_floating_point for dtype in dtypes):
         raise DtypeError(f"hidden, weight and bias are {sorted(map(str, dtypes))}: expected floating-point tensors.")
     device = hidden.device.type
-    if torch.is_autocast_enabled(device) and torch.float64 not in dtypes:
+    if autocasts(device) and torch.float64 not in dtypes:
         return torch.get_autocast_dtype(device)
     if len(dtypes) > 1:
         raise DtypeError(f"hidden, weight and bias are {sorted(map(str, dtypes))}: expected one type. Convert them, or "

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve
+from ..torch_state import without_autocast
 from . import dispatch, reference
 from .rows import compute_dtype
 
@@ -130,7 +131,7 @@ def walk(layer: Layer, target: Tensor, class_weight: Tensor | None, plan: Plan, 
         by_weight.zero_()
     if by_bias is not None:
         by_bias.zero_()
-    with torch.autocast(hidden.device.type, enabled=False):
+    with without_autocast(hidden.device.type):
         buffer = hidden.new_empty((rows, classes), dtype=plan.dtype)
         for part in _chunks(n, rows):
             chunk = hidden[part].to(plan.dtype)
