@@ -67,7 +67,7 @@ class Custom(Curve):
 
     Args:
         value_of_gap: The loss.
-        pull_of_gap: Minus its derivative, which the losses use as the gradient.
+        pull_of_gap: Minus its derivative, which the losses use as the gradient. A constant may be a single number.
         label: What the curve is called.
         check: Whether the two are compared; ``False`` for a gradient that differs from the loss on purpose. Functions
             written for JAX are compared by its losses; other ones that take no torch tensors on the CPU are not.
@@ -97,10 +97,16 @@ class Custom(Curve):
             return
 
     def value(self, gap: Tensor) -> Tensor:
-        return self.value_of_gap(gap)
+        value = self.value_of_gap(gap)
+        return value.to(gap.dtype) if isinstance(value, Tensor) else value
 
     def pull(self, gap: Tensor) -> Tensor:
-        return self.pull_of_gap(gap)
+        pull = self.pull_of_gap(gap)
+        if not isinstance(gap, Tensor):  # of JAX, which extends a constant by itself
+            return pull
+        if not isinstance(pull, Tensor) or not pull.ndim:
+            pull = torch.zeros_like(gap) + pull
+        return pull.to(gap.dtype)
 
     def __repr__(self) -> str:
         return f"custom({self.label!r})"
