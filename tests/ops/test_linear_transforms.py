@@ -26,6 +26,14 @@ def test_a_second_derivative_is_refused(reduction):
         loss.backward(create_graph=True)
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_a_batch_of_upstream_gradients_is_refused(reduction):
+    hidden, weight, shift, target = draw(10)
+    loss = linear_curve_loss(hidden, weight, target, curves.normal(), shift, reduction=reduction)
+    with pytest.raises(DerivativeError, match="one upstream gradient at a time"):
+        torch.autograd.grad(loss, hidden, torch.ones(3, *loss.shape, dtype=loss.dtype), is_grads_batched=True)
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script`")  # torch's own, on first use of forward mode
 def test_functional_transforms_take_the_plain_layer():
     hidden, weight, _, target = draw(11)
