@@ -290,6 +290,25 @@ def dtensors() -> None:
         torch.testing.assert_close(sharded.grad.full_tensor(), whole.grad)
 
 
+def labels_of_a_byte() -> None:
+    """In uint8, -100 is the label 156, and 300 classes are 44."""
+    logits, target = draw(71, classes=300)
+    target = target.clamp(max=255)
+    target[:2] = 156
+    start, end = split(300, dist.get_world_size(), False)[dist.get_rank()]
+    expected = plain_loss(logits, target, curves.normal())
+    ours = parallel_curve_loss(logits[:, start:end], target.to(torch.uint8), curves.normal())
+    torch.testing.assert_close(ours, expected)
+
+
+def weights_that_need_a_gradient_are_refused() -> None:
+    logits, target = draw(72)
+    start, end = split(12, dist.get_world_size(), False)[dist.get_rank()]
+    weight = torch.ones(end - start, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(DerivativeError, match=r"weight\.detach\(\)"):
+        parallel_curve_loss(logits[:, start:end], target, curves.normal(), weight=weight)
+
+
 def compiled_in_one_graph() -> None:
     if dist.get_world_size() > 2:
         return  # each rank traces for itself, and that takes seconds
@@ -311,7 +330,8 @@ CASES = [every_curve_and_argument, all_smoothing, exact_at_any_confidence, low_p
          parts_with_a_divisor_add_up,
          a_wrong_label_is_an_error_on_every_rank, a_split_with_holes_is_an_error_on_every_rank, collectives_are_few,
          second_derivatives_and_transforms_are_refused, a_retained_graph_gives_the_same_again,
-         groups_within_the_world, dtensors, compiled_in_one_graph]
+         groups_within_the_world, dtensors, labels_of_a_byte,
+         weights_that_need_a_gradient_are_refused, compiled_in_one_graph]
 
 
 def run_rank(rank: int, world: int, folder: Path) -> None:

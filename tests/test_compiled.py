@@ -9,7 +9,7 @@ import torch
 from torch.func import grad, vmap
 from torch.nn import functional as F
 
-from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
+from encouraging import CurveLoss, curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
 from transform_cases import CLASSES, SMOOTHING, batch
 
 # torch's own tracer makes an object of every autograd Function that it meets, and warns about it.
@@ -82,6 +82,28 @@ def test_compiled_with_changing_batch_sizes_and_smoothing_stays_right():
         z, t = torch.randn(rows, CLASSES), torch.randint(CLASSES, (rows,))
         torch.testing.assert_close(function(z, t, smoothing), curve_loss(z, t, curves.conservative(),
                                                                          label_smoothing=smoothing))
+
+
+@pytest.mark.parametrize("kind", ["smoothed", "two losses", "sigmoid"])
+@pytest.mark.parametrize("make", [curves.focal, curves.encouraging])
+def test_compiled_losses_follow_a_schedule_of_their_curve(make, kind):
+    logits, label = batch()
+    loss = CurveLoss(make(), label_smoothing=0.1 if kind == "smoothed" else 0.0)
+
+    def losses(z):
+        if kind == "sigmoid":
+            return sigmoid_curve_loss(z, label, loss.curve)
+        return loss(z, label) + (loss(2 * z, label) if kind == "two losses" else 0.0)
+
+    function = compiled(losses)
+    for number in (0.5, 0.625, 0.75):
+        loss.curve = make(number)
+        results = []
+        for each in (losses, function):
+            z = logits.clone().requires_grad_()
+            value = each(z)
+            results.append((value.detach(), torch.autograd.grad(value, z)[0]))
+        torch.testing.assert_close(results[1], results[0], rtol=1e-13, atol=1e-14)
 
 
 @needs_compiler

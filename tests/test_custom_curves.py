@@ -139,6 +139,21 @@ def test_the_pull_is_the_gradient_and_the_value_is_never_differentiated():
     assert (gradient.gather(1, label[:, None]) == -0.25).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_phi_of_p_has_a_pull_where_p_underflows(dtype):
+    """Its slope is infinite there; classes that far down are common with smoothed and soft targets."""
+    gap = torch.tensor([-90.0, -200.0, -1000.0, -math.inf], dtype=dtype)
+    for phi, pull in ((lambda p: -p.log(), 1.0), (lambda p: 1 - p.sqrt(), 0.0), (lambda p: -p, 0.0)):
+        torch.testing.assert_close(curves.from_probability(phi).pull(gap), torch.full_like(gap, pull), rtol=1e-5,
+                                   atol=1e-15)
+    assert curves.from_probability(lambda p: -p.log()).pull(torch.tensor(math.nan)).isnan()
+    logits, label = torch.tensor([[0.0, -300.0, 1.0]], dtype=dtype, requires_grad=True), torch.tensor([1])
+    own = curves.from_probability(lambda p: -p.log())
+    ours, theirs = (torch.autograd.grad(curve_loss(logits, label, curve, label_smoothing=0.1), logits)[0]
+                    for curve in (own, curves.cross_entropy()))
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_they_are_told_by_their_label():
     own = curves.custom(lambda gap: -gap, torch.ones_like, "mine")
     assert repr(own) == "custom('mine')"

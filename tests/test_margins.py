@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from encouraging import EncouragingLoss, LSoftmaxLinear, curve_loss, curves
-from encouraging.margins import angle_margin
+from encouraging.margins import angle_margin, logit_norm
 from strategies import SEEDS, generator
 
 MARGINS = st.sampled_from([1, 2, 3, 4])
@@ -174,3 +174,13 @@ def test_labels_of_a_byte_are_labels_not_a_mask():
 def test_more_dimensions_of_examples_are_more_examples():
     layer, x, y = layer_and_data(2)
     torch.testing.assert_close(layer(x.reshape(3, 3, 6), y.reshape(3, 3)).flatten(0, 1), layer(x, y))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_logits_of_one_length_keep_it_in_half_precision(dtype):
+    logits = torch.tensor([[0.0] * 30, [3e4] * 30, [1.0] * 30], dtype=dtype, requires_grad=True)
+    scaled = logit_norm(logits)
+    assert scaled.dtype == dtype
+    torch.testing.assert_close(scaled, logit_norm(logits.detach().double()).to(dtype))
+    scaled.float().square().sum().backward()
+    assert logits.grad.isfinite().all()

@@ -96,3 +96,15 @@ def test_match_norm_is_detached():
     plain = torch.autograd.grad(encouraging_loss(logits, label, log_end=1.0), logits)[0]
     factor = reference.match_norm_factor(logits, label, curves.normal())
     torch.testing.assert_close(matched, factor * plain, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("curve", [curves.normal(), curves.focal(2.0)], ids=repr)
+def test_match_norm_is_a_constant_to_learned_class_weights(curve, smoothing):
+    logits, label = rows_with_gaps(torch.linspace(-5, 9, 12, dtype=torch.float64), 5, 3)
+    weight = torch.linspace(0.5, 1.5, 5, dtype=torch.float64, requires_grad=True)
+    arguments = {"weight": weight, "label_smoothing": smoothing}
+    matched, plain = (torch.autograd.grad(curve_loss(logits, label, curve, match_norm=match, **arguments), weight)[0]
+                      for match in (True, False))
+    factor = reference.match_norm_factor(logits, label, curve, **arguments)
+    torch.testing.assert_close(matched, factor * plain, rtol=1e-12, atol=0)

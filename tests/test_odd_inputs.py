@@ -56,6 +56,18 @@ def test_the_meta_device_gives_shapes_and_types(dtype):
         assert (loss.shape, loss.dtype, loss.device.type) == ((), dtype, "meta")
 
 
+@pytest.mark.parametrize("arguments", [{}, {"reduction": "none"}, {"label_smoothing": 0.1}, {"match_norm": True}],
+                         ids=str)
+def test_on_the_meta_device_the_output_layer_has_shapes_and_gradients(arguments):
+    layer = LinearCurveLoss(8, CLASSES, CURVE, bias=True, device="meta", **arguments)
+    hidden = torch.empty(4, 8, device="meta", requires_grad=True)
+    loss = layer(hidden, torch.zeros(4, dtype=torch.long, device="meta"))
+    assert (loss.shape, loss.device.type) == ((4,) if "reduction" in arguments else (), "meta")
+    loss.sum().backward()
+    assert hidden.grad.shape == hidden.shape
+    assert layer.weight.grad.shape == layer.weight.shape
+
+
 def test_learned_class_weights_get_their_gradient_from_the_output_layer_too():
     draw = torch.Generator().manual_seed(0)
     hidden, layer = torch.randn(6, 8, generator=draw), torch.randn(5, 8, generator=draw)

@@ -105,7 +105,8 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     if inplace:
         check_overwritable(input)
     own_curves = not rows.soft and not label_smoothing
-    by_kernels = dispatch.choose(impl, input, labels, curve, own_curves=own_curves) == "triton"
+    by_kernels = dispatch.choose(impl, input, labels, curve, own_curves=own_curves,
+                                 others=(weight, divisor)) == "triton"
     if match_norm and not by_kernels:
         factor = reference.match_norm_factor(rows.logits, labels, curve, weight=weight, ignore_index=ignore_index,
                                              label_smoothing=label_smoothing)
@@ -165,7 +166,7 @@ def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: T
         raise TargetError("the target holds probabilities: by-products are about labels. Use curve_loss, or pass "
                           "target.argmax(1).")
     check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
-    if dispatch.choose(impl, input, rows.target, curve) != "triton":
+    if dispatch.choose(impl, input, rows.target, curve, others=(weight, divisor)) != "triton":
         loss = curve_loss(input, target, curve, weight, ignore_index, reduction, label_smoothing, divisor=divisor,
                           inplace=inplace, impl="reference")
         return loss, stats_of(rows.logits, rows.target, ignore_index, threshold, rows.shape)
@@ -279,7 +280,7 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     check_factor("weight", weight, input)
     check_factor("pos_weight", pos_weight, input)
     check_alpha(alpha)
-    if dispatch.takes_elementwise(input, target, weight, pos_weight, curves=(curve, negative_curve)):
+    if dispatch.takes_elementwise(input, target, weight, pos_weight, divisor, curves=(curve, negative_curve)):
         loss: Tensor = dispatch.kernels().sigmoid_loss(
             input, target, curve, negative_curve=negative_curve, weight=weight, pos_weight=pos_weight, alpha=alpha,
             reduction=reduction, divisor=divisor, dtype=result_dtype(input))
@@ -313,7 +314,7 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
     check_reduction(reduction)
     check_divisor(divisor, reduction)
     rows = as_rows(input, target)
-    if dispatch.takes_elementwise(input, target, curves=()):
+    if dispatch.takes_elementwise(input, target, divisor, curves=()):
         arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor, "dtype": result_dtype(input)}
         loss: Tensor = dispatch.kernels().mse_loss(rows.logits, rows.target, bonus=bonus, link=link, **arguments)
     else:

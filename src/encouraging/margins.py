@@ -121,5 +121,6 @@ def logit_norm(logits: Tensor, temperature: float = 0.04) -> Tensor:
     >>> logit_norm(torch.tensor([[3.0, 4.0]]), temperature=0.5)
     tensor([[1.2000, 1.6000]])
     """
-    length: Tensor = torch.linalg.vector_norm(logits, dim=-1, keepdim=True)
-    return logits / ((length + 1e-7) * temperature)
+    wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits  # in 16 bits 1e-7 * tau is 0
+    length: Tensor = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    return (wide / ((length + 1e-7) * temperature)).to(logits.dtype)

@@ -6,6 +6,9 @@ asks its private ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -35,6 +38,11 @@ def is_jit_tracing() -> bool:
 def autocasts(device: str) -> bool:
     """Whether autocast is on for this type of device; the meta device knows of none."""
     return device != "meta" and torch.is_autocast_enabled(device)
+
+
+def without_autocast(device: str) -> AbstractContextManager[object]:
+    """A context in which nothing is cast on this type of device; the meta device, which has no autocast, has none."""
+    return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)
 
 
 def is_eager() -> bool:
@@ -89,3 +97,13 @@ def needs_plain_operations() -> bool:
         return True
     levels = torch._C._functorch.get_interpreter_stack() or []
     return sum(level.key() == torch._C._functorch.TransformType.Jvp for level in levels) > 1
+
+
+def read_before_function(numbers: Iterable[object]) -> None:
+    """Read numbers in the graph that a compiler traces, before an autograd Function of it reads them.
+
+    ``torch.compile`` makes an input of a float that has changed since the last call, as a schedule changes it. Where
+    such a float is first read inside an autograd Function, the next Function that reads it fails (torch 2.13).
+    """
+    for number in numbers:
+        _ = number + 0.0 if isinstance(number, float) else None

@@ -30,6 +30,8 @@ WRONG = {
     "nothing": (nll, torch.zeros_like),
     "another parameter": (curves.conservative(0.75).value, curves.conservative(0.5).pull),
     "another edge": (lambda gap: -gap.clamp(max=5.0), lambda gap: (gap < 4.5).to(gap.dtype)),
+    "sign of a constant": (lambda gap: -gap, lambda gap: torch.tensor(-1.0)),
+    "sign of a number": (lambda gap: -gap, lambda gap: -1.0),
     "small and of the wrong sign": (lambda gap: 1e-6 * nll(gap), lambda gap: -1e-6 * torch.sigmoid(-gap)),
 }
 RIGHT = {
@@ -43,6 +45,8 @@ RIGHT = {
     "a sharp bend": (lambda gap: 1e-3 * nll(gap / 1e-3), lambda gap: torch.sigmoid(-gap / 1e-3)),
     "exponential": (lambda gap: (-gap).exp(), lambda gap: (-gap).exp()),
     "tiny": (lambda gap: 1e-9 * (-gap).exp(), lambda gap: 1e-9 * (-gap).exp()),
+    "a constant pull": (lambda gap: -gap, lambda gap: torch.tensor(1.0)),
+    "a number as pull": (lambda gap: -gap, lambda gap: 1.0),
     "constant": (torch.ones_like, torch.zeros_like),
     "far from 0": (lambda gap: 1e6 - gap, torch.ones_like),
     "not everywhere": (lambda gap: -gap.log(), lambda gap: 1 / gap),
@@ -82,6 +86,21 @@ def test_functions_that_cannot_be_asked_are_taken_and_say_so_when_they_are_used(
     with pytest.raises(TypeError, match="no tensors"):
         curve_loss(torch.zeros(2, 3), torch.tensor([0, 1]), own)
     curves.custom(lambda gap: gap.sum(), lambda gap: gap)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("rows", [4, 60000])  # in and beyond the cache
+def test_a_constant_pull_and_a_value_of_another_type_are_used_as_they_are_meant(rows, reduction, smoothing):
+    logits = torch.randn(rows, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    label, twin = torch.arange(rows) % 5, curves.normal(0)
+    for value, pull in ((lambda gap: -gap, lambda gap: 1.0), (lambda gap: -gap, lambda gap: torch.tensor(1.0)),
+                        (lambda gap: -gap.double(), lambda gap: torch.ones_like(gap, dtype=torch.float64))):
+        results = []
+        for curve in (curves.custom(value, pull), twin):
+            loss = curve_loss(logits, label, curve, reduction=reduction, label_smoothing=smoothing)
+            results.append((loss, *torch.autograd.grad(loss.sum(), logits)))
+        torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
 
 
 @dataclass(frozen=True, repr=False)

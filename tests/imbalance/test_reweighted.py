@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from encouraging import CurveLoss, curves
-from encouraging.errors import ArgumentError
+from encouraging.errors import ArgumentError, DtypeError
 from encouraging.imbalance import effective_weights, reweighted_loss
 
 COUNTS = torch.tensor([500, 60, 5, 200])
@@ -61,6 +61,15 @@ def test_labels_of_any_integer_type_are_class_indices(dtype):
     torch.testing.assert_close(reweighted_loss(logits, labels.to(dtype), weight), formula(logits, labels, weight))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16])
+def test_a_label_with_the_bits_of_ignore_index_counts(dtype):
+    """In uint8, -100 is the label 156; for uint16 torch has few operations."""
+    logits, labels = torch.randn(4, 200, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 156, 3, 156])
+    weight = torch.linspace(0.5, 1.5, 200)
+    torch.testing.assert_close(reweighted_loss(logits, labels.to(dtype), weight),
+                               reweighted_loss(logits, labels, weight))
+
+
 def test_half_precision_is_read_in_float32():
     logits, labels, weight = batch(torch.bfloat16)
     loss = reweighted_loss(logits, labels, weight)
@@ -70,6 +79,8 @@ def test_half_precision_is_read_in_float32():
     assert logits.grad.dtype == torch.bfloat16
 
 
-def test_probabilities_are_refused():
+def test_probabilities_and_lists_are_refused():
     with pytest.raises(ArgumentError, match="class indices"):
         reweighted_loss(torch.zeros(2, 3), torch.zeros(2, 3), torch.ones(3))
+    with pytest.raises(DtypeError, match="target is a list"):
+        reweighted_loss(torch.zeros(2, 3), [0, 1], torch.ones(3))

@@ -148,6 +148,8 @@ def test_own_curves_are_written_with_jax_numpy():
     for curve, known, factor in ((halved, curves.normal(0), 0.5), (mine, CE, 1.0)):
         for how in ({}, {"label_smoothing": 0.1}):
             same(outcome(Z, Y, curve, **how), [factor * part for part in outcome(Z, Y, known, **how)])
+    far = np.array([[0.0, -300.0, 1.0]], np.float32)  # p underflows, and its slope is infinite
+    same(outcome(far, np.array([1]), mine)[1:], outcome(far, np.array([1]), CE)[1:])
 
 
 def test_a_pull_that_is_not_minus_the_derivative_is_refused_also_where_it_is_traced():

@@ -8,7 +8,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from encouraging import curves
+from encouraging import curve_loss, curve_loss_with_stats, curves
 from encouraging.errors import ArgumentError
 from encouraging.ops import dispatch, reference
 from encouraging.ops.triton import hard_loss
@@ -45,6 +45,18 @@ class TestDispatch:
         monkeypatch.setattr(dispatch, "_HAS_TRITON", False)
         with pytest.raises(ArgumentError, match="not installed"):
             dispatch.choose("triton", self.z, self.y, curves.normal())
+
+    def test_class_weights_and_divisors_that_need_a_gradient_are_left_to_the_reference(self) -> None:
+        """The kernels would give them none, and say nothing."""
+        weight, divisor = torch.ones(4, requires_grad=True), torch.tensor(3.0, requires_grad=True)
+        for arguments in ({"weight": weight}, {"divisor": divisor}):
+            for loss in (curve_loss, curve_loss_with_stats):
+                with pytest.raises(ArgumentError, match="class weights or the divisor need one"):
+                    loss(self.z, self.y, curves.normal(), impl="triton", **arguments)
+            with torch.no_grad():
+                curve_loss(self.z, self.y, curves.normal(), impl="triton", **arguments)
+        for fixed in (torch.ones(4), None, 3.0):
+            assert dispatch.choose("triton", self.z, self.y, curves.normal(), others=(fixed,)) == "triton"
 
     def test_transforms_are_refused(self) -> None:
         def loss(logits: Tensor) -> Tensor:

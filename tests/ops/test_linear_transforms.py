@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from encouraging import curve_loss, curves
+from encouraging import LinearCurveLoss, curve_loss, curves
 from encouraging.errors import DerivativeError
 from encouraging.ops import linear_compiled
 from encouraging.ops.linear import linear_curve_loss
@@ -24,6 +24,14 @@ def test_a_second_derivative_is_refused(reduction):
     loss = linear_curve_loss(hidden, weight, target, curves.normal(), shift, reduction=reduction).sum()
     with pytest.raises(DerivativeError, match="curve_loss"):
         loss.backward(create_graph=True)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_a_batch_of_upstream_gradients_is_refused(reduction):
+    hidden, weight, shift, target = draw(10)
+    loss = linear_curve_loss(hidden, weight, target, curves.normal(), shift, reduction=reduction)
+    with pytest.raises(DerivativeError, match="one upstream gradient at a time"):
+        torch.autograd.grad(loss, hidden, torch.ones(3, *loss.shape, dtype=loss.dtype), is_grads_batched=True)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script`")  # torch's own, on first use of forward mode
@@ -56,7 +64,7 @@ def test_compiled_code_is_one_graph(reduction, dtype, smoothing):
     torch._dynamo.reset()
     hidden, weight, shift, target = draw(12, dtype=dtype)
     target[3] = -100
-    class_weight = torch.rand(CLASSES) + 0.5
+    class_weight = torch.rand(CLASSES, generator=torch.Generator().manual_seed(0)) + 0.5
 
     def step(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
         loss = linear_curve_loss(2 * h, w, target, curves.conservative(), b, class_weight, reduction=reduction,
@@ -94,6 +102,16 @@ def test_compiled_code_is_the_layer_followed_by_the_loss_for_every_curve_and_tar
     ours = torch.compile(step, backend="aot_eager", fullgraph=True)(*leaves)
     theirs = curve_loss(F.linear(*leaves), target, curve, label_smoothing=smoothing, impl="reference")
     assert_close([ours, *gradients(ours, leaves)], [theirs, *gradients(theirs, leaves)])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_it_is_exported_for_any_number_of_rows(strict):
+    layer = LinearCurveLoss(4, CLASSES, curves.conservative(), bias=True)
+    rows = torch.export.Dim("rows")
+    exported = torch.export.export(layer, (torch.randn(4, 4), torch.arange(4)), strict=strict,
+                                   dynamic_shapes={"input": {0: rows}, "target": {0: rows}})
+    hidden, target = torch.randn(7, 4), torch.arange(7) % CLASSES
+    torch.testing.assert_close(exported.module()(hidden, target), layer(hidden, target))
 
 
 def test_compiled_code_with_all_rows_ignored_and_without_gradient():

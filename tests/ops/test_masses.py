@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from encouraging import curves
+from encouraging import curve_loss, curves
 from encouraging.ops import rows
 from encouraging.ops.masses import LabelMass, closed_rows_with_gradient
 
@@ -80,3 +80,14 @@ def test_a_confident_top_keeps_its_digits():
         _, gradient = closed_rows_with_gradient(z, onehot, curve)
         exact = rows.mass_gradient(z.double(), onehot.double(), curve)
         torch.testing.assert_close(gradient.double(), exact, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("smoothing", [1e-30, 1e-40, 1e-46, 5e-324])
+@pytest.mark.parametrize("curve", [curves.normal(), curves.cross_entropy()], ids=repr)
+def test_a_smoothing_that_has_decayed_to_nothing_is_none(curve, smoothing):
+    logits = torch.randn(60000, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    label = torch.arange(60000) % 5
+    for weight in (None, torch.ones(5)):
+        ours, plain = (torch.autograd.grad(curve_loss(logits, label, curve, weight, label_smoothing=s),
+                                           logits)[0] for s in (smoothing, 0.0))
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-9)

@@ -67,7 +67,7 @@ class Custom(Curve):
 
     Args:
         value_of_gap: The loss.
-        pull_of_gap: Minus its derivative, which the losses use as the gradient.
+        pull_of_gap: Minus its derivative, which the losses use as the gradient. A constant may be a single number.
         label: What the curve is called.
         check: Whether the two are compared; ``False`` for a gradient that differs from the loss on purpose. Functions
             written for JAX are compared by its losses; other ones that take no torch tensors on the CPU are not.
@@ -97,10 +97,16 @@ class Custom(Curve):
             return
 
     def value(self, gap: Tensor) -> Tensor:
-        return self.value_of_gap(gap)
+        value = self.value_of_gap(gap)
+        return value.to(gap.dtype) if isinstance(value, Tensor) else value
 
     def pull(self, gap: Tensor) -> Tensor:
-        return self.pull_of_gap(gap)
+        pull = self.pull_of_gap(gap)
+        if not isinstance(gap, Tensor):  # of JAX, which extends a constant by itself
+            return pull
+        if not isinstance(pull, Tensor) or not pull.ndim:
+            pull = torch.zeros_like(gap) + pull
+        return pull.to(gap.dtype)
 
     def __repr__(self) -> str:
         return f"custom({self.label!r})"
@@ -111,7 +117,8 @@ class FromProbability(Curve):
     r"""A user's own curve from one elementwise function of p; its pull :math:`-p(1-p)\,\varphi'(p)` by autograd.
 
     p is rounded to the logits' precision before ``phi`` sees it. A function that depends on ``1 - p`` is therefore
-    inexact past a gap of about 16 in float32 (36 in float64); write such a curve as two functions of the gap.
+    inexact past a gap of about 16 in float32 (36 in float64), and p is 0 from a gap of about -104 on (-745), where
+    ``-p.log()`` is infinite; the pull stays finite. Write a curve that needs more as two functions of the gap.
 
     >>> cross_entropy = FromProbability(lambda p: -p.log(), "mine")
     >>> cross_entropy.pull(torch.tensor(0.0))
@@ -126,7 +133,8 @@ class FromProbability(Curve):
         return self.phi_of_p(torch.sigmoid(gap))
 
     def pull(self, gap: Tensor) -> Tensor:
-        p = torch.sigmoid(gap)
+        # Not 0 where it underflows: a slope such as 1 / p is infinite there, and 0 times that is not a number.
+        p = torch.sigmoid(gap).clamp(min=torch.finfo(gap.dtype).tiny)
         slope: Tensor = torch.func.grad(lambda p: self.phi_of_p(p).sum())(p)
         return -p * torch.sigmoid(-gap) * slope
 

@@ -55,8 +55,9 @@ def check_pull(curve: Curve) -> None:
 
 
 def check_fit(name: str, value: Callable[[Numbers], Numbers], pull: Callable[[Numbers], Numbers]) -> None:
-    """The same for functions of numpy arrays. Results of another shape are not compared."""
+    """The same for functions of numpy arrays. A pull may be one number for all gaps; other shapes are not compared."""
     pulls = pull(GAPS)
+    pulls = np.broadcast_to(pulls, GAPS.shape) if not pulls.ndim else pulls
     around = [(value(GAPS - step), value(GAPS + step)) for step in STEPS]
     if any(result.shape != GAPS.shape for result in (pulls, *around[0])):
         return

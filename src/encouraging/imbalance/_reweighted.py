@@ -36,12 +36,13 @@ def reweighted_loss(input: Tensor, target: Tensor, weight: Tensor, curve: Curve 
     >>> reweighted_loss(logits, torch.tensor([0, 1]), torch.tensor([0.5, 1.5]), curves.cross_entropy())
     tensor(0.5516)
     """
-    if target.is_floating_point():
+    if isinstance(target, Tensor) and target.is_floating_point():
         raise ArgumentError("reweighted_loss: expected labels as integers, got a target of "
                             f"{str(target.dtype).removeprefix('torch.')}. Pass class indices.")
     logits = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
     plain = curve_loss(logits, target, curves.cross_entropy(), weight, ignore_index, "sum")
     total = curve_loss(logits, target, curves.normal() if curve is None else curve, weight, ignore_index, "sum")
-    kept = target != ignore_index
-    weights = weight.to(logits)[target.masked_fill(~kept, 0).long()].masked_fill(~kept, 0)
+    labels = target.long()  # before the comparison: in uint8, -100 is the label 156
+    kept = labels != ignore_index
+    weights = weight.to(logits)[labels.masked_fill(~kept, 0)].masked_fill(~kept, 0)
     return plain / weights.sum() + (total - plain) / kept.sum()

@@ -135,7 +135,7 @@ def _square_pull(curve: Square, gap: jax.Array) -> jax.Array:
 
 
 def _pull_from_probability(curve: FromProbability, gap: jax.Array) -> jax.Array:
-    p = sigmoid(gap)
+    p = jnp.maximum(sigmoid(gap), float(np.finfo(gap.dtype).tiny))  # as in the curve's own pull
     slope: jax.Array = jax.jvp(curve.phi_of_p, (p,), (jnp.ones_like(p),))[1]
     return -p * sigmoid(-gap) * slope
 

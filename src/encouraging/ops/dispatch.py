@@ -21,12 +21,14 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve, *, own_curves: bool = False) -> str:
+def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve, *, own_curves: bool = False,
+           others: Iterable[object] = ()) -> str:
     """``"reference"`` or ``"triton"`` for these logits (N, C), target and curve.
 
     ``"auto"`` takes the kernels wherever they apply and says nothing where they do not. ``"triton"`` insists.
     ``own_curves`` says that the caller can have the gaps from the kernels and the rest from the curve itself, which
-    takes labels without smoothing.
+    takes labels without smoothing. ``others`` are what else the loss is made of, such as class weights: where one needs
+    a gradient, the kernels do not apply.
 
     >>> from encouraging import curves
     >>> choose("auto", torch.zeros(2, 3), torch.tensor([0, 1]), curves.normal())
@@ -36,7 +38,7 @@ def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve, *, own_curve
         return "reference"
     if impl not in ("auto", "triton"):
         raise ArgumentError(f"impl={impl!r}: expected 'auto', 'reference' or 'triton'.")
-    obstacle = _obstacle(logits, target, curve, own_curves)
+    obstacle = _obstacle(logits, target, curve, own_curves, others)
     if obstacle is None:
         return "triton"
     if impl == "auto":
@@ -57,16 +59,17 @@ def has_kernels(tensor: Tensor) -> bool:
             and not in_transform() and not in_forward_mode())
 
 
-def takes_elementwise(logits: Tensor, target: Tensor, *others: Tensor | None, curves: Iterable[Curve]) -> bool:
+def takes_elementwise(logits: Tensor, target: Tensor, *others: object, curves: Iterable[Curve]) -> bool:
     """Whether the kernels compute a loss of these logits, each a class of its own. They give a gradient to the logits
     alone. A compiler fuses elementwise operations by itself."""
     return (logits.is_cuda and has_kernels(logits) and not torch.compiler.is_compiling()
             and type(target) in _PLAIN and (not target.is_floating_point() or target.dtype in _DTYPES)
             and all(is_in_catalogue(curve) or type(curve) is LateFocal for curve in curves)
-            and not any(tensor is not None and tensor.requires_grad for tensor in (target, *others)))
+            and not _need_gradient((target, *others)))
 
 
-def _obstacle(logits: Tensor, target: Tensor, curve: Curve, own_curves: bool) -> str | None:
+def _obstacle(logits: Tensor, target: Tensor, curve: Curve, own_curves: bool,
+              others: Iterable[object]) -> str | None:
     """Why the kernels cannot do it, cheapest questions first."""
     if logits.dtype not in _DTYPES:
         return f"the kernels take float32, bfloat16 and float16 logits, not {logits.dtype}. Convert them."
@@ -78,9 +81,16 @@ def _obstacle(logits: Tensor, target: Tensor, curve: Curve, own_curves: bool) ->
     for tensor in (logits, target):
         if type(tensor) not in _PLAIN:
             return f"the kernels take plain tensors, not {type(tensor).__name__}."
+    if _need_gradient(others):
+        return ("the kernels give a gradient to logits and probabilities alone, and the class weights or the divisor "
+                "need one. Detach them.")
     if in_transform() or in_forward_mode():
         return "the kernels know neither torch.func's transforms nor forward-mode derivatives."
     return _machine_obstacle(logits.device.type)
+
+
+def _need_gradient(tensors: Iterable[object]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in tensors)
 
 
 def _machine_obstacle(device: str) -> str | None:

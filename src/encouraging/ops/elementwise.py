@@ -10,14 +10,17 @@ from torch import Tensor
 from ..curves import Curve
 from ..curves._curve import nll
 from ..links import class_gaps, sigmoid_gap
-from ..torch_state import needs_plain_operations
+from ..torch_state import needs_plain_operations, read_before_function
 
 
 def curve_values(gap: Tensor, curve: Curve) -> Tensor:
     """``curve.value(gap)`` with the derivative ``-curve.pull(gap)``, under every transform."""
     if needs_plain_operations():
         return curve.value(gap)
-    op = _Values if torch.compiler.is_compiling() else _ValuesForward
+    compiling = torch.compiler.is_compiling()
+    if compiling:
+        read_before_function(curve.params.values())
+    op = _Values if compiling else _ValuesForward
     return op.apply(gap, curve)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -47,7 +50,7 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
             target.long()[..., None] == torch.arange(logits.shape[-1], device=target.device))
         gap = sigmoid_gap(logits, positive)
         loss = curve_values(gap, curve)
-        if negative_curve != curve:
+        if negative_curve is not curve:  # not !=, which a compiler cannot ask of numbers that a schedule changes
             loss = torch.where(positive, loss, curve_values(gap, negative_curve))
         if pos_weight is not None or alpha is not None:
             loss = loss * torch.where(positive, for_positives, torch.full_like(loss, for_negatives))

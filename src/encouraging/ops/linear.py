@@ -17,7 +17,7 @@ from ..curves._catalogue import is_in_catalogue
 from ..curves._curve import check_curve
 from ..errors import ArgumentError, DerivativeError, DtypeError, ShapeError
 from ..targets import as_rows, check_arguments, result_dtype, sequence_hint
-from ..torch_state import has_tangent, in_transform, is_jit_tracing
+from ..torch_state import autocasts, has_tangent, in_transform, is_batched, is_jit_tracing
 from . import dispatch, reference
 from .linear_chunks import ACCUMULATORS, Layer, Plan, walk
 from .reduction import Divisor, check_divisor, label_divisor, reduce
@@ -47,7 +47,7 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
         The loss: of shape (...) for ``reduction="none"``, else one number.
 
     Raises:
-        DerivativeError: In the backward pass, when a second derivative is requested.
+        DerivativeError: In the backward pass, when a second derivative or a batch of gradients is requested.
 
     ``torch.func`` transforms, forward-mode derivatives, and targets or class weights that need a gradient use the plain
     layer and loss.
@@ -132,7 +132,7 @@ def _logits_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> torch.
     if not all(dtype.is_floating_point for dtype in dtypes):
         raise DtypeError(f"hidden, weight and bias are {sorted(map(str, dtypes))}: expected floating-point tensors.")
     device = hidden.device.type
-    if torch.is_autocast_enabled(device) and torch.float64 not in dtypes:
+    if autocasts(device) and torch.float64 not in dtypes:
         return torch.get_autocast_dtype(device)
     if len(dtypes) > 1:
         raise DtypeError(f"hidden, weight and bias are {sorted(map(str, dtypes))}: expected one type. Convert them, or "
@@ -160,6 +160,10 @@ class _LinearLoss(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise DerivativeError("linear_curve_loss has no second derivative (create_graph=True): its gradient is "
                                   "computed in the forward pass. Use curve_loss on the logits of F.linear.")
+        if is_batched(upstream):
+            raise DerivativeError("linear_curve_loss takes one upstream gradient at a time (is_grads_batched=True, "
+                                  "vectorize=True): its gradient is computed in the forward pass. Use curve_loss on "
+                                  "the logits of F.linear.")
         hidden, weight, bias, target, class_weight, count, factor = ctx.saved_tensors
         upstream = upstream if factor is None else upstream * factor
         each = upstream if ctx.plan.reduction == "none" else None

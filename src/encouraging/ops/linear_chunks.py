@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve
+from ..torch_state import without_autocast
 from . import dispatch, reference
 from .rows import compute_dtype
 
@@ -94,7 +95,9 @@ class Plan(NamedTuple):
         """Buffers for the gradients that are needed."""
         hidden, weight, _ = layer
         by_hidden = torch.empty_like(hidden, memory_format=torch.contiguous_format) if needs[0] else None
-        by_weight = hidden.new_empty(weight.shape, dtype=self.chunk(layer)[1]) if needs[1] else None
+        # The chunks are not asked where they do not matter: torch.export cannot compare a number of rows that may vary.
+        total_dtype = weight.dtype if weight.dtype == compute_dtype(weight.dtype) else self.chunk(layer)[1]
+        by_weight = hidden.new_empty(weight.shape, dtype=total_dtype) if needs[1] else None
         by_bias = hidden.new_empty(weight.shape[0], dtype=compute_dtype(self.dtype)) if needs[2] else None
         return [by_hidden, by_weight, by_bias]
 
@@ -130,7 +133,7 @@ def walk(layer: Layer, target: Tensor, class_weight: Tensor | None, plan: Plan, 
         by_weight.zero_()
     if by_bias is not None:
         by_bias.zero_()
-    with torch.autocast(hidden.device.type, enabled=False):
+    with without_autocast(hidden.device.type):
         buffer = hidden.new_empty((rows, classes), dtype=plan.dtype)
         for part in _chunks(n, rows):
             chunk = hidden[part].to(plan.dtype)

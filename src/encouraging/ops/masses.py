@@ -253,8 +253,7 @@ def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass
     weights = torch.sub(logits, base, out=out if out.dtype == mass.dtype else None)
     weights.exp_().scatter_(-1, sums.top_class, 0.0)
     # Mass times pull / (1 - p) of every class, and its sum without the top class. A mass that is one number is
-    # multiplied in at the end.
-    unit = torch.ones_like(mass) if mass.ndim else mass
+    # multiplied in at the end; nothing is divided by it, because a smoothing that decays makes it 0.
     if curve.form_below_half == "line":
         ratio = torch.mul(weights, -row.p_of_base).add_(1.0).reciprocal_()
         ratio = (ratio.mul_(mass) if mass.ndim else ratio).scatter_(-1, sums.top_class, 0.0)
@@ -263,7 +262,8 @@ def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass
     else:
         ratio, total = (mass if mass.ndim else torch.ones_like(mass)), row.others + row.extra
     factor = total * row.p_of_base + row.pull / sums.rivals.clamp(min=torch.finfo(mass.dtype).tiny)
-    weights.mul_(factor / unit).sub_(ratio).mul_(row.upstream * unit)
+    weights.mul_(factor * row.upstream)
+    weights.addcmul_(ratio, row.upstream if mass.ndim else row.upstream * mass, value=-1)
     weights.scatter_(-1, sums.top_class, (total * row.p - row.pull) * row.upstream)
     if label_mass is not None:
         weights.scatter_add_(-1, label_mass.label, -row.extra * row.upstream)

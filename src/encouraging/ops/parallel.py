@@ -77,6 +77,9 @@ def parallel_curve_loss(logits: Tensor, target: Tensor, curve: Curve, group: Any
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"weight of shape {tuple(weight.shape)}: expected ({classes},), the weights of the classes "
                          "that this rank holds.")
+    if weight is not None and weight.requires_grad and torch.is_grad_enabled():
+        raise DerivativeError("weight needs a gradient, which parallel_curve_loss gives to the logits alone. Pass "
+                              "weight.detach(), or use curve_loss on the gathered logits.")
     if not torch.compiler.is_compiling() and (in_transform() or has_tangent(logits)):
         raise DerivativeError("parallel_curve_loss has no torch.func transform and no forward-mode derivative. "
                               "Use curve_loss on the gathered logits.")
@@ -85,7 +88,7 @@ def parallel_curve_loss(logits: Tensor, target: Tensor, curve: Curve, group: Any
     if classes == 0:  # a rank without classes takes part with one class that has probability 0
         rows = pad(rows, (0, 1), value=-torch.inf)
         weight = None if weight is None else pad(weight, (0, 1))
-    labels = as_rows(rows, target.reshape(-1)).target
+    labels = as_rows(rows, target.reshape(-1)).target.long()  # before any comparison: in uint8, -100 is the label 156
     losses, label_weights = _ParallelRows.apply(  # type: ignore[no-untyped-call]
         rows, labels, weight, curve, group, ignore_index, label_smoothing, (classes, first))
     if divisor is None and reduction == "mean":

@@ -190,6 +190,7 @@ def match_norm_lengths(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
     curve's, and the size of the pulls behind the latter."""
     dtype = compute_dtype(logits.dtype)
     logits, target = logits.detach(), target.detach()
+    weight = None if weight is None else weight.detach()
     soft, both = target.is_floating_point(), (curves.cross_entropy(), curve)
     closed = masses.applies(curve)
     lengths = []  # norms of the rows' gradients; their squares would underflow for well-classified examples

@@ -26,6 +26,7 @@ from ..torch_state import (
     backward_must_be_differentiable,
     is_eager,
     needs_plain_operations,
+    read_before_function,
 )
 from .labels import split_ignored, zero_ignored
 from .small import is_small, small_loss
@@ -51,7 +52,10 @@ def split_label_rows(logits: Tensor, label: Tensor, ignored: Tensor | None, curv
         return zero_ignored(curve.value(gap_and_rivals(z, label)[0]), ignored)[:, 0]
     if is_small(logits):
         return small_loss(logits, label, ignored, curve, None, "none")
-    op = _LabelRows if torch.compiler.is_compiling() else _LabelRowsForward
+    compiling = torch.compiler.is_compiling()
+    if compiling:
+        read_before_function(curve.params.values())
+    op = _LabelRows if compiling else _LabelRowsForward
     return apply(op, logits, label, ignored, curve)[0]  # type: ignore[no-any-return]
 
 
@@ -60,7 +64,10 @@ def mass_rows(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     if needs_plain_operations():
         dtype = compute_dtype(logits.dtype)
         return mass_values(logits.to(dtype), mass.to(dtype), curve)
-    op = _MassRows if torch.compiler.is_compiling() else _MassRowsForward
+    compiling = torch.compiler.is_compiling()
+    if compiling:
+        read_before_function(curve.params.values())
+    op = _MassRows if compiling else _MassRowsForward
     return apply(op, logits, mass, curve)  # type: ignore[no-any-return]
 
 
