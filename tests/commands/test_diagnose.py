@@ -140,11 +140,11 @@ def test_blocks_do_not_change_the_numbers(mine: Path, monkeypatch: pytest.Monkey
 
 def test_class_names_and_a_profile(tmp_path: Path, mine: Path, page: list[Any]) -> None:
     names = tmp_path / "names.txt"
-    names.write_text("cat\ndog\nhorse\nship\n[bold]odd[/]\n")
+    names.write_bytes("\ufeffKätzchen\ndog\nhorse\nship\n[bold]odd[/]\n".encode())
     result = run(mine, "--names", names, "--profile", "2")
     assert result.exit_code == 0, result.output
-    assert page[0][0]["class_names"][1] == "dog"
-    assert any(name in result.output for name in ("cat", "dog", "horse", "ship", "[bold]odd[/]"))
+    assert page[0][0]["class_names"][:2] == ["Kätzchen", "dog"]
+    assert any(name in result.output for name in ("Kätzchen", "dog", "horse", "ship", "[bold]odd[/]"))
     names.write_text("cat\n")
     result = run(mine, "--names", names)
     assert result.exit_code == 2

@@ -39,6 +39,12 @@ def read(tmp_path, text, overrides=()):
     return read_recipe(path, overrides)
 
 
+def test_a_recipe_is_utf_8_and_may_begin_with_a_mark(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + f'about = "größer"\n{GOOD}'.encode())
+    assert read_recipe(path).about == "größer"
+
+
 def test_a_good_one_is_frozen_and_complete(tmp_path):
     recipe = read(tmp_path, GOOD)
     assert recipe.name == "mine"
