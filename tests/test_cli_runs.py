@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,16 @@ def test_an_interrupt_before_the_training_is_answered(monkeypatch, tmp_path):
     monkeypatch.setattr("encouraging.commands.run.read_recipe", interrupt)
     printed = call("run", "digits", "--out", str(tmp_path), code=130)
     assert "interrupted. The same command starts again" in printed
+
+
+def test_a_stream_that_has_no_sign_for_plus_or_minus_shows_the_table_all_the_same(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("arm,seed,acc\n" + "".join(f"{arm},{seed},{seed}\n" for arm in ("ce", "el")
+                                                              for seed in range(3)))
+    done = subprocess.run([sys.executable, "-m", "encouraging", "compare", "a.csv", "--metric", "acc"], cwd=tmp_path,
+                          env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1.00 ? 1.00" in done.stdout
+    assert (tmp_path / "comparison.html").is_file()
 
 
 @pytest.mark.parametrize(("words", "message"), [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -44,6 +45,26 @@ def test_weights_of_another_model_are_refused(runs: Path) -> None:
     assert "head.bias differs" in call(runs / "ce/seed0", *FEW, code=1)
     path.write_bytes(b"nothing")
     assert "the weights cannot be read" in call(runs / "ce/seed0", *FEW, code=1)
+
+
+def test_a_full_disk_is_told_in_words(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("encouraging.attacks._files.replace_file", full)
+    said = call(runs / "ce/seed0", *FEW, code=1)
+    assert "what was attacked so far could not be written ([Errno 28] No space left on device)" in said
+    assert "Traceback" not in said
+
+
+def test_a_run_that_cannot_be_written_to_is_told_in_words(runs: Path) -> None:
+    lock = runs / "ce/seed0/lock"
+    lock.unlink(missing_ok=True)
+    lock.mkdir()  # stands in for a read-only disk, which a test that runs as root cannot have
+    said = call(runs / "ce/seed0", *FEW, code=1)
+    assert "cannot be written to" in said
+    assert "Make it writable" in said
+    assert "--out" not in said
 
 
 @pytest.mark.parametrize(("key", "name"), [("data", "folder:pictures"), ("data", "mine.py:images"),

@@ -140,11 +140,11 @@ def test_blocks_do_not_change_the_numbers(mine: Path, monkeypatch: pytest.Monkey
 
 def test_class_names_and_a_profile(tmp_path: Path, mine: Path, page: list[Any]) -> None:
     names = tmp_path / "names.txt"
-    names.write_text("cat\ndog\nhorse\nship\n[bold]odd[/]\n")
+    names.write_bytes("\ufeffKätzchen\ndog\nhorse\nship\n[bold]odd[/]\n".encode())
     result = run(mine, "--names", names, "--profile", "2")
     assert result.exit_code == 0, result.output
-    assert page[0][0]["class_names"][1] == "dog"
-    assert any(name in result.output for name in ("cat", "dog", "horse", "ship", "[bold]odd[/]"))
+    assert page[0][0]["class_names"][:2] == ["Kätzchen", "dog"]
+    assert any(name in result.output for name in ("Kätzchen", "dog", "horse", "ship", "[bold]odd[/]"))
     names.write_text("cat\n")
     result = run(mine, "--names", names)
     assert result.exit_code == 2
@@ -309,6 +309,16 @@ def test_a_profile_is_chosen_by_name_or_number(mine: Path, page: list[Any]) -> N
         assert list(page.pop()[0]["energy"]["profiles"]) == ["7"]
 
 
+def test_a_single_panel_of_energies_is_not_called_the_second(mine: Path) -> None:
+    without_class_0 = 1 + torch.arange(78) % 39
+    save_file({"logits": torch.randn(78, 40), "labels": without_class_0}, "many.safetensors")
+    for words, says in (([], "The energy on the data (filled)"), (["--profile", "7"], "Second panel: the energy")):
+        assert run("many.safetensors", *words).exit_code == 0
+        page = " ".join(Path("diagnosis.html").read_text().split())
+        assert says in page
+        assert ("Second panel" in page) == bool(words)
+
+
 @pytest.mark.parametrize(("words", "message"), [
     (["--profile", "dog"], "--profile dog: expected a class of these logits, 0 to 4, or one of the names that --names"),
     (["--profile", "9"], "--profile 9: expected a class of these logits, 0 to 4"),
@@ -341,7 +351,8 @@ def test_a_table_of_text_is_answered_with_the_line_that_converts_it(mine: Path) 
             assert found["labels"].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("names", [("outputs", "targets"), ("logits", "y"), ("whatever", "labels"), ("scores", "mine")])
+@pytest.mark.parametrize("names", [("outputs", "targets"), ("logits", "y"), ("whatever", "labels"), ("scores", "mine"),
+                                   ("arr_0", "arr_1")])
 def test_arrays_of_other_names_are_answered_with_the_line_that_renames_them(mine: Path, names: tuple[str, str]) -> None:
     held = dict(zip(names, (torch.randn(6, 3), torch.arange(6) % 3), strict=True))
     np.savez("other.npz", **{name: tensor.numpy() for name, tensor in held.items()})

@@ -144,17 +144,21 @@ def test_what_is_not_used_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize(("change", "says"), [
-    ({"labels": None}, "has no 'labels'; it holds logits"),
+    ({"labels": None}, "has no 'labels'; it holds logits. Add under this name the right class of each example"),
     ({"logits": None, "logit": drawn()}, "has no 'logits'; it holds labels, logit. Did you mean 'logit'?"),
     ({"labels": None, "targets": LABELS}, "has no 'labels'; it holds logits, targets"),
     ({"logits": drawn()[:, :0]}, "(examples, 1) for a binary classifier with one logit, got (23, 0)"),
     ({"logits": drawn()[0]}, "expected the shape (examples, classes)"),
     ({"logits": drawn()[:0], "labels": LABELS[:0]}, "at least one example"),
-    ({"logits": LABELS[:, None].repeat(1, C)}, "expected float16, bfloat16, float32 or float64, got int64"),
+    ({"logits": LABELS[:, None].repeat(1, C)},
+     "expected float16, bfloat16, float32 or float64, got int64. Convert them: logits.astype('float32'), in torch "
+     "logits.float()."),
     ({"labels": LABELS[:-1]}, "expected the shape (23,), one label per row of the logits, got (22,)"),
     ({"labels": torch.nn.functional.one_hot(LABELS)}, "got (23, 4). Take labels.argmax(1) of one-hot rows."),
     ({"labels": LABELS[:, None]}, "got (23, 1). Take labels[:, 0]."),
-    ({"labels": LABELS.float()}, "expected integers"),
+    ({"labels": LABELS.float()}, "got float32. Convert them: labels.astype(int), in torch labels.long()."),
+    ({"labels": LABELS > 1}, "Convert them: labels.astype(int), in torch labels.long()."),
+    ({"logits": drawn().T.contiguous()}, "got (23,). Take logits.T: a row is an example."),
     ({"labels": LABELS - 1}, "row 0 has -1, expected 0 to 3"),
     ({"labels": LABELS + 1}, "row 3 has 4, expected 0 to 3; the labels seem to count from 1: subtract it."),
     ({"labels": LABELS + 2}, "expected 0 to 3; leave out rows without a label."),

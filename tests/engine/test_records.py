@@ -33,6 +33,17 @@ def test_what_is_not_a_directory_of_runs_is_refused(tmp_path):
         read_records(tmp_path)
 
 
+def test_files_that_a_task_keeps_are_not_read_whatever_they_hold(runs):
+    before = read_records(runs)
+    record = json.dumps({"schema": 1, "asked": {"recipe": "a", "arm": "b", "seed": 0}, "environment": {}, "final": {},
+                         "timing": {}})
+    files = runs / "mnist/el/seed3/files"
+    files.mkdir()
+    for name, content in {"boxes.json": "[1, 2]", "notes.json": "no JSON", "final.json": record}.items():
+        (files / name).write_text(content)
+    assert read_records(runs) == before
+
+
 def test_what_was_measured_under_attack_stands_beside_the_final_numbers(runs, tmp_path):
     run = runs / "mnist/el/seed3"
     table = {"fgsm": {"examples": 2, "accuracy": {"0.3": 50.0}, "survived": {"0.3": "6"}}}

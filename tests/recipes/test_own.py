@@ -149,6 +149,8 @@ def test_an_error_inside_my_file_is_my_own(tmp_path, monkeypatch):
     ("{'train': (x, y - 1), 'test': (x, y)}", "from -1: expected integers from 0"),
     ("{'train': (x, y), 'test': (x[:, :5], y)}", r"test has images of \(1, 5, 8\).*expected one shape"),
     ("{'train': (x, y), 'test': (x, y + 1)}", "test has the class 2, which the training part has not"),
+    ("{'train': (x, 0 * y), 'test': (x, 0 * y)}", "all labels of train are 0: expected two classes or more"),
+    ("{'train': (x[:0], y[:0]), 'test': (x, y)}", "for one image or more"),
     ("{'train': (n, y), 'test': (n, y)}", r"expected the channels before height and width, \(10, 3, 8, 8\)"),
 ])
 def test_what_a_function_of_images_may_not_return_is_said(tmp_path, monkeypatch, returned, words):
@@ -264,6 +266,16 @@ def test_a_class_without_training_images_is_refused_and_one_without_test_images_
         read(folder)
     draw(folder / "train" / "cat" / "0.png")
     assert read(folder).classes == 3
+
+
+def test_hidden_files_and_folders_are_neither_images_nor_classes(folder):
+    before = [len(labels) for _, labels in read(folder).splits.values()]
+    for split in ("train", "test"):
+        (folder / split / "ant" / "._0.png").write_bytes(b"\0\5\x16\7")  # as macOS leaves them on other systems' disks
+        draw(folder / split / ".ipynb_checkpoints" / "0.png")
+    images = read(folder)
+    assert [len(labels) for _, labels in images.splits.values()] == before
+    assert images.names == ("ant", "bee")
 
 
 def test_runs_that_fail_with_the_same_words_share_a_line(recipe, tmp_path):

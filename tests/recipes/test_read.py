@@ -39,6 +39,12 @@ def read(tmp_path, text, overrides=()):
     return read_recipe(path, overrides)
 
 
+def test_a_recipe_is_utf_8_and_may_begin_with_a_mark(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + f'about = "größer"\n{GOOD}'.encode())
+    assert read_recipe(path).about == "größer"
+
+
 def test_a_good_one_is_frozen_and_complete(tmp_path):
     recipe = read(tmp_path, GOOD)
     assert recipe.name == "mine"
@@ -76,6 +82,8 @@ def test_a_good_one_is_frozen_and_complete(tmp_path):
     ("log_end = 0.5", "train = { milestones = [true] }", ["arms.el.train.milestones: [true]: expected a number"]),
     ("seeds = 2", "seeds = 0", ["seeds: 0: expected how many seeds"]),
     ("seeds = 2", "seeds = []", ["seeds: []: expected how many seeds"]),
+    *(("seeds = 2", f"seeds = [1, {seed}]", [f"the seed {seed}: expected a number from 0 to 2**63 - 1"])
+      for seed in (-1, 2**63, 2**64)),
     ("seeds = 2", "seeds = 2\noptions = { augmentt = 'none' }", ["options.augmentt", "Did you mean 'augment'?"]),
     *(("seeds = 2", f"seeds = 2\noverlap = {value}",
        [f"overlap: {value}: expected the number of test examples over that of training examples", "at most 1"])

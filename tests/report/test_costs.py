@@ -53,6 +53,14 @@ def test_runs_without_timing_leave_dashes():
     assert [cell.main for cell in row[2:6]] == ["–"] * 4
 
 
+def test_seeds_that_are_far_apart_are_not_counted_through():
+    seeds = dict(enumerate((1, 42, 2**62)))
+    runs = [replace(record, config={**record.config, "seed": seeds[record.seed]})
+            for record in synthetic.shipped("mnist", 3)]
+    row, = table_of(runs).rows
+    assert row[1].small == f"seeds 1, 42 and {2**62}"
+
+
 @pytest.mark.parametrize(("seconds", "words"), [(0.04, "0.0 s"), (119.9, "119.9 s"), (120, "2.0 min"),
                                                 (7199, "120.0 min"), (7200, "2.0 h")])
 def test_a_duration_is_in_the_unit_that_suits_it(seconds, words):

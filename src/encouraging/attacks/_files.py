@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, RunError
 from ..whole_file import replace_file
 
 
@@ -28,7 +28,7 @@ def digest(model: object, x: Tensor, y: Tensor, *settings: object) -> str:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    replace_file(path, (json.dumps(value, indent=1) + "\n").encode())
+    _write(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
 def read_json(path: Path, key: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def read_json(path: Path, key: str) -> dict[str, Any]:
 def write_tensors(path: Path, key: str, tensors: dict[str, Tensor]) -> None:
     buffer = io.BytesIO()
     torch.save({"key": key, **{name: tensor.cpu() for name, tensor in tensors.items()}}, buffer)
-    replace_file(path, buffer.getvalue())
+    _write(path, buffer.getvalue())
 
 
 def read_tensors(path: Path, key: str) -> dict[str, Tensor]:
@@ -57,6 +57,14 @@ def read_tensors(path: Path, key: str) -> dict[str, Tensor]:
         raise _unreadable(path, error) from error
     _same(path, key, written)
     return state
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        replace_file(path, content)
+    except OSError as error:
+        raise RunError(f"{path}: what was attacked so far could not be written ({error}). What was there before is "
+                       "untouched: make room, or make the folder writable, and attack again.") from error
 
 
 def _same(path: Path, key: str, written: object) -> None:

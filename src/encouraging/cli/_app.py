@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -21,6 +23,8 @@ app = typer.Typer(
 
 def main() -> None:
     """The entry point of the ``encouraging`` command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # hours of training must not end in a ± that a terminal cannot show
+        sys.stdout.reconfigure(errors="replace")
     app()
 
 

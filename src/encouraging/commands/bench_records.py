@@ -23,7 +23,7 @@ def now() -> str:
 def read(path: Path) -> dict[str, Any]:
     """A record that ``encouraging bench`` wrote."""
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise ArgumentError(f"{path}: there is no such file. Expected a record that `encouraging bench --out FILE` "
                             "wrote.") from None

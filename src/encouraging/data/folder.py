@@ -20,7 +20,7 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".
 def class_folders(path: Path) -> list[str]:
     """The names of the classes, in alphabetical order: those of the training part."""
     folder = split_folder(path, "train")
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    names = _folders(folder)
     if len(names) < 2:
         raise DataError(f"{folder}: expected a folder per class, two or more; found {len(names)}.")
     return names
@@ -29,17 +29,17 @@ def class_folders(path: Path) -> list[str]:
 def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor, Tensor]:
     """All images of a split as bytes (N, C, H, W), and their labels.
 
-    Grey images stay grey where all are; else everything becomes RGB. With ``size`` the shorter side is resized to it
-    and the middle is cut out; without, all images must have one size.
+    Hidden files and folders are left out. Grey images stay grey where all are; else everything becomes RGB. With
+    ``size`` the shorter side is resized to it and the middle is cut out; without, all images must have one size.
     """
     names, folder = class_folders(path), split_folder(path, split)
     images, labels = [], []
     for label, name in enumerate(names):
         for file in sorted((folder / name).glob("*")) if (folder / name).is_dir() else ():
-            if file.suffix.lower() in ENDINGS:
+            if file.suffix.lower() in ENDINGS and not file.name.startswith("."):  # macOS puts ._0.png beside 0.png
                 images.append(_read(file, size))
                 labels.append(label)
-    unknown = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name not in names)
+    unknown = [name for name in _folders(folder) if name not in names]
     if unknown:
         raise DataError(f"{folder} has the class {unknown[0]!r}, which the training part has not.")
     if not images:
@@ -68,6 +68,10 @@ def split_folder(path: Path, split: str) -> Path:
         raise DataError(f"{path}: expected a folder {' or '.join(choices[:2])} in it, with a folder of images per "
                         "class.")
     return found
+
+
+def _folders(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
 def _read(file: Path, size: int | None) -> np.ndarray:

@@ -100,7 +100,8 @@ def _own(name: str, found: Any, splits: tuple[str, ...]) -> Images:
         shape, kind = tuple(images.shape), labels.dtype
         if images.dtype != torch.uint8 or images.ndim != 4 or tuple(labels.shape) != shape[:1] or not shape[0]:
             raise DataError(f"{name}: {split} has images of {images.dtype} {shape} and labels {tuple(labels.shape)}: "
-                            "expected uint8 (N, C, H, W) or (N, H, W), and (N).")
+                            "expected uint8 (N, C, H, W) or (N, H, W), and one label per image (N), for one image or "
+                            "more.")
         if shape[1] > 4 >= shape[3]:
             raise DataError(f"{name}: {split} has images of {shape}: expected the channels before height and width, "
                             f"{(shape[0], shape[3], shape[1], shape[2])}. Permute them: images.transpose(0, 3, 1, 2).")
@@ -109,6 +110,8 @@ def _own(name: str, found: Any, splits: tuple[str, ...]) -> Images:
                             "from 0.")
         read[split] = images, labels.long()
     _check_shapes(name, read)
+    if "train" in read and not read["train"][1].max():
+        raise DataError(f"{name}: all labels of train are 0: expected two classes or more.")
     if "train" in read and (absent := sorted({*read["test"][1].tolist()} - {*read["train"][1].tolist()})
                             if "test" in read else []):
         raise DataError(f"{name}: test has the class {absent[0]}, which the training part has not.")

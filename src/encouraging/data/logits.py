@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from ..errors import DataError, did_you_mean
 from .arrays import FLOATS, INTEGERS, Array, in_folder, in_npz, in_safetensors, shown
-from .logits_advice import other_ending, rename_words
+from .logits_advice import lacking_words, other_ending, type_words
 
 KEYS = ("logits", "labels", "ood_logits", "class_counts")
 LOOK = 100  # rows by which probabilities are recognised
@@ -119,17 +119,20 @@ def _checked(array: Array) -> Array:
         raise DataError(f"{array.where}: expected the shape (examples, classes) with at least one example, or "
                         f"(examples, 1) for a binary classifier with one logit, got {array.shape}.")
     if array.dtype not in FLOATS:
-        raise DataError(f"{array.where}: expected {', '.join(FLOATS[:-1])} or {FLOATS[-1]}, got {array.dtype}.")
+        raise DataError(f"{array.where}: expected {', '.join(FLOATS[:-1])} or {FLOATS[-1]}, got {array.dtype}."
+                        + type_words("logits", array.dtype))
     return array if array.shape[1] > 1 else Column(*(getattr(array, field.name) for field in fields(array)))
 
 
 def _labels(array: Array, logits: Array) -> Tensor:
     if array.dtype not in INTEGERS:
-        raise DataError(f"{array.where}: expected integers, the right class of each example, got {array.dtype}.")
+        raise DataError(f"{array.where}: expected integers, the right class of each example, got {array.dtype}."
+                        + type_words("labels", array.dtype))
     if array.shape != logits.shape[:1]:
         wide = len(array.shape) == 2 and array.shape[0] == logits.shape[0]
         advice = " Take labels[:, 0]." if wide and array.shape[1] == 1 else \
-            " Take labels.argmax(1) of one-hot rows." if wide else ""
+            " Take labels.argmax(1) of one-hot rows." if wide else \
+            " Take logits.T: a row is an example." if array.shape == logits.shape[1:] else ""
         raise DataError(f"{array.where}: expected the shape {logits.shape[:1]}, one label per row of the logits, got "
                         f"{array.shape}.{advice}")
     labels, classes = array.whole().to(torch.int64), _classes(logits)
@@ -171,7 +174,8 @@ def _required(arrays: Mapping[str, Array], key: str, path: Path) -> Array:
         return arrays[key]
     names = ", ".join(sorted(arrays)) or "nothing"
     raise DataError(f"{shown(path)}: has no {key!r}; it holds {names}."
-                    + did_you_mean(key, (name for name in arrays if name not in KEYS)) + rename_words(path, arrays))
+                    + did_you_mean(key, (name for name in arrays if name not in KEYS))
+                    + lacking_words(key, path, arrays))
 
 
 def _folder(path: Path) -> dict[str, Array]:

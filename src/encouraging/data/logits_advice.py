@@ -7,9 +7,11 @@ from pathlib import Path
 
 from .arrays import shown
 
-# What others call the two arrays that are needed.
-OTHER_NAMES = {"logits": ("outputs", "output", "logit", "preds", "predictions", "scores", "y_pred", "x"),
-               "labels": ("targets", "target", "label", "y", "y_true", "classes", "gt")}
+# What others call the two arrays that are needed; numpy.savez calls those without a name arr_0 and arr_1.
+OTHER_NAMES = {"logits": ("outputs", "output", "logit", "preds", "predictions", "scores", "y_pred", "x", "arr_0"),
+               "labels": ("targets", "target", "label", "y", "y_true", "classes", "gt", "arr_1")}
+NEEDED = {"logits": "the outputs of the last layer, a row per example and a column per class",
+          "labels": "the right class of each example, an integer"}
 EXPECTED = "expected .safetensors, .npz, a folder of .npy files or a run directory"
 SEPARATORS = {".csv": "','", ".tsv": r"'\t'", ".txt": "None"}
 
@@ -28,6 +30,15 @@ def other_ending(path: Path) -> str:
                 f"delimiter={SEPARATORS[suffix]}, skiprows=1); np.savez('mine.npz', logits=a[:, :-1], "
                 "labels=a[:, -1].astype(int))")
     return f"{EXPECTED}, got {suffix!r}." if suffix else f"{EXPECTED}, got a name without a suffix."
+
+
+def lacking_words(key: str, path: Path, names: Collection[str]) -> str:
+    """What to do about an array that is not in the file: rename another one, or add it.
+
+    >>> lacking_words("labels", Path("mine.npz"), ["logits"])
+    ' Add under this name the right class of each example, an integer.'
+    """
+    return rename_words(path, names) or f" Add under this name {NEEDED[key]}."
 
 
 def rename_words(path: Path, names: Collection[str]) -> str:
@@ -50,6 +61,19 @@ def rename_words(path: Path, names: Collection[str]) -> str:
     pairs = ", ".join(f"{key!r}: a[{name!r}]" for key, name in meant.items())
     return (f" Rename them: from safetensors.torch import load_file, save_file; a = load_file({file!r}); "
             f"save_file({{{pairs}}}, 'renamed.safetensors')")
+
+
+def type_words(key: str, dtype: str) -> str:
+    """How an array of this type becomes one that is read; nothing where it has no numbers that could be meant.
+
+    >>> type_words("labels", "float64"), type_words("labels", "str672")
+    (' Convert them: labels.astype(int), in torch labels.long().', ' Number the classes from 0.')
+    """
+    if dtype.lower().startswith(("float", "bfloat", "int", "uint", "bool")):
+        how = "labels.astype(int), in torch labels.long()" if key == "labels" else \
+            "logits.astype('float32'), in torch logits.float()"
+        return f" Convert them: {how}."
+    return " Number the classes from 0." if key == "labels" and dtype.startswith(("str", "bytes")) else ""
 
 
 def _meant(names: Collection[str]) -> dict[str, str] | None:

@@ -114,7 +114,7 @@ def _read(path: Path) -> list[Record]:
         return [Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
                        run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None,
                        attacks=read_attacks(path.parent), **about)]
-    if path.name in OTHER_FILES or path.name.startswith("checkpoint-"):
+    if path.name in OTHER_FILES or path.name.startswith("checkpoint-") or _of_task(path):
         return []
     content = read_json(path)
     if not {"asked", "environment", "final", "timing"} <= content.keys() and not is_arm_file(content):
@@ -127,6 +127,11 @@ def _read(path: Path) -> list[Record]:
     return [Record(content["asked"], content["environment"], content["final"], content["timing"],
                    content.get("epochs", []), content.get("diagnosis"), content.get("metrics"), content.get("recipe"),
                    content.get("failed"), content.get("looks"), content.get("attacks"))]
+
+
+def _of_task(path: Path) -> bool:
+    """Whether a task has kept the file in ``files/`` of its run; its content is the task's own affair."""
+    return path.parent.name == "files" and (path.parents[1] / "config.json").is_file()
 
 
 def _looks(final: Path, recipe: Any) -> dict[str, Any] | None:

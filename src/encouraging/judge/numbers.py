@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,7 +130,9 @@ def _content(path: Path) -> Any:
             return json.loads(text)
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such file.") from error
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: cannot be read: it is not text in UTF-8 ({error}). Save it as UTF-8.") from error
+    except (OSError, ValueError, RecursionError) as error:
         raise error if isinstance(error, DataError) else DataError(f"{path}: cannot be read ({error}).") from error
     if not text.strip():
         raise DataError(f"{path}: the file is empty.")
@@ -201,7 +204,8 @@ def _number(value: Any, metric: str, where: str) -> float | None:
             raise ValueError
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"{where}: {metric} is {str(value)[:40]!r}, expected a number.") from error
+        advice = " Write a point instead of the comma." if re.fullmatch(r"[-+]?\d+,\d+", str(value)) else ""
+        raise DataError(f"{where}: {metric} is {str(value)[:40]!r}, expected a number.{advice}") from error
 
 
 def _listed(names: Iterable[Any]) -> str:

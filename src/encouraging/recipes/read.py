@@ -143,7 +143,8 @@ def _find(name: str | Path) -> tuple[str, str]:
     path = Path(name)
     if path.suffix == ".toml":
         try:
-            return str(path.absolute() if path.parent == Path() else path), path.read_text()
+            text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
+            return str(path.absolute() if path.parent == Path() else path), text
         except FileNotFoundError as error:
             raise RecipeError(f"{path}: there is no such file. `encouraging list` shows the recipes that come with the "
                               "package; they are named without .toml.") from error
@@ -152,7 +153,7 @@ def _find(name: str | Path) -> tuple[str, str]:
     if str(name) not in names():
         raise RecipeError(f"no recipe is called {str(name)!r}.{did_you_mean(name, names())} `encouraging list` shows "
                           f"all {len(names())} of them; one of your own is given by the path of its .toml file.")
-    return f"{name}.toml", (resources.files(__package__) / f"{name}.toml").read_text()
+    return f"{name}.toml", (resources.files(__package__) / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def _explain(error: ValidationError, where: tuple[Any, ...]) -> str:

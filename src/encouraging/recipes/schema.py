@@ -130,6 +130,8 @@ class Recipe(Frozen):
     def _whole(self) -> Self:
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"seeds {list(self.seeds)}: each only once")
+        if outside := [seed for seed in self.seeds if not 0 <= seed < 2**63]:
+            raise ValueError(f"the seed {outside[0]}: expected a number from 0 to 2**63 - 1")
         for claim in self.claims:
             for name in (*claim.arms, *(claim.paper if claim.beats is not None else ())):
                 if name not in self.arms:

@@ -85,6 +85,11 @@ def _range(numbers: Sequence[float]) -> str:
 
 
 def _seeds(seeds: Sequence[int]) -> str:
-    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+    """Sorted seeds in words: one after another as a range, which is never written out, as seeds may be far apart.
+
+    >>> _seeds([0, 1, 2]), _seeds([1, 42, 2**62])
+    ('0 to 2', '1, 42 and 4611686018427387904')
+    """
+    if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
         return f"{seeds[0]} to {seeds[-1]}"
     return listed([str(seed) for seed in seeds])

@@ -34,7 +34,8 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
     the data and on the best rival."""
     chosen = next((labels for arm in arms for labels in arm.diagnosed("profiled")), None)
     profiles = [_profile(arms)] if chosen is None else [_profile(arms, str(label)) for label in chosen]
-    parts = [part for part in (*profiles, _means(arms)) if part]
+    parts = [part for part in profiles if part]
+    parts += [part for part in [_means(arms, "" if not parts else "Second" if chosen is None else "Last")] if part]
     if not parts:
         return None
     return Picture("energies", " ".join(alt for _, alt, _ in parts),
@@ -108,8 +109,8 @@ def _hardest_class(arms: Sequence[Arm]) -> str | None:
     return min(profiled, key=accuracy, default=None)
 
 
-def _means(arms: Sequence[Arm]) -> _Part | None:
-    """How far apart the energy on the data and that of the best rival are."""
+def _means(arms: Sequence[Arm], place: str) -> _Part | None:
+    """How far apart the energy on the data and that of the best rival are; ``place`` is the panel's among others."""
     ends = [(arm, arm.mean("energy.label").value, arm.mean("energy.rival").value) for arm in arms]
     ends = [end for end in ends if math.isfinite(end[1]) and math.isfinite(end[2])]
     if not ends:
@@ -130,8 +131,8 @@ def _means(arms: Sequence[Arm]) -> _Part | None:
     words = [f"{arm.name} {show(label)} on the data, {show(rival)} on the best rival" for arm, label, rival in ends]
     return (Panel(draw, "Mean over all examples", "energy", height=_height(arms), left=left),
             f"Mean energies: {listed(words)}.",
-            f"{'Last' if any(arm.diagnosed('profiled') for arm in arms) else 'Second'} panel: the energy on the data "
-            "(filled) and the lowest among the other classes (open); the length of a line is the mean margin.")
+            f"{f'{place} panel: the' if place else 'The'} energy on the data (filled) and the lowest among the other "
+            "classes (open); the length of a line is the mean margin.")
 
 
 def _least(values: np.ndarray) -> float:
