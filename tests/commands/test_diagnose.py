@@ -309,6 +309,17 @@ def test_a_profile_is_chosen_by_name_or_number(mine: Path, page: list[Any]) -> N
         assert list(page.pop()[0]["energy"]["profiles"]) == ["7"]
 
 
+def test_numbers_of_few_examples_are_called_rough(mine: Path, page: list[Any]) -> None:
+    assert "rough" not in run(mine).output
+    few = content(n=29)
+    save_file({**few, "ood_logits": few["ood_logits.far"][:1].clone()}, "few.safetensors")
+    said = run("few.safetensors").output
+    assert "With 29 examples these numbers are rough." in said
+    assert "With 1 out-of-distribution example the detection rates are rough." in said
+    assert "of far" not in said  # has 50
+    assert page[-1][2][-2:] == [line for line in said.splitlines() if line.endswith("rough.")]
+
+
 def test_a_single_panel_of_energies_is_not_called_the_second(mine: Path) -> None:
     without_class_0 = 1 + torch.arange(78) % 39
     save_file({"logits": torch.randn(78, 40), "labels": without_class_0}, "many.safetensors")
