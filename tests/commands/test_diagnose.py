@@ -177,7 +177,7 @@ def test_logits_and_labels_alone_are_enough(tmp_path: Path, page: list[Any], mon
 @pytest.mark.parametrize(("arguments", "says"), [
     (["none.safetensors"], "there is no such file"),
     (["mine.safetensors", "--profile", "5"], "--profile 5: expected a class of these logits, 0 to 4"),
-    (["mine.safetensors", "-o", "no/such/page.html"], "there is no folder no/such"),
+    (["mine.safetensors", "-o", "no/such/page.html"], "there is no folder no/such; create it first"),
     (["mine.safetensors", "--json", "no/such/file.json"], "there is no folder no/such"),
     (["mine.safetensors", "--names", "none.txt"], "expected a text file"),
     (["broken.npz"], "broken.npz: logits: row 2 has NaN"),
