@@ -177,7 +177,7 @@ def test_logits_and_labels_alone_are_enough(tmp_path: Path, page: list[Any], mon
 @pytest.mark.parametrize(("arguments", "says"), [
     (["none.safetensors"], "there is no such file"),
     (["mine.safetensors", "--profile", "5"], "--profile 5: expected a class of these logits, 0 to 4"),
-    (["mine.safetensors", "-o", "no/such/page.html"], "there is no folder no/such"),
+    (["mine.safetensors", "-o", "no/such/page.html"], "there is no folder no/such; create it first"),
     (["mine.safetensors", "--json", "no/such/file.json"], "there is no folder no/such"),
     (["mine.safetensors", "--names", "none.txt"], "expected a text file"),
     (["broken.npz"], "broken.npz: logits: row 2 has NaN"),
@@ -307,6 +307,17 @@ def test_a_profile_is_chosen_by_name_or_number(mine: Path, page: list[Any]) -> N
     for word in ("class-7", "7"):
         assert run("many.safetensors", "--names", "names.txt", "--profile", word).exit_code == 0
         assert list(page.pop()[0]["energy"]["profiles"]) == ["7"]
+
+
+def test_numbers_of_few_examples_are_called_rough(mine: Path, page: list[Any]) -> None:
+    assert "rough" not in run(mine).output
+    few = content(n=29)
+    save_file({**few, "ood_logits": few["ood_logits.far"][:1].clone()}, "few.safetensors")
+    said = run("few.safetensors").output
+    assert "With 29 examples these numbers are rough." in said
+    assert "With 1 out-of-distribution example the detection rates are rough." in said
+    assert "of far" not in said  # has 50
+    assert page[-1][2][-2:] == [line for line in said.splitlines() if line.endswith("rough.")]
 
 
 def test_a_single_panel_of_energies_is_not_called_the_second(mine: Path) -> None:

@@ -31,6 +31,17 @@ def test_the_terminal_shows_the_interval_and_the_verdict(runs):
         assert words in text, words
 
 
+@pytest.mark.parametrize("width", [40, 60, 71, 80])
+def test_no_number_and_no_verdict_is_broken_in_a_narrow_terminal(runs, width):
+    console = Console(record=True, width=width)
+    print_table(console, read_recipe("mnist"), finals_of("mnist", read_records(runs)))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= width
+    claims = " ".join(lines[next(number for number, line in enumerate(lines) if line.startswith("claims")) :])
+    for word in ("difference", "interval", "+0.15", "reproduced"):
+        assert word in claims, word
+
+
 def test_an_arm_without_runs_is_not_measured(runs):
     finals = finals_of("mnist", read_records(runs))
     del finals["el"]

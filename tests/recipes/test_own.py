@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -228,9 +229,21 @@ def test_sixteen_bits_keep_their_shades_and_thirty_two_are_refused(folder):
     for number, value in enumerate((0, 257 * 30, 257 * 255)):
         draw(folder / "train" / "ant" / f"deep{number}.png", "I;16", value=value)
     assert read(folder).splits["train"][0][4:7, 0, 0, 0].tolist() == [0, 30, 255]
+    (folder / "train" / "ant" / "deep3.pgm").write_bytes(b"P5 8 8 65535\n" + (257 * 40).to_bytes(2, "big") * 64)
+    assert read(folder).splits["train"][0][7, 0, 0, 0] == 40
     Image.new("F", (8, 8), 0.5).save(folder / "train" / "ant" / "float.tiff")
     with pytest.raises(DataError, match=r"float.tiff: .*32 bits per pixel"):
         read(folder)
+
+
+def test_a_palette_with_transparent_colours_is_read_without_a_warning(folder):
+    picture = Image.new("P", (8, 8), 1)
+    picture.putpalette([0, 0, 0, 200, 100, 50])
+    picture.save(folder / "train" / "ant" / "palette.png", transparency=bytes([0, 128]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        images = read(folder).splits["train"][0]
+    assert images[4, :, 0, 0].tolist() == [200, 100, 50]
 
 
 @pytest.mark.parametrize("ending", ["png", "jpg", "gif", "bmp"])

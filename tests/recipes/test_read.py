@@ -45,6 +45,15 @@ def test_a_recipe_is_utf_8_and_may_begin_with_a_mark(tmp_path):
     assert read_recipe(path).about == "größer"
 
 
+def test_a_file_whose_name_is_no_folder_s_is_answered_with_what_to_do(tmp_path):
+    path = tmp_path / "my recipe.toml"
+    path.write_text(GOOD)
+    with pytest.raises(RecipeError, match=r"the recipe 'my recipe': a name becomes a folder's, .* Rename its file, or"):
+        read_recipe(path)
+    path.write_text(f'name = "mine"\n{GOOD}')
+    assert read_recipe(path).name == "mine"
+
+
 def test_a_good_one_is_frozen_and_complete(tmp_path):
     recipe = read(tmp_path, GOOD)
     assert recipe.name == "mine"

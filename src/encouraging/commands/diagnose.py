@@ -19,7 +19,11 @@ from ..data.logits import Logits, open_logits
 from ..engine.outputs import check_output, write_output
 from ..errors import ArgumentError, DataError, TargetError, did_you_mean
 from ..metrics import Reader
+from ..report.numbers import plural
+from ..report.sections.out_of_distribution import UNNAMED
 from .diagnosis_table import overview
+
+ROUGH = 30  # examples or images below which the numbers are called rough
 
 
 def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = None, profile: int | str | None = None,
@@ -135,6 +139,12 @@ def remarks(diagnosis: Mapping[str, Any], source: Logits) -> Iterator[str]:
     if bound := scaled.get("bound"):
         yield (f"The temperature ended at its bound, {scaled['value']:g}: on the examples it was fitted on, the model "
                f"is {'right without exception' if bound == 'lowest' else 'no better than chance'}.")
+    if diagnosis["examples"] < ROUGH:
+        yield f"With {plural(diagnosis['examples'], 'example')} these numbers are rough."
+    for name, array in source.outside.items():
+        if array.shape[0] < ROUGH:
+            yield (f"With {plural(array.shape[0], 'out-of-distribution example')}"
+                   f"{'' if name == UNNAMED else f' of {name}'} the detection rates are rough.")
     if source.unused:
         yield f"Not used: {', '.join(source.unused)}."
 

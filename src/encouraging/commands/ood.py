@@ -21,6 +21,7 @@ from ..errors import ArgumentError
 from ..metrics import Reader
 from ..recipes.trained import TrainedImages, load_trained
 from ..report.numbers import PLAIN, plural, show
+from .diagnose import ROUGH
 
 SCORES = {"msp": "MSP: highest probability in float32", "min_energy": "MaxLogit: minus the lowest energy (the paper's)",
           "free_energy": "Energy: minus the free energy", "max_probability": "log-odds of the top class"}
@@ -30,9 +31,6 @@ MEANINGS = ("All in percent. Higher is better for AUROC, AUPR_IN (test images ar
             "(the new ones are), lower for both FPRs:",
             "OpenOOD's FPR@95 is the share of test images that are rejected where 95% of the new ones are detected;",
             "the paper's FPR95 is the share of new images that are accepted where 95% of the test images are.")
-
-
-ROUGH = 30  # images below which the numbers are called rough
 
 
 def score_images(run: Path, data: str | Path, *, name: str | None = None, out: Path | None = None,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 
 from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of, own_words
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 COLOURS = {"reproduced": "green", "contradicted": "red", "holds": "green", "fails": "red", "no difference": "cyan",
            "undecided": "yellow", "not measured": "dim"}
+
+WIDE = 72  # columns of a terminal from which claims have a column per number
 
 
 def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | None = None,
@@ -81,7 +83,8 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: Plan | None =
     both = len({row.papers for row in rows}) == 2
     for papers, words in ((True, "claims of the paper"), (False, own_words(rows))):
         if chosen := [row for row in rows if row.papers == papers]:
-            console.print(_claims(chosen, f"{words if both else 'claims'}: {judged}"))
+            table = _claims if console.width >= WIDE else _narrow_claims
+            console.print(table(chosen, f"{words if both else 'claims'}: {judged}"))
             judged = "judged in the same way, together with those above"
     if plan is not None and plan.looks:
         console.print(f"planned looks at {', '.join(map(str, plan.looks))} seeds: p is multiplied by "
@@ -98,12 +101,30 @@ def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
     for head in ("claim", "difference", "interval", "permutation p", "n", "verdict"):
         table.add_column(head, justify="left" if head in ("claim", "verdict") else "right", overflow="fold")
     for row in rows:
-        comparison, digits = row.comparison, row.metric.digits
-        n = f"{comparison.n}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")
-        table.add_row(LongNames(claim_words(row)), signed(comparison.mean, digits, PLAIN),
-                      interval(comparison.low, comparison.high, digits),
-                      show(comparison.p_permutation, 3, style=PLAIN), n, _verdict(row))
+        difference, between, p = _numbers(row)
+        n = f"{row.comparison.n}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")
+        table.add_row(LongNames(claim_words(row)), difference, between, p, n, _verdict(row))
     return table
+
+
+def _narrow_claims(rows: Sequence[ClaimRow], title: str) -> Table:
+    """The same where six columns would be a few letters wide each: the numbers stand below their names."""
+    table = Table(title=title, title_justify="left", show_lines=True)
+    for head in ("claim", "verdict"):
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        numbers = zip(("difference", "interval", "permutation p"), _numbers(row), strict=True)
+        lines = [f"{head} {number}" for head, number in numbers if number != PLAIN.missing]
+        lines += [f"n {row.comparison.n}", *([f"{len(row.diverged)} diverged"] if row.diverged else [])]
+        table.add_row(Group(LongNames(claim_words(row)), *lines), _verdict(row))
+    return table
+
+
+def _numbers(row: ClaimRow) -> tuple[str, str, str]:
+    """The difference, its interval and the permutation p."""
+    comparison, digits = row.comparison, row.metric.digits
+    return (signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
+            show(comparison.p_permutation, 3, style=PLAIN))
 
 
 def _verdict(row: ClaimRow) -> str:

@@ -48,6 +48,7 @@ class BoxImage:
                 if file.mode in DEEP:
                     raise DataError(f"{self.path}: has more than 8 bits per pixel (mode {file.mode}): only the range "
                                     "from 0 to 255 would be left. Convert it to 8 bits.")
+                file.info.pop("transparency", None)  # with it, Pillow warns of every palette that it converts
                 pixels = np.array(file.convert("RGB"))
         except FileNotFoundError as error:
             raise DataError(f"{self.path}: there is no such image, and the annotations name it.") from error

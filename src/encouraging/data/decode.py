@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from .folder import eight_bits
+from .folder import eight_bits, sixteen_bits
 
 try:
     import simplejpeg
@@ -60,13 +60,9 @@ def _by_pillow(content: bytes) -> np.ndarray:
         # Damaged EXIF data, odd palettes, many pixels: none of them keeps the picture from being used.
         warnings.simplefilter("ignore")
         with Image.open(io.BytesIO(content)) as picture:
-            # Pillow has 16 bits of these two formats as 32.
-            sixteen = picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in ("PNG", "PPM"))
-            if picture.mode in ("I", "F") and not sixteen:
-                raise ValueError(f"32 bits per pixel, mode {picture.mode}; expected 8 or 16")
             if picture.mode == "RGB":
                 return np.asarray(picture)  # convert would copy it
-            return np.asarray((eight_bits(picture) if sixteen else picture).convert("RGB"))
+            return np.asarray((eight_bits(picture) if sixteen_bits(picture) else picture).convert("RGB"))
 
 
 def _quickly(content: bytes, most: int | None) -> np.ndarray | None:

@@ -79,9 +79,8 @@ def _read(file: Path, size: int | None) -> np.ndarray:
 
     try:
         with Image.open(file) as picture:
-            if picture.mode in ("I", "F"):
-                raise ValueError(f"32 bits per pixel, mode {picture.mode}; expected 8 or 16")
-            image = eight_bits(picture) if picture.mode.startswith("I;16") else picture.convert(
+            picture.info.pop("transparency", None)  # with it, Pillow warns of every palette that it converts
+            image = eight_bits(picture) if sixteen_bits(picture) else picture.convert(
                 "L" if picture.mode in ("1", "L", "LA") else "RGB")
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow raises all
         raise DataError(f"{file}: not an image that can be read ({error}). Repair or remove it.") from error
@@ -92,6 +91,15 @@ def _read(file: Path, size: int | None) -> np.ndarray:
         left, upper = (width - size) // 2, (height - size) // 2
         image = image.crop((left, upper, left + size, upper + size))
     return np.asarray(image)
+
+
+def sixteen_bits(picture: Image) -> bool:
+    """Whether a picture has 16 bits per pixel, which Pillow has as 32 for some formats; 32 bits are refused."""
+    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in ("PNG", "PPM")):
+        return True
+    if picture.mode in ("I", "F"):
+        raise ValueError(f"32 bits per pixel, mode {picture.mode}; expected 8 or 16")
+    return False
 
 
 def eight_bits(picture: Image) -> Image:

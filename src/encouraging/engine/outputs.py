@@ -32,7 +32,7 @@ def check_output(out: Path, inputs: Iterable[Path] = (), *, make_parents: bool =
         raise ArgumentError(f"{out}: expected the name of a file to write, and this is a folder.")
     target = out.resolve()
     if not make_parents and not target.parent.is_dir():
-        raise ArgumentError(f"{out}: there is no folder {out.parent}.")
+        raise ArgumentError(f"{out}: there is no folder {out.parent}; create it first, or choose another place.")
     for path in inputs:
         if path.is_dir():
             if target.is_relative_to(path.resolve()) and _is_data(target):

@@ -15,6 +15,8 @@ from ..tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, check_task
 from .claim import Claim
 
 NAME = r"^\w[\w.-]{0,99}$"  # a name becomes a folder's
+NAME_WORDS = ("a name becomes a folder's, so it is made of letters, digits, '_', '-' and '.', starts with a letter or "
+              "digit, and has 100 characters at most")
 OTHER = r"\w[\w.-]{0,99}/\w[\w.-]{0,99}"  # an arm of another recipe
 MOST_SEEDS = 10_000
 
@@ -73,7 +75,7 @@ class Overrides(Frozen):
 class Recipe(Frozen):
     """A comparison: task, data, model, training, arms, seeds and claims."""
 
-    name: str = Field(pattern=NAME)
+    name: str
     paper: str = ""
     about: str = ""
     departs: str = ""  # from the paper, and why; shown wherever the results are
@@ -96,6 +98,13 @@ class Recipe(Frozen):
     overrides: Overrides | None = None  # written by ``encouraging run --set``
 
     _folder: str | None = PrivateAttr(default=None)  # of its file, where modules of one's own are looked for
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_folder(cls, given: str) -> str:
+        if not re.fullmatch(NAME, given):
+            raise ValueError(f"the recipe {given!r}: {NAME_WORDS}. Rename its file, or say in it name = \"...\"")
+        return given
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -122,8 +131,7 @@ class Recipe(Frozen):
     def _arm_names(cls, given: dict[str, Arm]) -> dict[str, Arm]:
         for name in given:
             if not re.fullmatch(NAME, name):
-                raise ValueError(f"the arm {name!r}: a name becomes a folder's, so it is made of letters, digits, '_', "
-                                 "'-' and '.', starts with a letter or digit, and has 100 characters at most")
+                raise ValueError(f"the arm {name!r}: {NAME_WORDS}")
         return given
 
     @model_validator(mode="after")
