@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from encouraging import curve_loss, curves, loss_divisor, parallel_curve_loss
+from encouraging.engine.distributed import leave
 from encouraging.errors import ArgumentError, DerivativeError, ShapeError, TargetError
 from plain_formula import CURVES, plain_loss
 
@@ -349,4 +350,4 @@ def run_rank(rank: int, world: int, folder: Path) -> None:
             outcome = traceback.format_exc()[-3000:]
         with (folder / f"rank{rank}.jsonl").open("a") as file:
             file.write(json.dumps([case.__name__, outcome]) + "\n")
-    dist.destroy_process_group()
+    leave()

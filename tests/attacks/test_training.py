@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from encouraging.attacks import TRAINING_ATTACKS, Attack, adversarial_batch, fgsm, pgd, pgd_l2
+from encouraging.engine.distributed import leave
 
 Network = Callable[..., tuple[nn.Module, Tensor, Tensor]]
 
@@ -63,8 +64,9 @@ def test_a_model_wrapped_for_several_processes_is_attacked_inside(network: Netwo
             found = adversarial_batch(wrapped, x, y, *TRAINING_ATTACKS["pgd"], seed=seed)
             nn.functional.cross_entropy(wrapped(found), y).backward()
         assert all(parameter.grad is not None for parameter in model.parameters())
+        del wrapped  # else it would end gloo's threads later than the process group does, and could wait for them forever
     finally:
-        torch.distributed.destroy_process_group()
+        leave()
 
 
 def test_adversarial_training_makes_a_model_robust(digits: Any) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from encouraging import curves
 from encouraging.curves import focal
+from encouraging.engine.distributed import leave
 from encouraging.errors import ArgumentError, ShapeError
 from encouraging.metrics import Reader, ece, fit_temperature, margin, read, summary
 from encouraging.metrics import _diagnosis as diagnosis
@@ -156,7 +157,7 @@ def gather(rank: int, folder: Path) -> None:
     half = slice(0, 30) if rank == 0 else slice(30, 120)
     reader = whole(logits[half], target[half], outside[rank::2], seed=rank).gather()
     (folder / f"{rank}.json").write_text(json.dumps(reader.diagnosis()))
-    torch.distributed.destroy_process_group()
+    leave()
 
 
 def test_numbers_are_those_of_the_plain_functions() -> None:

@@ -22,6 +22,7 @@ from ..errors import RunError
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=10)  # how long a rank waits for the others, when one of them has died in silence
 BEAT = 2.0  # seconds between two signs of life of rank 0 while the others wait for it
+GRACE = 0.1  # seconds for the threads of gloo to put their last work away
 _TURNS = count()  # of rank 0 working alone: a store keeps what was said, so no number may come twice in a process
 
 
@@ -141,10 +142,13 @@ def join(device: str) -> World:
 def leave() -> None:
     """Take part no longer; torch warns where a process ends without it.
 
-    A model that is garbage in a cycle would keep the threads of gloo alive until Python ends, which can abort it.
+    A model that is garbage in a cycle would keep the threads of gloo alive until Python ends, which can abort it. Such a
+    thread takes Python's lock to put its last work away, and torch holds the lock while it waits for the thread: it
+    gets time before.
     """
     if dist.is_available() and dist.is_initialized():
         gc.collect()
+        time.sleep(GRACE)
         dist.destroy_process_group()
 
 
