@@ -64,7 +64,7 @@ def test_a_model_wrapped_for_several_processes_is_attacked_inside(network: Netwo
             found = adversarial_batch(wrapped, x, y, *TRAINING_ATTACKS["pgd"], seed=seed)
             nn.functional.cross_entropy(wrapped(found), y).backward()
         assert all(parameter.grad is not None for parameter in model.parameters())
-        del wrapped  # else it would end gloo's threads later than the process group does, and could wait for them forever
+        del wrapped  # else it would be the last to hold gloo's threads, and could wait for them forever
     finally:
         leave()
 

@@ -142,9 +142,9 @@ def join(device: str) -> World:
 def leave() -> None:
     """Take part no longer; torch warns where a process ends without it.
 
-    A model that is garbage in a cycle would keep the threads of gloo alive until Python ends, which can abort it. Such a
-    thread takes Python's lock to put its last work away, and torch holds the lock while it waits for the thread: it
-    gets time before.
+    A model that is garbage in a cycle would keep the threads of gloo alive until Python ends, which can abort it. A
+    thread of gloo takes Python's lock to put its last work away, and torch holds the lock while it waits for the
+    thread: it gets time before.
     """
     if dist.is_available() and dist.is_initialized():
         gc.collect()
