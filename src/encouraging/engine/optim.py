@@ -121,9 +121,10 @@ class CapturableSGD(torch.optim.SGD):
 
 def _laid_out_alike(*lists: Sequence[Tensor]) -> bool:
     """Whether all tensors have one type and those at the same place of every list the same memory format."""
-    kinds = {(tensor.dtype, tensor.device, tensor.layout) for tensors in lists for tensor in tensors}
-    return len(kinds) == 1 and torch.strided in next(iter(kinds)) and all(
-        len({tensor.stride() for tensor in same}) == 1 for same in zip(*lists, strict=True))
+    tensors = [tensor for given in lists for tensor in given]
+    return (len({(tensor.dtype, tensor.device) for tensor in tensors}) == 1
+            and all(tensor.layout == torch.strided for tensor in tensors)
+            and all(len({tensor.stride() for tensor in same}) == 1 for same in zip(*lists, strict=True)))
 
 
 class RMSpropTF(torch.optim.Optimizer):
