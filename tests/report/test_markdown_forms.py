@@ -46,12 +46,15 @@ def test_the_pages_have_the_board_of_the_committed_records(board, page):
     assert updated(text, board, page) == text
 
 
-def test_the_figures_of_the_pages_are_drawn_from_the_committed_records(records):
+@pytest.mark.parametrize(("page", "path"), [
+    ("choosing.md", "images/mnist-initialisation.svg"), ("cifar.md", "images/cifar100-learning-rate-quick.svg"),
+])
+def test_the_figures_of_the_pages_are_drawn_from_the_committed_records(records, page, path):
     """Text between markers, and the words and numbers in the picture."""
-    text = (REPOSITORY / "docs" / "choosing.md").read_text()
-    written, pictures = drawn(text, records, "docs/choosing.md")
+    text = (REPOSITORY / "docs" / page).read_text()
+    written, pictures = drawn(text, records, page)
     assert written == text
-    assert list(pictures) == ["images/mnist-initialisation.svg"]
+    assert list(pictures) == [path]
     for path, svg in pictures.items():
         kept = (REPOSITORY / "docs" / path).read_bytes()
         assert _words(kept) == _words(svg)

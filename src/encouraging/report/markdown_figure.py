@@ -10,22 +10,21 @@ accuracy under attacks, which are named instead of metrics (``markdown_attacks.p
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count, takewhile
-from typing import Any
+from itertools import count
 
 from ..engine import Metric
 from ..engine.records import Record
 from ..errors import ArgumentError, did_you_mean
 from ..recipes import kept_recipes, names, read_recipe
-from ..recipes.schema import Swept
 from .arms import Group, groups_of
 from .board import ScoreRow
 from .markdown_attacks import attack_figure
 from .markdown_table import cells, plain_text, table
 from .numbers import PLAIN, listed, plus_minus, show
 from .scoreboard import score_rows
+from .sections.by_setting import at, over
 from .sections.sweep import Sweep, lines_over, order, value_word
 
 _BLOCK = re.compile(r"(<!-- figure: *(\S+) over (\S+?): *([^>]*?) *-->\n)(.*?)(<!-- end of figure -->)", re.DOTALL)
@@ -94,59 +93,17 @@ def _verdict(row: ScoreRow) -> str:
 
 def _sweep(group: Group, key: str, source: str) -> Sweep:
     """The arms by what they are apart from the setting, and by its value."""
-    together: dict[str, list[str]] = {}
-    for arm in group.arms:
-        together.setdefault(repr(_without(arm.records[0].config, key)), []).append(arm.name)
-    bases = {name: _stem(members) for members in together.values() for name in members if len(members) > 1}
-    arms = [replace(arm, swept=Swept(arm=bases[arm.name], values={key: _at(arm.records[0].config, key)}))
-            for arm in group.arms if arm.name in bases]
-    if not arms or any(arm.swept is None or arm.swept.values[key] is None for arm in arms):
+    sweep = over(group, key)
+    if not any(len(sweep.points(base)) > 1 for base in sweep.bases):
         raise ArgumentError(f"{source}: expected arms of {group.name} that differ in {key} alone.")
-    for arm in arms:
-        if len({repr(_at(record.config, key)) for record in arm.records}) > 1:
+    for arm in sweep.arms:
+        if len({repr(at(record.config, key)) for record in arm.records}) > 1:
             raise ArgumentError(f"{source}: the runs of {arm.name} have several values of {key} among them; expected "
                                 "one for all seeds.")
-    places = [(arm.swept.arm, order(arm.swept.values[key])) for arm in arms if arm.swept]
+    places = [(arm.swept.arm, order(arm.swept.values[key])) for arm in sweep.arms if arm.swept]
     if len(set(places)) < len(places):
         raise ArgumentError(f"{source}: several arms of {group.name} have the same {key} and differ in nothing else.")
-    return Sweep((key,), arms, [])
-
-
-def _stem(names: Sequence[str]) -> str:
-    """What the names of arms have in common.
-
-    >>> _stem(["ce_025", "ce_1"])
-    'ce'
-    """
-    shared = list(takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False)))
-    return "".join(letters[0] for letters in shared).rstrip("_-.") or names[0]
-
-
-def _without(config: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Settings without one of them (of every stage), without names, and without the seed."""
-    head, _, rest = _placed(config, key).partition(".")
-    kept = {name: value for name, value in config.items() if name not in ("arm", "seed")}
-    below = kept.get(head)
-    if rest and isinstance(below, Mapping):
-        return {**kept, head: _without(below, rest)}
-    if rest and isinstance(below, list):
-        return {**kept, head: [_without(stage, rest) if isinstance(stage, Mapping) else stage for stage in below]}
-    kept.pop(head, None)
-    return kept
-
-
-def _at(config: Mapping[str, Any], key: str) -> Any:
-    """A setting; of a list of stages the first one's."""
-    head, _, rest = _placed(config, key).partition(".")
-    below = config.get(head)
-    if rest and isinstance(below, list):
-        below = below[0] if below else None
-    return below if not rest else _at(below, rest) if isinstance(below, Mapping) else None
-
-
-def _placed(config: Mapping[str, Any], key: str) -> str:
-    """The path of a setting: recipes give those of the loss to the arm itself."""
-    return key if key.partition(".")[0] in config or "objectives" not in config else f"objectives.{key}"
+    return sweep
 
 
 def _range(sweep: Sweep, m: Metric) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...engine import Metric
@@ -67,16 +68,16 @@ def _references(group: Group, swept: Sequence[Arm]) -> list[Arm]:
 
 def sections(group: Group) -> list[Section]:
     """One section per sweep."""
-    return [_section(number, sweep, group.metrics) for number, sweep in enumerate(sweeps_of(group), 1)]
+    return [sweep_section(f"sweep-{number}", "Sweep of {}", sweep, group.metrics, _NOTE)
+            for number, sweep in enumerate(sweeps_of(group), 1)]
 
 
-def _section(number: int, sweep: Sweep, book: MetricBook) -> Section:
+def sweep_section(name: str, title: str, sweep: Sweep, book: MetricBook, note: str) -> Section:
+    """Answer, picture and table; the braces of the title are for the keys."""
     metrics = book.shown(lambda path: any(arm.values(path) for arm in sweep.arms))
-    names = listed([_name(key) for key in sweep.keys])
-    name = f"sweep-{number}"
     pictures = present((_map if len(sweep.keys) > 1 else lines_over)(name, sweep, metrics))
-    return Section(name, f"Sweep of {names}", [_best(sweep, book.compared), _NOTE], pictures,
-                   [_table(sweep, metrics)])
+    return Section(name, title.format(listed([_name(key) for key in sweep.keys])), [_best(sweep, book.compared), note],
+                   pictures, [_table(sweep, metrics)])
 
 
 def _best(sweep: Sweep, primary: Metric) -> str:
@@ -90,7 +91,7 @@ def _best(sweep: Sweep, primary: Metric) -> str:
             pairs = zip(sweep.keys, values, strict=True)
             where = listed([f"{_name(key)} = {value_word(value)}" for key, value in pairs])
             words.append(f"{base} at {where} ({_reached(arm, primary)})")
-    text = f"The best mean {primary.words} in this sweep: {listed(words)}." if words else ""
+    text = f"The best mean {primary.words} over these values: {listed(words)}." if words else ""
     others = [f"{arm.name} {_reached(arm, primary)}" for arm in sweep.references if arm.values(primary.path)]
     return text + (f" For comparison: {listed(others)}." if others else "")
 
@@ -153,7 +154,10 @@ def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Ax
                 x = [place for place, _, _ in points]
                 low, high = ([mean.value + sign * (mean.std if math.isfinite(mean.std) else 0) for _, mean, _ in points]
                              for sign in (-1, 1))
-                axes.fill_between(x, low, high, color=colour, alpha=0.16, lw=0)
+                if len(x) > 1:
+                    axes.fill_between(x, low, high, color=colour, alpha=0.16, lw=0)
+                else:
+                    axes.vlines(x, low, high, color=colour, alpha=0.5, lw=2)
                 axes.plot(x, [mean.value for _, mean, _ in points], color=colour, lw=1.8, marker="o", ms=5)
         if log:
             axes.set_xscale("log")
@@ -175,7 +179,19 @@ def positions(values: Sequence[Any]) -> tuple[dict[Any, float], bool]:
     if not numeric:
         return {order(value): float(number) for number, value in enumerate(values)}, False
     return ({order(value): float(value) for value in values},
-            min(values) > 0 and max(values) / min(values) >= _FAR_APART)
+            min(values) > 0 and (max(values) / min(values) >= _FAR_APART or _doubles(values)))
+
+
+def _doubles(values: Sequence[float]) -> bool:
+    """Whether the ratios of neighbours are more alike than their differences, as those of learning rates are.
+
+    >>> _doubles([0.0125, 0.025, 0.05, 0.1]), _doubles([0.5, 0.75, 1.0]), _doubles([1, 2])
+    (True, False, False)
+    """
+    ordered = sorted(values)
+    steps = [after - before for before, after in pairwise(ordered) if after > before]
+    ratios = [math.log(after / before) for before, after in pairwise(ordered) if after > before]
+    return len(steps) > 1 and max(ratios) / min(ratios) < max(steps) / min(steps)
 
 
 def _readable(places: Sequence[float], words: Sequence[str], log: bool) -> tuple[list[float], list[str]]:
