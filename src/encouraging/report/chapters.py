@@ -136,7 +136,8 @@ def _chapter(number: int, group: Group) -> Chapter:
     claimed = [(claim.arm, claim.beats) for claim in recipe.claims if claim.beats] if recipe else []
     losses = arm_words({arm.name: arm.records[0].config for arm in group.shown})
     sections = [*sweep.sections(group), arms.section(group.shown, losses, group.metrics),
-                *by_setting.sections(group), training.section(group.shown, group.metrics), *model_sections(group.shown, gained, claimed)]
+                *by_setting.sections(group), training.section(group.shown, group.metrics),
+                *model_sections(group.shown, gained, claimed)]
     return Chapter(key, group, about, facts, claims, scores, [section for section in sections if section], lines, notes)
 
 
