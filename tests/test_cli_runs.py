@@ -43,6 +43,15 @@ def test_another_recipe_in_the_same_place_fails_in_words(tmp_path: Path):
     assert "holds another run" in call(*words, "--set", "train.lr=0.01", code=2)
 
 
+@pytest.mark.parametrize("key", ["data", "options.ood"])
+def test_a_folder_that_is_not_there_is_named_once_before_any_run_starts(tmp_path, key):
+    value = "folder:nowhere" if key == "data" else '["folder:nowhere"]'
+    printed = call("run", "digits", "--out", str(tmp_path / "runs"), "--set", f"{key}={value}", *QUICK, code=2)
+    assert printed.count("folder:nowhere: no such folder; looked for") == 1
+    assert "started" not in printed
+    assert not (tmp_path / "runs").exists()
+
+
 def test_an_interrupt_before_the_training_is_answered(monkeypatch, tmp_path):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
