@@ -126,8 +126,25 @@ def run_pool(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], w
                     if not worker.process.is_alive() and worker.job is None:
                         team.remove(worker)
         finally:
-            for worker in team:
-                worker.dismiss()
+            _dismiss(team)
+
+
+def _dismiss(team: Sequence[_Worker]) -> None:
+    """End all workers in order; when Ctrl-C comes meanwhile, at once: their runs can be resumed."""
+    try:
+        for worker in team:
+            worker.dismiss()
+        for worker in team:
+            worker.process.join()
+    except KeyboardInterrupt:
+        for worker in team:
+            worker.process.kill()
+        for worker in team:
+            worker.process.join()
+        raise
+    finally:
+        for worker in team:
+            worker.pipe.close()
 
 
 class _Worker:
@@ -177,8 +194,6 @@ class _Worker:
             else:
                 with suppress(OSError):  # it died just now, as by a signal that came when its job was over
                     self.pipe.send(None)
-        self.process.join()
-        self.pipe.close()
 
 
 @contextmanager
