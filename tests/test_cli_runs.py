@@ -12,6 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from encouraging.cli import app
+from encouraging.recipes import read_recipe
+from encouraging.recipes.grid import jobs_of
 
 QUICK = ["--set", "train.epochs=1", "--set", "train.milestones=[]", "--set", "train.schedule=constant", "--jobs", "1"]
 
@@ -41,6 +43,11 @@ def test_another_recipe_in_the_same_place_fails_in_words(tmp_path: Path):
     words = ["run", "digits", "--out", str(tmp_path), "--arm", "ce", "--seeds", "1", *QUICK]
     call(*words)
     assert "holds another run" in call(*words, "--set", "train.lr=0.01", code=2)
+
+
+def test_an_arm_that_is_named_twice_is_trained_once():
+    jobs = jobs_of(read_recipe("digits", ["seeds=2"]), "runs", arms=["ce", "el_1", "ce"])
+    assert [(job.arm, job.seed) for job in jobs] == [("ce", 0), ("el_1", 0), ("ce", 1), ("el_1", 1)]
 
 
 @pytest.mark.parametrize("key", ["data", "options.ood"])
