@@ -114,6 +114,12 @@ def test_a_cluster_that_does_not_answer_is_named_at_once(address):
     assert time.monotonic() - started < 11
 
 
+def test_an_address_that_is_none_is_answered_with_what_was_expected():
+    pytest.importorskip("ray", reason="the sweep extra is not installed")
+    with pytest.raises(RunError, match=r"--ray nowhere: Invalid address .*\. Expected the address of a run"):
+        run_ray(["a"], moody, print, "nowhere")
+
+
 def test_whatever_happens_to_one_job_leaves_the_others_alone():
     events: list[Event] = []
     run_pool(["fine", "dies", "fails", "good"], moody, events.append, workers=2)
