@@ -6,8 +6,8 @@ Without arms a recipe's are all meant. The runs are started in the order of the 
 from another one's weights, or branches off from it, when that has ended. After ``--seconds`` every run writes a
 checkpoint and stops: the same command continues them. The records of finished runs are then in OUT-records, one file
 per run or, with ``--by-arm``, per arm. ``--recorded DIR`` leaves out what has a record in DIR, unless another run needs
-its weights. ``--lean`` removes the checkpoints of finished runs from which no other arm starts, and the weights of
-single epochs that an average was made of.
+its weights. ``--lean`` removes the checkpoints of finished runs from which no arm of these recipes, or of the package's
+own, starts, and the weights of single epochs that an average was made of.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import signal
 import statistics
 import threading
 import time
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from encouraging.engine import RunDir, sweep
 from encouraging.engine.records import collect, collect_by_arm, read_records
-from encouraging.recipes import read_recipe
+from encouraging.recipes import Recipe, names, read_recipe
 from encouraging.recipes.grid import Job, jobs_of, train_job
 
 
@@ -52,11 +53,17 @@ def unrecorded(jobs: list[Job], folder: Path) -> list[Job]:
     return [job for job in jobs if job.folder in chosen]
 
 
-class Printed:
-    """One line per run that ended; and a lean disk."""
+def starting_points(recipes: Iterable[Recipe]) -> set[str]:
+    """RECIPE/ARM of every arm from whose weights another one starts, in its own recipe or in another."""
+    return {arm.after if "/" in arm.after else f"{recipe.name}/{arm.after}"
+            for recipe in recipes for arm in recipe.arms.values() if arm.after is not None}
 
-    def __init__(self, total: int, lean: bool) -> None:
-        self.total, self.lean, self.ended, self.stopped, self.failed = total, lean, 0, 0, 0
+
+class Printed:
+    """One line per run that ended; and a lean disk: of runs in ``kept``, as RECIPE/ARM, all checkpoints stay."""
+
+    def __init__(self, total: int, lean: bool, kept: Collection[str] = ()) -> None:
+        self.total, self.lean, self.kept, self.ended, self.stopped, self.failed = total, lean, kept, 0, 0, 0
         self.start = time.monotonic()
 
     def __call__(self, event: sweep.Event) -> None:
@@ -71,7 +78,7 @@ class Printed:
             shown = {primary.words: primary.path, "best": f"best_{primary.path}"}
             words = ", ".join(f"{name} {event.detail[path]:.2f}" for name, path in shown.items()
                               if path in event.detail)
-            if self.lean and not any(arm.after == event.job.arm for arm in event.job.recipe.arms.values()):
+            if self.lean and f"{event.job.recipe.name}/{event.job.arm}" not in self.kept:
                 for path in (*event.job.folder.glob("checkpoint-*"), *event.job.folder.glob("epoch-*")):
                     path.unlink()
         else:
@@ -95,7 +102,8 @@ def main() -> int:
     parser.add_argument("--by-arm", action="store_true", help="one file of records per arm instead of one per run")
     args = parser.parse_args()
     jobs = planned(args.plan, args)
-    display = Printed(len(jobs), args.lean)
+    recipes = [*map(read_recipe, names()), *(job.recipe for job in jobs)] if args.lean else []
+    display = Printed(len(jobs), args.lean, starting_points(recipes))
     timer = threading.Timer(args.seconds, os.kill, (os.getpid(), signal.SIGTERM))
     timer.daemon = True
     timer.start()

@@ -26,6 +26,13 @@ def after_the_last(job: str, on_epoch, folder: Path | None) -> None:
         time.sleep(0.05)
 
 
+def stubborn(job: str, on_epoch) -> None:
+    """A job that is busy for a minute, whoever asks it to stop."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    on_epoch({"epoch": 1})
+    time.sleep(60)
+
+
 _seen: list[int] = []
 
 

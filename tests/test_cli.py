@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -12,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from encouraging import curves
-from encouraging.cli import app
+from encouraging.cli import app, main
 from encouraging.commands.curves import parse_curve
 from encouraging.errors import CurveError
 
@@ -109,3 +110,19 @@ def test_curves_are_parsed_with_their_parameters() -> None:
     assert parse_curve("square:bonus=true") == curves.square(bonus=True)
     with pytest.raises(CurveError):
         parse_curve("")
+
+
+@pytest.mark.parametrize(("code", "ignored"), [(130, True), (1, False)])
+def test_when_it_was_interrupted_one_more_ctrl_c_at_the_end_is_ignored(monkeypatch, code, ignored):
+    """Python would answer it with a traceback of whatever it puts away then."""
+    def end() -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr("encouraging.cli._app.app", end)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit):
+            main()
+        assert (signal.getsignal(signal.SIGINT) == signal.SIG_IGN) == ignored
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -12,6 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from encouraging.cli import app
+from encouraging.recipes import read_recipe
+from encouraging.recipes.grid import jobs_of
 
 QUICK = ["--set", "train.epochs=1", "--set", "train.milestones=[]", "--set", "train.schedule=constant", "--jobs", "1"]
 
@@ -41,6 +43,20 @@ def test_another_recipe_in_the_same_place_fails_in_words(tmp_path: Path):
     words = ["run", "digits", "--out", str(tmp_path), "--arm", "ce", "--seeds", "1", *QUICK]
     call(*words)
     assert "holds another run" in call(*words, "--set", "train.lr=0.01", code=2)
+
+
+def test_an_arm_that_is_named_twice_is_trained_once():
+    jobs = jobs_of(read_recipe("digits", ["seeds=2"]), "runs", arms=["ce", "el_1", "ce"])
+    assert [(job.arm, job.seed) for job in jobs] == [("ce", 0), ("el_1", 0), ("ce", 1), ("el_1", 1)]
+
+
+@pytest.mark.parametrize("key", ["data", "options.ood"])
+def test_a_folder_that_is_not_there_is_named_once_before_any_run_starts(tmp_path, key):
+    value = "folder:nowhere" if key == "data" else '["folder:nowhere"]'
+    printed = call("run", "digits", "--out", str(tmp_path / "runs"), "--set", f"{key}={value}", *QUICK, code=2)
+    assert printed.count("folder:nowhere: no such folder; looked for") == 1
+    assert "started" not in printed
+    assert not (tmp_path / "runs").exists()
 
 
 def test_an_interrupt_before_the_training_is_answered(monkeypatch, tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from encouraging.engine import sweep
 from encouraging.engine.records import read_records
 from encouraging.recipes import read_recipe
 from encouraging.recipes.grid import jobs_of
@@ -113,3 +114,22 @@ def test_runs_with_a_record_are_left_out_unless_another_run_needs_their_weights(
     shutil.copy(RECORDS / "cifar100-lt" / "ce-seed0.json", one)
     assert [(job.arm, job.seed) for job in unrecorded(tail, one)][:2] == [("ce", 0), ("crt", 0)]
     assert ("ce", 0) not in {(job.arm, job.seed) for job in unrecorded([job for job in tail if job.arm == "ce"], one)}
+
+
+def test_lean_disks_keep_the_checkpoints_from_which_an_arm_of_any_recipe_starts(tmp_path, monkeypatch):
+    """imagenet-ood starts from runs of imagenet-resnet50, the second stages of cifar100-lt from its first ones."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    grid = importlib.import_module("grid_gpu")
+    kept = grid.starting_points(map(read_recipe, ("imagenet-ood", "cifar100-lt")))
+    display = grid.Printed(3, True, kept)
+    left = {}
+    for name in ("imagenet-resnet50", "cifar100-lt", "mnist-ood"):
+        recipe = read_recipe(name)
+        arm = next(iter(recipe.arms))
+        (job,) = jobs_of(recipe, str(tmp_path), arms=[arm])[:1]
+        checkpoint = job.folder / "checkpoint-000000001.json"
+        checkpoint.parent.mkdir(parents=True)
+        checkpoint.touch()
+        display(sweep.Event(job, "done", {}))
+        left[name] = checkpoint.exists()
+    assert left == {"imagenet-resnet50": True, "cifar100-lt": True, "mnist-ood": False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from encouraging import EncouragingLoss, LSoftmaxLinear, curve_loss, curves
 from encouraging.margins import angle_margin, logit_norm
@@ -184,3 +186,37 @@ def test_logits_of_one_length_keep_it_in_half_precision(dtype):
     torch.testing.assert_close(scaled, logit_norm(logits.detach().double()).to(dtype))
     scaled.float().square().sum().backward()
     assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing_repeats_a_call_and_does_not_decay_beta_again(reentrant):
+    x, y = torch.randn(8, 6, dtype=torch.float64), torch.randint(4, (8,))
+    plain = LSoftmaxLinear(6, 4, 2, beta=1.0, decay=0.5).double()
+    again = copy.deepcopy(plain)
+    for _ in range(3):
+        found = []
+        for layer in (plain, again):
+            layer.weight.grad, z = None, x.clone().requires_grad_()
+            logits = layer(z, y) if layer is plain else checkpoint(layer, z, y, use_reentrant=reentrant)
+            logits.square().sum().backward()
+            found.append((layer.beta, logits, z.grad, layer.weight.grad))
+        torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    assert again.beta.item() == 0.125
+    assert set(again.state_dict()) == {"weight", "beta"}
+
+
+def test_compiled_it_has_the_gradient_of_its_own_forward_pass():
+    """And not that of the beta that the next call has."""
+    x, y = torch.randn(8, 6, dtype=torch.float64), torch.randint(4, (8,))
+    plain = LSoftmaxLinear(6, 4, 2, beta=1.0, decay=0.5).double()
+    again = copy.deepcopy(plain)
+    compiled = torch.compile(again, backend="aot_eager", fullgraph=True)
+    for _ in range(3):
+        found = []
+        for layer, call in ((plain, plain), (again, compiled)):
+            layer.weight.grad, z = None, x.clone().requires_grad_()
+            logits = call(z, y)
+            logits.square().sum().backward()
+            found.append((layer.beta, logits, z.grad, layer.weight.grad))
+        torch.testing.assert_close(found[1], found[0])
+    torch._dynamo.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,12 +12,16 @@ from encouraging import (
     LinearCurveLoss,
     LSoftmaxLinear,
     curve_loss,
+    curve_loss_and_gradient_,
+    curve_loss_with_stats,
     curves,
     linear_curve_loss,
+    loss_divisor,
     mirror_mse_loss,
     sigmoid_curve_loss,
 )
 from encouraging.errors import ArgumentError
+from encouraging.imbalance import reweighted_loss
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64]
 CLASSES = 300  # more than uint8 and int8 can count
@@ -47,6 +52,31 @@ LOSSES = {
 def test_labels_of_any_integer_type_mean_the_same(name, dtype):
     logits, labels = torch.randn(4, CLASSES, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 100])
     torch.testing.assert_close(LOSSES[name](logits, labels.to(dtype)), LOSSES[name](logits, labels))
+
+
+WITH_IGNORED = {
+    "softmax": lambda z, t, ignored: curve_loss(z, t, CURVE, ignore_index=ignored),
+    "smoothed": lambda z, t, ignored: curve_loss(z, t, CURVE, ignore_index=ignored, label_smoothing=0.1),
+    "with stats": lambda z, t, ignored: curve_loss_with_stats(z, t, CURVE, ignore_index=ignored)[0],
+    "in place": lambda z, t, ignored: curve_loss_and_gradient_(z.clone(), t, CURVE, ignore_index=ignored),
+    "module": lambda z, t, ignored: EncouragingLoss(ignore_index=ignored)(z, t),
+    "output layer": lambda z, t, ignored: linear_curve_loss(z, torch.eye(CLASSES), t, CURVE, ignore_index=ignored),
+    "divisor": lambda z, t, ignored: loss_divisor(t, ignore_index=ignored),
+    "re-weighted": lambda z, t, ignored: reweighted_loss(z, t, torch.ones(CLASSES), CURVE, ignore_index=ignored),
+}
+
+
+@pytest.mark.parametrize("name", WITH_IGNORED)
+@pytest.mark.parametrize("kind", [np.int64, np.int32, torch.tensor], ids=str)
+def test_an_ignore_index_may_be_any_integer(name, kind):
+    logits, labels = torch.randn(4, CLASSES, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 100])
+    torch.testing.assert_close(WITH_IGNORED[name](logits, labels, kind(2)), WITH_IGNORED[name](logits, labels, 2))
+
+
+@pytest.mark.parametrize("value", [np.float64(2), 2.0, "2", torch.tensor(2.0)], ids=repr)
+def test_an_ignore_index_that_is_no_integer_is_refused(value):
+    with pytest.raises(ArgumentError, match="expected an integer, the label of rows to leave out"):
+        curve_loss(torch.zeros(2, 3), torch.tensor([0, 1]), CURVE, ignore_index=value)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

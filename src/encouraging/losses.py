@@ -99,7 +99,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
         return _loss_of_dtensor(input, target, curve, weight, ignore_index, reduction, label_smoothing, match_norm,
                                 divisor)
     rows = as_rows(input, target)
-    check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
+    ignore_index = check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
     labels = rows.target
     arguments: dict[str, Any] = {"weight": weight, "label_smoothing": label_smoothing}
     if inplace:
@@ -165,7 +165,7 @@ def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: T
     if rows.soft:
         raise TargetError("the target holds probabilities: by-products are about labels. Use curve_loss, or pass "
                           "target.argmax(1).")
-    check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
+    ignore_index = check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
     if dispatch.choose(impl, input, rows.target, curve, others=(weight, divisor)) != "triton":
         loss = curve_loss(input, target, curve, weight, ignore_index, reduction, label_smoothing, divisor=divisor,
                           inplace=inplace, impl="reference")

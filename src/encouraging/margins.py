@@ -8,6 +8,22 @@ from torch import Tensor, nn
 from .class_counts import Counts, class_counts
 from .errors import ArgumentError, DtypeError, ShapeError
 from .targets import checked_labels
+from .torch_state import in_backward
+
+
+# One operation, which a compiler does not look into: with both steps in its graph, torch 2.13 takes the decayed number
+# for the copy in the backward pass.
+@torch.library.custom_op("encouraging::decayed", mutates_args=("number",))
+def _decayed(number: Tensor, decay: float, least: float) -> Tensor:
+    """A copy of the number, which is then multiplied by ``decay``, down to ``least``."""
+    before = number.clone()
+    number.mul_(decay).clamp_(min=least)
+    return before
+
+
+@_decayed.register_fake
+def _(number: Tensor, decay: float, least: float) -> Tensor:
+    return torch.empty_like(number)
 
 
 class LSoftmaxLinear(nn.Module):
@@ -18,7 +34,9 @@ class LSoftmaxLinear(nn.Module):
 
     Training starts from the plain logit and moves to the margin: the label's logit is
     ``(margin logit + beta * plain logit) / (1 + beta)``, and every training step multiplies ``beta`` by ``decay``. Any
-    loss may follow: ``EncouragingLoss(log_end=1.0)(layer(x, y), y)`` is the paper's combination.
+    loss may follow: ``EncouragingLoss(log_end=1.0)(layer(x, y), y)`` is the paper's combination. Activation
+    checkpointing, which calls the layer again in the backward pass, repeats its last call: ``beta`` is the same and
+    does not decay again.
 
     Args:
         in_features: Width of the input.
@@ -30,6 +48,7 @@ class LSoftmaxLinear(nn.Module):
     """
 
     beta: Tensor
+    _last_beta: Tensor | None = None
 
     def __init__(self, in_features: int, out_features: int, margin: int = 2, *, beta: float = 100.0,
                  beta_min: float = 0.0, decay: float = 0.99) -> None:
@@ -64,11 +83,19 @@ class LSoftmaxLinear(nn.Module):
         # Clamped, so that a length of 0 does not divide by 0 and rounding does not leave [-1, 1].
         cosine = (plain / length.clamp_min(torch.finfo(length.dtype).tiny)).clamp(-1, 1)
         pushed = length * angle_margin(cosine, self.margin)
-        beta = self.beta.to(logits.dtype, copy=True)  # the backward pass needs the value before the decay below
+        beta = self._next_beta().to(logits.dtype)
         mixed = (pushed + beta * plain) / (1 + beta)
-        with torch.no_grad():
-            self.beta.mul_(self.decay).clamp_(min=self.beta_min)
         return logits.scatter(-1, label, mixed.to(logits.dtype))
+
+    def _next_beta(self) -> Tensor:
+        """The ``beta`` of this call, as a copy, since the backward pass needs it after the decay."""
+        if torch.compiler.is_compiling():
+            beta: Tensor = _decayed(self.beta, self.decay, self.beta_min)
+            return beta
+        if not in_backward() or self._last_beta is None:
+            self._last_beta = self.beta.clone()
+            self.beta.mul_(self.decay).clamp_(min=self.beta_min)
+        return self._last_beta
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, margin={self.margin}"

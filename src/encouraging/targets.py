@@ -5,7 +5,8 @@ Everything that can be checked without reading the numbers is checked here, so t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import operator
+from typing import NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -148,17 +149,16 @@ def _is_fraction(number: object) -> bool:
 
 
 def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduction: str,
-                    label_smoothing: float) -> None:
-    """Refuse arguments that do not fit the rows."""
+                    label_smoothing: float) -> int:
+    """Refuse arguments that do not fit the rows; the ``ignore_index`` as Python's own integer."""
     check_reduction(reduction)
     check_smoothing(label_smoothing)
-    if not isinstance(ignore_index, int):
-        raise ArgumentError(f"ignore_index={ignore_index!r}: expected an integer, the label of rows to leave out.")
+    ignore_index = _as_integer(ignore_index)
     if rows.soft and ignore_index >= 0:
         raise ArgumentError(f"ignore_index={ignore_index} with probabilities as target: there is no label to ignore. "
                             "Leave rows out with a probability row of zeros, or pass labels.")
     if weight is None:
-        return
+        return ignore_index
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         raise DtypeError(f"weight is {getattr(weight, 'dtype', type(weight).__name__)}: expected a floating-point "
                          "tensor with one number per class.")
@@ -166,6 +166,18 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
         raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected ({rows.classes},), one number per class.")
     if weight.device != rows.input.device:
         raise ArgumentError(f"weight is on {weight.device} but input on {rows.input.device}: move one of them.")
+    return ignore_index
+
+
+def _as_integer(ignore_index: SupportsIndex) -> int:
+    """Whatever is an integer, such as numpy's."""
+    if isinstance(ignore_index, int):
+        return ignore_index
+    try:
+        return operator.index(ignore_index)
+    except TypeError as error:
+        raise ArgumentError(f"ignore_index={ignore_index!r}: expected an integer, the label of rows to leave out."
+                            ) from error
 
 
 def result_dtype(input: Tensor, target: Tensor | None = None) -> torch.dtype:

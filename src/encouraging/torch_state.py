@@ -50,6 +50,11 @@ def is_eager() -> bool:
     return not torch.compiler.is_compiling() and _transform_level() is None and _tracing_state() is None
 
 
+def in_backward() -> bool:
+    """Whether a backward pass makes the call, as activation checkpointing does to run a forward pass again."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
 def has_tangent(*tensors: Tensor | None) -> bool:
     """Whether one of the tensors carries a tangent of forward-mode differentiation."""
     return in_forward_mode() and any(

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from importlib import resources
@@ -23,7 +24,7 @@ from encouraging.engine import Train, execute, load_weights
 from encouraging.engine.sweep import Event, _Worker, run_here, run_pool, run_ray
 from encouraging.errors import RunError
 from forked import command_on_two_ranks, start_command
-from pool_jobs import after_the_last, moody
+from pool_jobs import after_the_last, moody, stubborn
 from task_laws import call
 from toy_tasks import Blobs, run_spec
 
@@ -113,6 +114,12 @@ def test_a_cluster_that_does_not_answer_is_named_at_once(address):
     assert time.monotonic() - started < 11
 
 
+def test_an_address_that_is_none_is_answered_with_what_was_expected():
+    pytest.importorskip("ray", reason="the sweep extra is not installed")
+    with pytest.raises(RunError, match=r"--ray nowhere: Invalid address .*\. Expected the address of a run"):
+        run_ray(["a"], moody, print, "nowhere")
+
+
 def test_whatever_happens_to_one_job_leaves_the_others_alone():
     events: list[Event] = []
     run_pool(["fine", "dies", "fails", "good"], moody, events.append, workers=2)
@@ -150,6 +157,29 @@ def test_ctrl_c_is_not_heard_by_workers_that_are_still_starting():
 
     run_pool(["fine", "good"], moody, interrupt, workers=2)
     assert [event.kind for event in events if event.last] == ["done", "done"]
+
+
+def test_a_third_ctrl_c_ends_workers_that_do_not_stop():
+    """The first asks runs to stop, the second is heard by the pool, which then waits for its workers to end."""
+    told: list[threading.Thread] = []
+
+    def press() -> None:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.7)
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "epoch" and len(told) < 2:
+            told.append(threading.Thread(target=press))
+            if len(told) == 2:
+                told[-1].start()
+
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_pool(["one", "two"], stubborn, interrupt, workers=2)
+    told[-1].join()
+    assert time.monotonic() - before < 30
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -204,6 +204,16 @@ def test_without_its_constant_a_certain_batch_has_no_loss_and_the_gradient_is_th
         assert (with_constant < -0.05) == (least_value(curve) < 0)
 
 
+@pytest.mark.parametrize(("dtype", "rel"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-3)], ids=str)
+def test_the_loss_of_many_confident_anchors_is_not_lost_beside_the_constant(dtype, rel):
+    head = head_of(curves.halted_focal(1.0, 0.5), alpha=0.5)
+    logits = (torch.randn(1, 60_000, CLASSES, generator=torch.Generator().manual_seed(0)) - 14).to(dtype)
+    targets = [{"boxes": torch.zeros(1, 4), "labels": torch.tensor([1])}]
+    matched = [torch.full((60_000,), -1)]
+    precise = head.compute_loss(targets, {"cls_logits": logits.double()}, matched).item()
+    assert head.compute_loss(targets, {"cls_logits": logits}, matched).item() == pytest.approx(precise, rel=rel)
+
+
 def test_easy_negatives_would_make_the_loss_of_the_halted_form_very_negative():
     model = tiny_retinanet(CLASSES).train()
     images, targets = batch()

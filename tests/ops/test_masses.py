@@ -91,3 +91,15 @@ def test_a_smoothing_that_has_decayed_to_nothing_is_none(curve, smoothing):
         ours, plain = (torch.autograd.grad(curve_loss(logits, label, curve, weight, label_smoothing=s),
                                            logits)[0] for s in (smoothing, 0.0))
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["number", "matrix"])
+def test_among_many_classes_the_top_one_is_found_for_logits_that_need_a_gradient(kind):
+    """Numpy, which finds it, refuses those."""
+    z, label = draw(300, torch.float32)
+    mass = mass_of(kind, 300, torch.float32)
+    leaf = z.clone().requires_grad_()
+    with torch.no_grad():
+        found = closed_rows_with_gradient(leaf, mass, CURVES[1], LabelMass(label, torch.full((ROWS, 1), 0.9)))
+    torch.testing.assert_close(found, closed_rows_with_gradient(z, mass, CURVES[1],
+                                                                LabelMass(label, torch.full((ROWS, 1), 0.9))))

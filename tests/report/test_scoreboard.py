@@ -48,6 +48,16 @@ def test_what_the_paper_claims_and_nobody_ran_has_a_row_with_its_command(board, 
     assert any("encouraging attack" in row.command for row in waiting)
 
 
+def test_the_command_of_what_is_not_measured_has_the_settings_of_the_runs_beside_it():
+    """Without them it would be refused: the folder holds other runs."""
+    shipped, quick = read_recipe("digits"), read_recipe("digits", ["train.epochs=3", "options.validation=100"])
+    rows = score_rows(shipped, [Record(quick.config("ce", seed), {}, {"accuracy": 90.0}, {}) for seed in range(3)])
+    assert {row.measured for row in rows} == {False}
+    assert {row.command for row in rows} == {
+        "encouraging run digits --set train.epochs=3 --set options.validation=100"}
+    assert {row.command for row in score_rows(shipped)} == {"encouraging run digits"}
+
+
 def test_the_numbers_are_the_judge_s(board, records):
     for row in board.rows:
         if row.measured:

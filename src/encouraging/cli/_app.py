@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import typer
 
 from .. import __version__
 
+INTERRUPTED = 130  # the exit code after Ctrl-C, as shells have it
 app = typer.Typer(
     name="encouraging",
     help="Losses that keep teaching a classifier after it gets an example right.",
@@ -25,7 +27,12 @@ def main() -> None:
     """The entry point of the ``encouraging`` command."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # hours of training must not end in a ± that a terminal cannot show
         sys.stdout.reconfigure(errors="replace")
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # one more Ctrl-C has nothing left to stop, and would end in a traceback
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise
 
 
 def _print_version(wanted: bool) -> None:
@@ -51,7 +58,7 @@ def errors_in_one_line(interrupted: str = "") -> Iterator[None]:
         yield
     except KeyboardInterrupt as error:
         typer.echo(f"\nencouraging: interrupted. {interrupted}".rstrip(), err=True)
-        raise typer.Exit(130) from error
+        raise typer.Exit(INTERRUPTED) from error
     except (ValueError, OSError) as error:
         typer.echo(f"encouraging: {error}", err=True)
         raise typer.Exit(2) from error

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
 from ..data import absent, data_dir, download, missing
+from ..data.images import folder_path
 from ..engine import RunDir, sweep
 from ..engine.distributed import World, join, leave
 from ..engine.environment import choose_device
@@ -23,7 +25,7 @@ from ..judge.claims import finals_of
 from ..judge.looks import Plan, plan_of
 from ..judge.metric_book import book_for
 from ..recipes import Recipe, departures_of, read_recipe, read_runs
-from ..recipes.grid import Job, cores, default_threads, jobs_of, train_job
+from ..recipes.grid import Job, check_arms, cores, default_threads, jobs_of, train_job
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..recipes.unreached import unreached
 from ..report.numbers import plural
@@ -49,6 +51,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         raise RecipeError("--sweep with --until-decided: a sweep draws a curve and decides nothing. Use one of them.")
     if until_decided:
         check_until_decided(recipe, arms, seeds)
+    check_arms(recipe, arms)
     if sweeps:
         recipe, arms = sweep_recipe(recipe, sweeps, arms)
     shown = narrowed(recipe, arms) if sweeps else recipe
@@ -63,7 +66,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     if fetch:
         _fetch(recipe, data, console)
     if ray in (None, "local"):
-        _check_data(recipe, data)
+        _check_data(recipe, arms, data)
     world = join(chosen.type)
     if not world.leads:
         console = Console(quiet=True)
@@ -187,13 +190,26 @@ def _absolute(data: str | None) -> str | None:
     return str(Path(data).resolve()) if data else None
 
 
-def _check_data(recipe: Recipe, data: str | None) -> None:
+def _check_data(recipe: Recipe, arms: Sequence[str], data: str | None) -> None:
     """Report missing data once, before any run starts."""
     folder = data_dir(data)
     wanted = recipe.needs().datasets
     words = [absent(name, splits, folder) for name, splits in wanted if missing(name, folder, splits)]
+    words += dict.fromkeys(_missing_folders(recipe, arms or tuple(recipe.arms), data))
     if words:
         raise DataError("\n".join(words))
+
+
+def _missing_folders(recipe: Recipe, arms: Sequence[str], data: str | None) -> Iterator[str]:
+    """What is to be said of every ``folder:PATH`` of these arms, as data or in an option, that leads nowhere."""
+    for spec in map(recipe.task_spec, arms):
+        lists = (value if isinstance(value, list | tuple) else [value] for value in spec.options.values())
+        for name in (spec.data, *chain.from_iterable(lists)):
+            if isinstance(name, str) and name.startswith("folder:"):
+                try:
+                    folder_path(name, data, spec.folder)
+                except DataError as error:
+                    yield str(error)
 
 
 def _fetch(recipe: Recipe, data: str | None, console: Console) -> None:

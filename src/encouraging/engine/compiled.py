@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+_last: Any = None  # the network that this process compiled last, in words
+
 
 class Compiled(nn.Module):
     """Compiles for every shape of a batch but the last, smaller one of an epoch, which runs as it is.
@@ -17,6 +19,7 @@ class Compiled(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
+        _make_room(model)
         # float32 is meant to be float32: see precision.py.
         warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
         self.model, self.fast = model, torch.compile(model, dynamic=False)
@@ -40,3 +43,20 @@ class Compiled(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("model"), name)
+
+
+def _make_room(model: nn.Module) -> None:
+    """Let torch compile this model for all of its shapes, whatever the process has compiled before.
+
+    Torch counts compilations by code, all networks of one class together, and after eight it leaves every further one
+    uncompiled. So as many are allowed as torch can hold, and a network unlike the last one starts with none. Runs of
+    the same network, such as other seeds, keep theirs.
+    """
+    global _last
+    from torch import _dynamo as dynamo  # a second, which only those wait who compile
+
+    dynamo.config.recompile_limit = max(dynamo.config.recompile_limit, dynamo.config.accumulated_recompile_limit)
+    network = str(model), [(name, tensor.shape, tensor.dtype) for name, tensor in model.state_dict().items()]
+    if _last is not None and network != _last:
+        dynamo.reset()
+    _last = network

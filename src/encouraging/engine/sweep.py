@@ -22,6 +22,7 @@ from typing import Any
 from ..errors import RunError
 from .signals import Interrupted, Stopper
 
+_EXPECTED = "Expected the address of a running cluster, as `ray start --head` prints it, or local."
 Work = Callable[[Any, Callable[[dict[str, Any]], None]], Any]
 Names = Callable[[Any], tuple[Hashable, Collection[Hashable]]]  # a job's own name, and the names of those it needs
 
@@ -126,8 +127,25 @@ def run_pool(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], w
                     if not worker.process.is_alive() and worker.job is None:
                         team.remove(worker)
         finally:
-            for worker in team:
-                worker.dismiss()
+            _dismiss(team)
+
+
+def _dismiss(team: Sequence[_Worker]) -> None:
+    """End all workers in order; when Ctrl-C comes meanwhile, at once: their runs can be resumed."""
+    try:
+        for worker in team:
+            worker.dismiss()
+        for worker in team:
+            worker.process.join()
+    except KeyboardInterrupt:
+        for worker in team:
+            worker.process.kill()
+        for worker in team:
+            worker.process.join()
+        raise
+    finally:
+        for worker in team:
+            worker.pipe.close()
 
 
 class _Worker:
@@ -177,8 +195,6 @@ class _Worker:
             else:
                 with suppress(OSError):  # it died just now, as by a signal that came when its job was over
                     self.pipe.send(None)
-        self.process.join()
-        self.pipe.close()
 
 
 @contextmanager
@@ -219,7 +235,10 @@ def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], ad
     _check_answers(address)
     started = not ray.is_initialized()
     if started:
-        ray.init(address=None if address == "local" else address, include_dashboard=False, log_to_driver=False)
+        try:
+            ray.init(address=None if address == "local" else address, include_dashboard=False, log_to_driver=False)
+        except (ValueError, ConnectionError) as error:
+            raise RunError(f"--ray {address}: {str(error).rstrip('.')}. {_EXPECTED}") from error
     remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_attempt_quietly)
     waiting = list(jobs)
     pending: dict[Any, Any] = {}
@@ -256,8 +275,7 @@ def _check_answers(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except (OSError, OverflowError) as error:
-        raise RunError(f"--ray {address}: nothing answers there ({error}). Expected the address of a running cluster, "
-                       "as `ray start --head` prints it, or local.") from error
+        raise RunError(f"--ray {address}: nothing answers there ({error}). {_EXPECTED}") from error
 
 
 def _attempt_quietly(work: Work, job: Any) -> tuple[str, Any]:

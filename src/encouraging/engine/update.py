@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from .compiled import Compiled
 from .distributed import World
 from .ema import Average
 from .meter import Meter
@@ -95,6 +96,7 @@ class Update:
 
     def _no_sync(self, wanted: bool) -> AbstractContextManager[Any]:
         """Ranks exchange gradients once per update, after its last part."""
-        if wanted and isinstance(self.model, nn.parallel.DistributedDataParallel):
-            return self.model.no_sync()
+        model = self.model.model if isinstance(self.model, Compiled) else self.model
+        if wanted and isinstance(model, nn.parallel.DistributedDataParallel):
+            return model.no_sync()
         return nullcontext()

@@ -25,7 +25,7 @@ from ..curves import Curve, halted_focal
 from ..curves._curve import check_curve
 from ..errors import ArgumentError, DtypeError, ShapeError, did_you_mean
 from ..losses import sigmoid_curve_loss
-from ..targets import check_alpha
+from ..targets import check_alpha, result_dtype
 
 Divisor = Literal["images", "positives", "moving_positives"]
 DIVISORS = get_args(Divisor)
@@ -61,8 +61,15 @@ class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc
         self.positives = per_image.sum()
         precise = torch.promote_types(logits.dtype, torch.float32)
         weight = counted.to(precise) / self._divisors(per_image)[:, None]
-        loss = sigmoid_curve_loss(logits, present, self.curve, weight[..., None], "sum", alpha=self.alpha,
-                                  negative_curve=self.negative_curve)
+        if self.from_zero and result_dtype(logits) != precise:
+            logits = logits.to(precise)  # the type of the sum, in which the constant is much larger than the rest
+        arguments: dict[str, Any] = {"alpha": self.alpha, "negative_curve": self.negative_curve}
+        if self.from_zero and not logits.is_cuda:
+            losses = sigmoid_curve_loss(logits, present, self.curve, weight[..., None], "none", **arguments)
+            left: Tensor = losses - self._constants(present, losses.dtype) * weight[..., None]
+            return left.sum()
+        # On a GPU the kernels add up and write no losses.
+        loss = sigmoid_curve_loss(logits, present, self.curve, weight[..., None], "sum", **arguments)
         return loss - self._constant(present, weight) if self.from_zero else loss
 
     def _divisors(self, per_image: Tensor) -> Tensor:
@@ -73,12 +80,24 @@ class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc
 
     def _constant(self, present: Tensor, weight: Tensor) -> Tensor:
         """What the loss of this batch would be if every logit were certain of the truth."""
-        of_present, of_absent = least_value(self.curve), least_value(self.negative_curve)
-        if self.alpha is not None:
-            of_present, of_absent = self.alpha * of_present, (1 - self.alpha) * of_absent
+        of_present, of_absent = self._least(torch.float64)
         hits = (present >= 0).to(weight.dtype)
         constant: Tensor = (weight * (of_absent * (self.num_classes - hits) + of_present * hits)).sum()
         return constant
+
+    def _constants(self, present: Tensor, dtype: torch.dtype) -> Tensor:
+        """The same for every logit, unweighted and rounded as its loss is."""
+        of_present, of_absent = self._least(dtype)
+        positive = present[..., None] == torch.arange(self.num_classes, device=present.device)
+        constants = torch.full(positive.shape, of_absent, dtype=dtype, device=present.device)
+        return constants.masked_fill_(positive, of_present)
+
+    def _least(self, dtype: torch.dtype) -> tuple[float, float]:
+        """The loss of a present and of an absent class about which a logit is certain, computed in this type."""
+        of_present, of_absent = least_value(self.curve, dtype), least_value(self.negative_curve, dtype)
+        if self.alpha is None:
+            return of_present, of_absent
+        return self.alpha * of_present, (1 - self.alpha) * of_absent
 
 
 class DividedRegressionHead(RetinaNetRegressionHead):  # type: ignore[misc]
@@ -149,14 +168,14 @@ def with_curve(model: RetinaNet, curve: Curve, *, alpha: float | None = None, ne
     return model
 
 
-def least_value(curve: Curve) -> float:
-    """The value of a curve where the truth is certain; 0 where it has no end.
+def least_value(curve: Curve, dtype: torch.dtype = torch.float64) -> float:
+    """The value of a curve where the truth is certain, computed in this type; 0 where it has no end.
 
     >>> from encouraging import curves
     >>> round(least_value(curves.halted_focal(1.0, 0.5)), 4), least_value(curves.focal(2.0))
     (-0.3466, 0.0)
     """
-    value = curve.value(torch.tensor(torch.inf, dtype=torch.float64)).item()
+    value = curve.value(torch.tensor(torch.inf, dtype=dtype)).item()
     return value if -torch.inf < value < torch.inf else 0.0
 
 

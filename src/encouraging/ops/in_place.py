@@ -45,7 +45,7 @@ def curve_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, we
     rows = as_rows(logits, target)
     if logits.ndim != 2:
         raise ShapeError(f"logits have shape {tuple(logits.shape)}: expected (N, C), one row per example.")
-    check_arguments(rows, weight, ignore_index, "none", label_smoothing)
+    ignore_index = check_arguments(rows, weight, ignore_index, "none", label_smoothing)
     if logits.requires_grad and torch.is_grad_enabled():
         raise ArgumentError("the logits require a gradient, and autograd would not notice that they are overwritten: "
                             "call this under torch.no_grad(), pass logits.detach(), or use "

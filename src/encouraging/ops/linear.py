@@ -99,7 +99,7 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
     # Stands for the logits where only their shape, type and device matter; it takes the memory of one number.
     logits = hidden.detach().new_zeros((), dtype=dtype).expand(rows.shape[0], classes)
     soft = as_rows(logits, labels).soft
-    check_arguments(as_rows(logits, labels), class_weight, ignore_index, reduction, label_smoothing)
+    ignore_index = check_arguments(as_rows(logits, labels), class_weight, ignore_index, reduction, label_smoothing)
     reduction = "sum" if divisor is not None else reduction
     learned = target.requires_grad or (class_weight is not None and class_weight.requires_grad)
     if (learned or in_transform() or is_jit_tracing() or has_tangent(hidden, weight, bias)

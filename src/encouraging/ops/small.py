@@ -1,11 +1,12 @@
 """A batch that fits the cache, on the CPU in plain eager mode: one block, whose exponentials are kept.
 
-``rows.py`` computes them again in the backward pass, so that nothing of the logits' size is kept. Up to a block's size
-the memory does not matter, and the second pass is up to a third of the time.
+``rows.py`` computes them again in the backward pass, so that nothing of the logits' size is kept. Where that is a few
+MiB the memory does not matter, and the second pass and the blocks are up to half of the time.
 
-What is left is the price of starting operations, many times that of the numbers in them. There are therefore few here:
-weights and mean are part of the Function, value and pull are made together, and what makes infinite logits right is
-computed only where there are any. :func:`plain_loss` is the shortest way to it, for calls with nothing to convert.
+In a batch of some hundred KiB the rest is the price of starting operations, many times that of the numbers in them.
+There are therefore few here: weights and mean are part of the Function, value and pull are made together, and what
+makes infinite logits right is computed only where there are any. :func:`plain_loss` is the shortest way to it, for
+calls with nothing to convert.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from ..links import gap_and_rivals, label_gap, without
 from ..torch_state import backward_must_be_differentiable, in_forward_mode, values_are_readable
 from .labels import split_readable, zero_ignored
 
-LARGEST = 1 << 20  # bytes: rows.py has blocks of this size
+LARGEST = 8 << 20  # bytes, of which a few times as many are kept until the backward pass
 _FLOATS = (torch.float32, torch.float64)
 _PLAIN = (Tensor, torch.nn.Parameter)
 _REDUCTIONS = ("mean", "sum", "none")
 
 
 def is_small(logits: Tensor) -> bool:
-    """Whether these logits are taken here: up to a block of float32 or float64, with no transform around them."""
+    """Whether these logits are taken here: a few MiB of float32 or float64, with no transform around them."""
     return fits_cache(logits) and logits.dtype in _FLOATS and logits.is_contiguous()
 
 

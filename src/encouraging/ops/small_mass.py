@@ -21,7 +21,7 @@ from ..curves._cross_entropy import CrossEntropy
 from ..curves._together import constant, value_and_pull
 from ..torch_state import backward_must_be_differentiable
 from .labels import zero_ignored
-from .masses import LabelMass
+from .masses import WIDE, LabelMass, top_class_of
 from .rows import mass_gradient
 from .small import reduced, sum_divisor
 
@@ -39,9 +39,10 @@ class _Kept(NamedTuple):
 
     top_class: Tensor
     chosen: Tensor              # that class, and the label if there is one
-    weights: Tensor             # exp(z - highest), 0 for the top class
-    rivals: Tensor              # their sum
-    total: Tensor               # with the top class
+    weights: Tensor             # p, or where there is a scale p / scale; 0 for the top class
+    scale: Tensor | None
+    top: Tensor                 # p of the top class
+    rest: Tensor                # 1 - p of it
     ratios: Tensor              # the masses of ``chosen`` times pull / (1 - p)
     complements: Tensor | None  # 1 - p, for a line
 
@@ -113,15 +114,27 @@ def _rows(z: Tensor, mass: _Mass, picked: Tensor | None, curve: Curve, *,
     classes = z.shape[1]
     far, one = _numbers(z.dtype)
     z = z.contiguous()  # the same bits whatever the order in memory
-    highest, top_class = z.max(-1, True)
-    ahead = z.sub(highest)
-    weights = ahead.exp().scatter_(-1, top_class, 0.0)
+    if classes < WIDE:
+        highest, top_class = z.max(-1, True)
+        ahead = z.sub(highest)
+        weights = ahead.exp().scatter_(-1, top_class, 0.0)
+        rivals = weights.sum(-1, True)
+        total = rivals.add(one)
+        scale = top = total.reciprocal()
+        rest = rivals.div(total)
+    else:
+        top_class = top_class_of(z)
+        ahead = z.sub(z.gather(-1, top_class))
+        weights, scale = z.softmax(-1), None
+        top = weights.gather(-1, top_class)
+        rest = weights.scatter_(-1, top_class, 0.0).sum(-1, True)
+        rivals = rest.div(top)
+        total = rivals.add(one)
     if without_mass:
         ahead.masked_fill_(everywhere == 0, 0.0)
-    rivals = weights.sum(-1, True)
     if not rivals.amin().item() >= far:  # also where there is a NaN
         return None
-    log_total, total = rivals.log1p(), rivals.add(one)
+    log_total = rivals.log1p()
     chosen = top_class if added is None else torch.cat((top_class, added.label), -1)
     if picked is None:
         picked = _picked(mass, top_class)
@@ -132,20 +145,21 @@ def _rows(z: Tensor, mass: _Mass, picked: Tensor | None, curve: Curve, *,
             rows = log_total.mul(classes).sub_(ahead.sum(-1, True)).mul_(everywhere)
         if added is not None:
             rows.addcmul_(log_total.sub_(ahead.gather(-1, added.label)), added.mass)
-        return rows, _Kept(top_class, chosen, weights, rivals, total, picked, None)
-    complements = torch.addcdiv(one, weights, total, value=-1)
+        return rows, _Kept(top_class, chosen, weights, scale, top, rest, picked, None)
+    complements = torch.sub(one, weights) if scale is None else weights.div(total).neg_().add_(one)
     if everywhere.ndim:
         lines = complements.log().sub_(ahead).add_(log_total).mul_(everywhere)
         rows = lines.scatter_(-1, top_class, 0.0).sum(-1, True)
     else:  # the product is at least 1/4
         rows = complements.prod(-1, True).log_().add_(log_total, alpha=classes - 1)
         rows.sub_(ahead.sum(-1, True)).mul_(everywhere)
-    complements.scatter_(-1, top_class, rivals.div(total))
+    complements.scatter_(-1, top_class, rest)
     complement = complements.gather(-1, chosen)
     values, pulls = value_and_pull(curve, ahead.gather(-1, chosen).sub_(complement.mul(total).log_()))
     values = values.mul(picked)
     rows.add_(values if added is None else values.sum(-1, True))
-    return rows, _Kept(top_class, chosen, weights, rivals, total, pulls.mul(picked).div_(complement), complements)
+    ratios = pulls.mul(picked).div_(complement)
+    return rows, _Kept(top_class, chosen, weights, scale, top, rest, ratios, complements)
 
 
 @functools.lru_cache(maxsize=4)
@@ -163,7 +177,7 @@ def _picked(mass: _Mass, top_class: Tensor) -> Tensor:
 def _gradient(kept: _Kept, mass: _Mass, upstream: Tensor) -> Tensor:
     """The gradient of :func:`_rows`, each times its ``upstream``. The top class is apart, as in ``masses._gradient_``:
     what is added to it is taken out again before the sum over the others."""
-    top_class, chosen, weights, rivals, total, ratios, complements = kept
+    top_class, chosen, weights, scale, top, rest, ratios, complements = kept
     if complements is None:
         minus = mass.everywhere.expand(weights.shape).scatter(-1, top_class, 0.0)
     else:
@@ -174,8 +188,9 @@ def _gradient(kept: _Kept, mass: _Mass, upstream: Tensor) -> Tensor:
         on_top = minus.gather(-1, top_class)
         minus.scatter_(-1, top_class, 0.0)
     others = minus.sum(-1, True)
-    minus.addcmul_(weights, others.add(on_top).div_(total), value=-1)
-    minus.scatter_(-1, top_class, on_top.mul(rivals).sub_(others).div_(total))
+    both = others.add(on_top)
+    minus.addcmul_(weights, both if scale is None else both.mul_(scale), value=-1)
+    minus.scatter_(-1, top_class, on_top.mul(rest).addcmul_(others, top, value=-1))
     return minus.mul_(upstream.neg())
 
 

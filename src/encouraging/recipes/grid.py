@@ -59,7 +59,7 @@ def jobs_of(recipe: Recipe, out: str, *, arms: Sequence[str] = (), **how: Any) -
     another one's weights, or branches off from it, comes after it and waits for it."""
     check_arms(recipe, arms)
     shared = trunks(recipe)
-    chosen = arms or tuple(recipe.arms)
+    chosen = tuple(dict.fromkeys(arms)) or tuple(recipe.arms)  # each once: two runs in one folder would collide
 
     def needed(arm: str) -> list[str]:
         return [name for name in (recipe.arms[arm].after, shared[arm].arm if arm in shared else None) if name]

@@ -35,7 +35,8 @@ class ScoreRow:
     ``departs`` says in which settings the runs differ from the recipe, so that they do not test the claim. ``reach`` is
     the difference at the end of the picture's axis; 0 for one that suits this row alone. ``missing`` is why a reader's
     own numbers have no difference, in the place of a command that would run it. ``gain`` is what a claim under an
-    attack by cross-entropy becomes under scale-free attacks, where they were measured."""
+    attack by cross-entropy becomes under scale-free attacks, where they were measured. ``run`` is the command that
+    trains the recipe, in the settings of the runs where there are some, for what is not measured."""
 
     row: ClaimRow
     sentence: str
@@ -49,6 +50,7 @@ class ScoreRow:
     reach: float = 0.0
     missing: str = ""
     gain: Gain | None = None
+    run: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -71,7 +73,7 @@ class ScoreRow:
     def command(self) -> str:
         """What runs it; accuracies under attack are measured after training."""
         attacked = any(path.startswith("attacks.") for path in self.row.claim.metrics)
-        return f"encouraging run {self.recipe}" + (f" && encouraging attack runs/{self.recipe}" if attacked else "")
+        return self.run + (f" && encouraging attack runs/{self.recipe}" if attacked else "")
 
     @property
     def lower_is_better(self) -> bool:

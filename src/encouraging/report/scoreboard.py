@@ -5,6 +5,7 @@ A claim of the paper whose recipe has not been run is a row too, with the comman
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..curves import catalogue
@@ -17,6 +18,8 @@ from ..recipes import Claim, Recipe, departures_of
 from ..tasks import ObjectiveConfig
 from .board import ScoreRow
 from .sections.claim_words import namer
+from .sections.reproduction import run_words
+from .verdicts import NOT_MEASURED
 
 
 def score_rows(recipe: Recipe, records: Sequence[Record] = ()) -> list[ScoreRow]:
@@ -27,10 +30,17 @@ def score_rows(recipe: Recipe, records: Sequence[Record] = ()) -> list[ScoreRow]
     departures = departures_of(recipe.name, records)
     finals = finals_of(recipe.name, records)
     rows = claim_rows(recipe, finals, book, plan_of(recipe, records), departures)
+    run = _run_command(recipe, ended) if any(row.verdict == NOT_MEASURED for row in rows) else ""
     gains = {id(gain.row): gain for gain in gains_under_attack(rows, finals)}
     return [ScoreRow(row, row.claim.sentence(namer(book)), recipe.name, row.claim.source or recipe.paper, task,
                      is_primary=book.is_named_alone(row.metric), bonus=side_of_bonus(recipe, row.claim),
-                     departs=departures.sentence(row.claim), gain=gains.get(id(row))) for row in rows]
+                     departs=departures.sentence(row.claim), gain=gains.get(id(row)), run=run) for row in rows]
+
+
+def _run_command(recipe: Recipe, ended: Sequence[Record]) -> str:
+    """What trains the arms that have no runs yet, in the settings of those that have."""
+    own = [record for record in ended if record.arm in recipe.arms and recipe.arms[record.arm].swept is None]
+    return shlex.join(run_words(recipe.name, own))
 
 
 def unmeasured_rows(recipes: Mapping[str, Recipe], measured: Iterable[str]) -> list[ScoreRow]:

@@ -30,7 +30,7 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
     try:
         read_recipe(name)
     except RecipeError:
-        words, more = _from_file(group)
+        words, more = _from_file(name, group.records)
         lines = [_line(words, own, group)] if own else []
         lines += [_line([*words, *_sweep_words(sweep)], sweep.arms, group, True) for sweep in sweeps]
         return [*lines, *attack_commands(group)], [*more, *notes]
@@ -48,15 +48,26 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
     return [*lines, *attack_commands(group)], notes
 
 
-def _from_file(group: Group) -> tuple[list[str], list[str]]:
+def run_words(name: str, records: Sequence[Record]) -> list[str]:
+    """The words of a command that trains a recipe in the settings of these runs of it, as far as one command can."""
+    if not records:
+        return ["encouraging", "run", name]
+    try:
+        read_recipe(name)
+    except RecipeError:
+        return _from_file(name, records)[0]
+    return _exact(["encouraging", "run", name], lambda overrides: read_recipe(name, overrides), records)[0]
+
+
+def _from_file(name: str, records: Sequence[Record]) -> tuple[list[str], list[str]]:
     """The words of a command that runs a recipe that does not come with the package, with the overrides that its runs
     noted; and notes."""
-    noted = [overrides_of(record) for record in group.records]
+    noted = [overrides_of(record) for record in records]
     first = noted[0]
     if first is None or any(one is None or (one.file, one.given) != (first.file, first.given) for one in noted):
         sets = sorted({" ".join(f"--set {shlex.quote(override)}" for override in one.given) for one in noted if one})
         mixed = [f"Some of these runs were made with {text}." for text in sets]
-        return ["encouraging", "run", f"{group.name}.toml"], [OWN_FILE, *mixed]
+        return ["encouraging", "run", f"{name}.toml"], [OWN_FILE, *mixed]
     words = ["encouraging", "run", first.file, *(word for override in first.given for word in ("--set", override))]
     return words, [OWN_FILE] if first.file.endswith(".toml") else []
 
