@@ -46,8 +46,9 @@ _known_encouraging = functools.lru_cache(maxsize=64)(curves.encouraging)  # its 
 def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None, ignore_index: int = -100,
                reduction: str = "mean", label_smoothing: float = 0.0, *, match_norm: bool = False,
                divisor: Divisor = None, inplace: bool = False, impl: str = "auto") -> Tensor:
-    r"""``F.cross_entropy`` with another curve: the same layouts, arguments, weights, means and dtypes. With the curve of
-    cross-entropy itself, fewer than 1 MiB of logits on a GPU are handed to torch.
+    r"""``F.cross_entropy`` with another curve: the same layouts, arguments, weights, means and dtypes.
+
+    With the curve of cross-entropy itself, fewer than 1 MiB of logits on a GPU are handed to torch.
 
     .. math:: \ell = \varphi(p_y), \qquad \text{smoothed or soft:}\quad \sum_k q_k\,\varphi(p_k)
 

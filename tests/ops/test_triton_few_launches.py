@@ -31,11 +31,11 @@ def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool
     return request.param == "few logits"
 
 
-@pytest.fixture(params=["the last program", "a launch of its own"])
+@pytest.fixture(params=["the last program", "in order", "a launch of its own"])
 def arrivals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    most = sums.MOST_ARRIVALS if request.param == "the last program" else 0
+    monkeypatch.setattr(sums, "MOST_ARRIVALS", sums.MOST_ARRIVALS if request.param == "the last program" else 0)
+    monkeypatch.setattr(sums, "in_order_from", 1 if request.param == "in order" else math.inf)
     for module in (sums, launch):
-        monkeypatch.setattr(module, "MOST_ARRIVALS", most)
         for name, kept in vars(module).items():
             if isinstance(kept, sums.Kept):
                 monkeypatch.setattr(module, name, sums.Kept())

@@ -122,7 +122,7 @@ def _differentiable(logits: Tensor, target: Tensor, bonus: bool, upstream: Tenso
 def _sum(logits: Tensor, target: Tensor, bonus: bool, factor: float, divisor: Tensor | None,
          grad: Tensor | None = None) -> Tensor:
     """The sum of all losses times ``factor`` over ``divisor``, and its gradient."""
-    sums = sum_of(logits, _programs(logits))
+    sums = sum_of(logits, _programs(logits), in_order=True)
     _launch(logits, target, bonus, sums=sums, grad=grad, scale=factor, divisor=divisor)
     return sums.total(divisor, factor)
 
@@ -139,14 +139,14 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
     soft = target.is_floating_point()
     tiling, programs = _tiling(classes), _programs(logits)
     if sums is None and losses is None:  # the gradient alone: the kernel still has a place for the shares
-        sums = sum_of(logits, programs)
+        sums = sum_of(logits, programs, in_order=True)
     out, shares, counter = (losses, None, None) if sums is None else sums[:3]
     unit = math.gcd(16, classes, logits.stride(0), target.stride(0) if soft else 16)
     tensors = (logits, target, divisor, upstream, out, shares, counter, grad)
     numbers = (rows, classes // unit, logits.stride(0) // unit, target.stride(0) // unit if soft else 0, float(scale))
     shared = {"SOFT": soft, "BONUS": bonus, "UNIT": unit, "BLOCK": tiling.block, "DIVIDED": divisor is not None,
               "GRAD": grad is not None, "VALUES": losses is not None, "UPSTREAM": how,
-              "LAST": sums is not None and sums.last, "num_warps": tiling.warps, "enable_fp_fusion": True}
+              "LAST": 0 if sums is None else sums.ending, "num_warps": tiling.warps, "enable_fp_fusion": True}
     if tiling.streamed:
         launch(mse_streamed_kernel, programs, tensors, numbers, **shared, VECTOR=16 // logits.dtype.itemsize,
                SIXTEEN_BIT=logits.dtype.itemsize == 2)

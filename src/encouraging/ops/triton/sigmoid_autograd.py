@@ -161,7 +161,7 @@ def _launch(logits: Tensor, target: Tensor, arguments: Arguments, *, sums: Sum |
            WEIGHTED=weight is not None, POS_WEIGHTED=pos_weight is not None, DIVIDED=divisor is not None,
            GRAD=grad is not None, SUMS=sums is not None, VALUES=losses is not None, UPSTREAM=how,
            LARGE=elements >= 2**31 - _BLOCK, WIDE=numbers[1] >= _BLOCK, BLOCK=_BLOCK,
-           LAST=sums is not None and sums.last, num_warps=4, enable_fp_fusion=True)
+           LAST=0 if sums is None else sums.ending, num_warps=4, enable_fp_fusion=True)
 
 
 def _factor(factor: Tensor | None, logits: Tensor) -> tuple[Tensor | None, int, int]:
