@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from encouraging.ops import dispatch
 from encouraging.ops.elementwise import squared_errors
 from encouraging.ops.reduction import reduce
 from encouraging.ops.triton import Tiling, mse_loss, use_tiling
+from encouraging.ops.triton import tiling as tiling_module
+from encouraging.ops.triton.tiling import for_few_rows, soft_tiling_for
 from kernel_cases import CLASSES, MARKS, SIXTEEN, STREAMED, ULP, draw, row_error
 
 pytestmark = MARKS
@@ -98,6 +101,15 @@ def test_the_tilings_in_use_are_right(classes: int) -> None:
     expected, slope = truth(z, y, bonus=True)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
     assert row_error(gradient, slope).max() <= 256 * ULP
+
+
+def test_few_rows_have_twice_the_warps() -> None:
+    tiling, here = soft_tiling_for(701, cross_entropy=False), torch.device("cpu")
+    at_most = tiling_module.few_rows * tiling_module.processors(here)
+    assert for_few_rows(tiling, at_most, here) == replace(tiling, warps=2 * tiling.warps)
+    assert for_few_rows(tiling, at_most + 1, here) is tiling
+    for other in (soft_tiling_for(10, cross_entropy=False), soft_tiling_for(20000, cross_entropy=False)):
+        assert for_few_rows(other, 1, here) is other  # many rows to a program, and rows in blocks
 
 
 @pytest.mark.parametrize("bonus", [False, True])

@@ -18,7 +18,7 @@ from .layout import pieces
 from .mse import mse_kernel, mse_streamed_kernel
 from .sigmoid_autograd import sigmoid_loss
 from .sums import Sum, sum_of
-from .tiling import Tiling, piece_of, processors, soft_tiling_for
+from .tiling import Tiling, for_few_rows, piece_of, processors, soft_tiling_for, tiling_override
 from .upstream import mean_factor, one_or_each, times_upstream
 
 
@@ -137,7 +137,7 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
     if not rows:
         return
     soft = target.is_floating_point()
-    tiling, programs = _tiling(classes), _programs(logits)
+    tiling, programs = _tiling(logits), _programs(logits)
     if sums is None and losses is None:  # the gradient alone: the kernel still has a place for the shares
         sums = sum_of(logits, programs, in_order=True)
     out, shares, counter = (losses, None, None) if sums is None else sums[:3]
@@ -155,10 +155,11 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
                PIECE=piece_of(tiling, logits, unit, 1))
 
 
-def _tiling(classes: int) -> Tiling:
-    return soft_tiling_for(classes, cross_entropy=False)
+def _tiling(logits: Tensor) -> Tiling:
+    tiling = soft_tiling_for(logits.shape[1], cross_entropy=False)
+    return for_few_rows(tiling, logits.shape[0], logits.device) if tiling_override() is None else tiling
 
 
 def _programs(logits: Tensor) -> int:
-    rows, tiling = logits.shape[0], _tiling(logits.shape[1])
+    rows, tiling = logits.shape[0], _tiling(logits)
     return min(rows, tiling.per_processor * processors(logits.device)) if tiling.streamed else pieces(rows, tiling.rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -39,6 +39,7 @@ class Tiling:
 # Whether rows of float32 on chip with an odd class count are read in vectors with two ends, as those of 16 bits are.
 # Element by element 67041 x 1001 took 0.233 ms where 65536 x 1000 took 0.149; benchmarks/ends_gpu.py compares the two.
 FLOAT32_ENDS_ON_CHIP = True
+few_rows = 8  # for each multiprocessor: so many are on it at once, however many warps a row has
 MOST_PLANES = 1024  # up to so many classes that lie apart, one plane each, are read as they lie
 
 _override: Tiling | None = None
@@ -96,6 +97,13 @@ def _soft_tiling(classes: int, cross_entropy: bool, lean: bool) -> Tiling:
     if block == 16:
         return Tiling(32, block, warps=1, registers=64 if lean else 0) if cross_entropy else Tiling(64, block, warps=2)
     return Tiling(rows=512 // block, block=block, warps=1)
+
+
+def for_few_rows(tiling: Tiling, rows: int, device: torch.device) -> Tiling:
+    """The same with twice the warps for a row, where so few rows leave room for them on the GPU."""
+    if tiling.streamed or tiling.rows > 1 or tiling.warps > 4 or rows > few_rows * processors(device):
+        return tiling
+    return replace(tiling, warps=2 * tiling.warps)
 
 
 def as_streamed(tiling: Tiling) -> Tiling:
