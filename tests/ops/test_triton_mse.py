@@ -18,7 +18,7 @@ from encouraging.ops.elementwise import squared_errors
 from encouraging.ops.reduction import reduce
 from encouraging.ops.triton import Tiling, mse_loss, use_tiling
 from encouraging.ops.triton import tiling as tiling_module
-from encouraging.ops.triton.tiling import for_few_rows, soft_tiling_for
+from encouraging.ops.triton.tiling import soft_tiling_for
 from kernel_cases import CLASSES, MARKS, SIXTEEN, STREAMED, ULP, draw, row_error
 
 pytestmark = MARKS
@@ -104,12 +104,15 @@ def test_the_tilings_in_use_are_right(classes: int) -> None:
 
 
 def test_few_rows_have_twice_the_warps() -> None:
-    tiling, here = soft_tiling_for(701, cross_entropy=False), torch.device("cpu")
+    here = torch.device("cpu")
     at_most = tiling_module.few_rows * tiling_module.processors(here)
-    assert for_few_rows(tiling, at_most, here) == replace(tiling, warps=2 * tiling.warps)
-    assert for_few_rows(tiling, at_most + 1, here) is tiling
-    for other in (soft_tiling_for(10, cross_entropy=False), soft_tiling_for(20000, cross_entropy=False)):
-        assert for_few_rows(other, 1, here) is other  # many rows to a program, and rows in blocks
+    assert tiling_module.are_few(at_most, here)
+    assert not tiling_module.are_few(at_most + 1, here)
+    tiling = soft_tiling_for(701, cross_entropy=False)
+    assert soft_tiling_for(701, cross_entropy=False, spread=True) == replace(tiling, warps=2 * tiling.warps)
+    for classes in (10, 20000):  # many rows to a program, and rows in blocks
+        tiling = soft_tiling_for(classes, cross_entropy=False)
+        assert soft_tiling_for(classes, cross_entropy=False, spread=True) == tiling
 
 
 @pytest.mark.parametrize("bonus", [False, True])

@@ -18,7 +18,7 @@ from .layout import pieces
 from .mse import mse_kernel, mse_streamed_kernel
 from .sigmoid_autograd import sigmoid_loss
 from .sums import Sum, sum_of
-from .tiling import Tiling, for_few_rows, piece_of, processors, soft_tiling_for, tiling_override
+from .tiling import Tiling, are_few, piece_of, processors, soft_tiling_for
 from .upstream import mean_factor, one_or_each, times_upstream
 
 
@@ -156,8 +156,8 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
 
 
 def _tiling(logits: Tensor) -> Tiling:
-    tiling = soft_tiling_for(logits.shape[1], cross_entropy=False)
-    return for_few_rows(tiling, logits.shape[0], logits.device) if tiling_override() is None else tiling
+    rows, classes = logits.shape
+    return soft_tiling_for(classes, cross_entropy=False, spread=are_few(rows, logits.device))
 
 
 def _programs(logits: Tensor) -> int:

@@ -75,10 +75,24 @@ def _tiling(classes: int, smooth: bool, planes: bool) -> Tiling:
     return Tiling(rows=32 if block == 16 else 1024 // block, block=block, warps=1, skip=False)
 
 
-def soft_tiling_for(classes: int, cross_entropy: bool, lean: bool = False) -> Tiling:
+def soft_tiling_for(classes: int, cross_entropy: bool, lean: bool = False, spread: bool = False) -> Tiling:
     """The tiling for soft targets, of which a row has as many as logits. ``lean`` says that the kernel can do with few
-    registers: a curve with a closed form, and no weights, smoothing or gradient on the targets."""
-    return _override or _soft_tiling(classes, cross_entropy, lean)
+    registers: a curve with a closed form, and no weights, smoothing or gradient on the targets. ``spread`` gives a row
+    twice the warps, see :func:`are_few`."""
+    return _override or (_spread_tiling if spread else _soft_tiling)(classes, cross_entropy, lean)
+
+
+def are_few(rows: int, device: torch.device) -> bool:
+    """Whether so few rows, one to a program, leave room on the GPU for more warps."""
+    return rows <= few_rows * processors(device)
+
+
+@lru_cache(maxsize=1024)
+def _spread_tiling(classes: int, cross_entropy: bool, lean: bool) -> Tiling:
+    tiling = _soft_tiling(classes, cross_entropy, lean)
+    if tiling.streamed or tiling.rows > 1 or tiling.warps > 4:
+        return tiling
+    return replace(tiling, warps=2 * tiling.warps)
 
 
 @lru_cache(maxsize=1024)
@@ -97,13 +111,6 @@ def _soft_tiling(classes: int, cross_entropy: bool, lean: bool) -> Tiling:
     if block == 16:
         return Tiling(32, block, warps=1, registers=64 if lean else 0) if cross_entropy else Tiling(64, block, warps=2)
     return Tiling(rows=512 // block, block=block, warps=1)
-
-
-def for_few_rows(tiling: Tiling, rows: int, device: torch.device) -> Tiling:
-    """The same with twice the warps for a row, where so few rows leave room for them on the GPU."""
-    if tiling.streamed or tiling.rows > 1 or tiling.warps > 4 or rows > few_rows * processors(device):
-        return tiling
-    return replace(tiling, warps=2 * tiling.warps)
 
 
 def as_streamed(tiling: Tiling) -> Tiling:
