@@ -22,6 +22,10 @@ from .rows import read_label
 EMPTY = tl.constexpr(0x7F800001)
 _NAN = tl.constexpr(0x7FC00000)
 
+# Whoever takes words has at most as many threads as there are words in a tile, MOST_WARPS: each word is read by one
+# thread, which empties it. Two that read the same word could see different things.
+MOST_WARPS = 8
+
 # The words, in this order.
 COUNTS = tl.constexpr(128)  # of labels
 GROUPS = tl.constexpr(256)  # sums of groups; then the shares
@@ -42,6 +46,7 @@ def _take(words, m):
     bits = tl.load(words, mask=m, other=0, volatile=True)
     while tl.max((bits == EMPTY).to(tl.int32), axis=0) != 0:
         bits = tl.load(words, mask=m, other=0, volatile=True)
+    tl.debug_barrier()  # all threads have what they wait for
     tl.store(words, tl.full(bits.shape, EMPTY, tl.int32), mask=m)
     return tl.sum(bits.to(tl.float32, bitcast=True), axis=0)
 
@@ -69,7 +74,7 @@ def add_in_order(words, share, N: tl.constexpr):
 @triton.jit
 def take_counts(words, N: tl.constexpr):
     """The number of labels, for the last program, when all others have left their shares."""
-    o = tl.arange(0, N)
+    o = tl.arange(0, GROUPS)
     return _take(words + o, o < N)
 
 
@@ -88,7 +93,8 @@ def leave_count(words, target, n_rows, n_classes, ignore_index, N: tl.constexpr)
 @triton.jit
 def look_at_counts(words, N: tl.constexpr):
     """What there is of the counts, for :func:`wait_for_counts`. Asked for early, it does not have to be waited for."""
-    return tl.load(words + tl.arange(0, N), volatile=True)
+    o = tl.arange(0, COUNTS)  # no fewer than a warp has threads, which then agree on what they see
+    return tl.load(words + o, mask=o < N, other=0, volatile=True)
 
 
 @triton.jit

@@ -13,6 +13,7 @@ from .around import later_kernel, scale_kernel
 from .cached_launch import Kept, Prepared
 from .curves import LIKE_ITSELF, Constants
 from .finish import BY_ARRIVAL, EVERYONE, IN_ORDER, NOBODY, THE_FIRST, THE_LAST
+from .in_order import MOST_WARPS
 from .layout import ends_of, layout, pieces
 from .matching import norm_ratio
 from .maths import PULLS
@@ -132,10 +133,7 @@ class Plan(NamedTuple):
         out = counter = None
         if self.ending:
             out = torch.empty((), dtype=self.dtype, device=logits.device)
-            if self.ending == IN_ORDER.value:
-                shares = sums.words(logits, self.launch.programs)
-            else:
-                shares, counter = sums.workspace(logits)
+            shares, counter = sums.room_for(self.ending, logits, self.launch.programs)
         else:
             shares = torch.empty(2 * self.launch.programs, dtype=torch.float32, device=logits.device)
         between = () if self.smooth else (lengths,)
@@ -176,7 +174,8 @@ def _key(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
 def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype: torch.dtype) -> Plan:
     tiling, programs = _division(problem)
     # The smoothed kernels have no registers left for a sum in order.
-    ending = 0 if asked.lengths else sums.ending(programs, in_order=not problem.smoothing)
+    in_order = not problem.smoothing and tiling.warps <= MOST_WARPS
+    ending = 0 if asked.lengths else sums.ending(programs, in_order)
     rows, count, count_first = problem.target.shape[0], NOBODY.value, None
     if mean and not asked.n_partial:
         counting = sums.n_counting(rows) if ending == IN_ORDER.value and problem.weight is None else 0

@@ -14,6 +14,7 @@ from ...torch_state import is_batched
 from ..elementwise import squared_errors
 from ..reduction import Divisor
 from .cached_launch import launch
+from .in_order import MOST_WARPS
 from .layout import pieces
 from .mse import mse_kernel, mse_streamed_kernel
 from .sigmoid_autograd import sigmoid_loss
@@ -122,7 +123,7 @@ def _differentiable(logits: Tensor, target: Tensor, bonus: bool, upstream: Tenso
 def _sum(logits: Tensor, target: Tensor, bonus: bool, factor: float, divisor: Tensor | None,
          grad: Tensor | None = None) -> Tensor:
     """The sum of all losses times ``factor`` over ``divisor``, and its gradient."""
-    sums = sum_of(logits, _programs(logits), in_order=True)
+    sums = sum_of(logits, _programs(logits), _tiling(logits).warps <= MOST_WARPS)
     _launch(logits, target, bonus, sums=sums, grad=grad, scale=factor, divisor=divisor)
     return sums.total(divisor, factor)
 
@@ -139,7 +140,7 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
     soft = target.is_floating_point()
     tiling, programs = _tiling(logits), _programs(logits)
     if sums is None and losses is None:  # the gradient alone: the kernel still has a place for the shares
-        sums = sum_of(logits, programs, in_order=True)
+        sums = sum_of(logits, programs, tiling.warps <= MOST_WARPS)
     out, shares, counter = (losses, None, None) if sums is None else sums[:3]
     unit = math.gcd(16, classes, logits.stride(0), target.stride(0) if soft else 16)
     tensors = (logits, target, divisor, upstream, out, shares, counter, grad)

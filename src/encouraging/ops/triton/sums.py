@@ -114,8 +114,12 @@ def sum_of(like: Tensor, programs: int, in_order: bool = False) -> Sum:
     if way == LATER.value:
         return Sum(None, torch.empty(max(1, programs), dtype=torch.float32, device=like.device), None, programs, way)
     out = torch.empty((), dtype=torch.float32, device=like.device)
-    shares, counter = (words(like, programs), None) if way == IN_ORDER.value else workspace(like)
-    return Sum(out, shares, counter, programs, way)
+    return Sum(out, *room_for(way, like, programs), programs, way)
+
+
+def room_for(way: int, like: Tensor, programs: int) -> tuple[Tensor, Tensor | None]:
+    """Shares and counter of so many programs for a sum that one of them makes."""
+    return (words(like, programs), None) if way == IN_ORDER.value else workspace(like)
 
 
 def n_partial_weights(rows: int) -> int:
