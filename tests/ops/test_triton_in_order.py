@@ -113,6 +113,14 @@ def test_the_first_programs_count_the_labels_in_parts() -> None:
     assert all_empty()
 
 
+def test_a_part_is_counted_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "n_counting", lambda rows: 1)
+    z, y = draw(600, 3, seed=4)
+    y[::3] = -100
+    check(step(z, y), z, y)
+    assert all_empty()
+
+
 @pytest.mark.parametrize(("rows", "parts"), [(1, 1), (256, 1), (257, 2), (1100, 8), (65536, 128), (131072, 128),
                                              (131073, 0)])
 def test_how_many_count(rows: int, parts: int) -> None:
