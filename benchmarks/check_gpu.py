@@ -3,11 +3,13 @@
     python benchmarks/check_gpu.py [--list] [--part I/N] [NAME ...]
     python benchmarks/check_gpu_arguments.py [--list] [--part I/N] [NAME ...]
     python benchmarks/check_gpu_streams.py [--list] [--part I/N] [NAME ...]
+    python benchmarks/check_gpu_in_order.py [--list] [--part I/N] [NAME ...]
     python benchmarks/check_gpu_all.py [--list] [--part I/N] [NAME ...]
 
 The second file has soft targets, rows that are not aligned, the sigmoid link, squared errors, norm matching and curves
-of one's own; the third has streams, graphs and threads beside each other; the fourth is all three in one process. Most
-of the time is compilation: in parts, which may run beside each other, each takes a minute or two.
+of one's own; the third has streams, graphs and threads beside each other; the fourth has sums in which programs wait
+for others, and calls that are handed to torch; the fifth is all of them in one process. Most of the time is
+compilation: in parts, which may run beside each other, each takes a minute or two.
 
 Exits with status 1 when a check fails.
 """

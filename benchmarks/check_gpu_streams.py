@@ -29,7 +29,7 @@ from encouraging.ops import repeat
 if find_spec("triton"):  # --help and --list do without
     import triton
 
-    from encouraging.ops.triton import cached_launch, loss_and_gradient_, sums
+    from encouraging.ops.triton import cached_launch, in_order, loss_and_gradient_, sums
 
 check = Checks()
 Loss = Callable[[Tensor], Tensor]
@@ -68,7 +68,8 @@ def differing(first: tuple[Tensor, Tensor], again: tuple[Tensor, Tensor]) -> Ten
 
 def counters_are_zero() -> bool:
     torch.cuda.synchronize()
-    return all(int(each.counter) == 0 for each in sums._workspaces.values())
+    return (all(int(each.counter) == 0 for each in sums._workspaces.values())
+            and all(bool((each == in_order.EMPTY.value).all()) for each in sums._words.values()))
 
 
 @check(in_parts=True)

@@ -10,14 +10,16 @@ from torch import Tensor
 
 from . import curves
 from .curves import Curve
+from .curves._cross_entropy import CrossEntropy
 from .curves._curve import check_curve
-from .errors import ArgumentError, TargetError
-from .ops import dispatch, reference, repeat
+from .errors import TargetError
+from .ops import as_torch, dispatch, reference, repeat
 from .ops.elementwise import sigmoid_losses, squared_errors
 from .ops.in_place import check_overwritable, curve_loss_and_gradient_
 from .ops.linear import linear_curve_loss
 from .ops.reduction import Divisor, check_divisor, loss_divisor, reduce
 from .ops.small import plain_loss
+from .ops.split_classes import loss_of_split_classes
 from .ops.stats import LossStats, stats_of, threshold_of
 from .targets import (
     as_rows,
@@ -45,6 +47,8 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
                reduction: str = "mean", label_smoothing: float = 0.0, *, match_norm: bool = False,
                divisor: Divisor = None, inplace: bool = False, impl: str = "auto") -> Tensor:
     r"""``F.cross_entropy`` with another curve: the same layouts, arguments, weights, means and dtypes.
+
+    With the curve of cross-entropy itself, fewer than 1 MiB of logits on a GPU are handed to torch.
 
     .. math:: \ell = \varphi(p_y), \qquad \text{smoothed or soft:}\quad \sum_k q_k\,\varphi(p_k)
 
@@ -78,6 +82,10 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     """
     signature = None
     if not (match_norm or inplace):
+        if type(curve) is CrossEntropy and divisor is None:
+            by_torch = as_torch.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, impl)
+            if by_torch is not None:
+                return by_torch
         signature = repeat.signature(input, target, curve, weight, ignore_index, reduction, label_smoothing, divisor,
                                      impl)
         same_again = None if signature is None else repeat.find(signature)
@@ -96,8 +104,8 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     if divisor is not None:
         check_divisor(divisor, reduction)
     if type(input).__name__ == "DTensor":
-        return _loss_of_dtensor(input, target, curve, weight, ignore_index, reduction, label_smoothing, match_norm,
-                                divisor)
+        return loss_of_split_classes(input, target, curve, weight, ignore_index, reduction, label_smoothing, match_norm,
+                                     divisor)
     rows = as_rows(input, target)
     ignore_index = check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
     labels = rows.target
@@ -180,22 +188,6 @@ def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: T
     return loss.to(result_dtype(input)), LossStats(p, lse, argmax, share)
 
 
-def _loss_of_dtensor(input: Any, target: Tensor, curve: Curve, weight: Tensor | None, ignore_index: int,
-                     reduction: str, label_smoothing: float, match_norm: bool, divisor: Divisor) -> Tensor:
-    """The loss of logits whose classes are split over ranks."""
-    from .ops.parallel import parallel_curve_loss
-
-    over_classes = any(placement.is_shard() and placement.dim in (1, -1) for placement in input.placements)
-    if input.ndim != 2 or not over_classes or match_norm:
-        option = " with match_norm" if match_norm else ""
-        raise ArgumentError(
-            f"input is a DTensor of shape {tuple(input.shape)}, placed {list(input.placements)}{option}: expected "
-            "(N, C) split over the classes, Shard(1). For other placements take the loss of input.to_local(), the rows "
-            "of this rank, or of input.full_tensor().")
-    return parallel_curve_loss(input, target, curve, weight=weight, ignore_index=ignore_index, reduction=reduction,
-                               label_smoothing=label_smoothing, divisor=divisor)
-
-
 def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
                      reduction: str = "mean", label_smoothing: float = 0.0, *, log_end: float = 0.75,
                      eps: float = 1e-5, match_norm: bool = False, divisor: Divisor = None,
@@ -270,6 +262,10 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     >>> sigmoid_curve_loss(logits, present, curves.normal(), reduction="none")  # minus the gap of each
     tensor([-2., -1.])
     """
+    if type(curve) is CrossEntropy and negative_curve is None and alpha is None and divisor is None:
+        by_torch = as_torch.sigmoid_cross_entropy(input, target, weight, reduction, pos_weight)
+        if by_torch is not None:
+            return by_torch
     check_curve(curve)
     negative_curve = curve if negative_curve is None else negative_curve
     check_curve(negative_curve)

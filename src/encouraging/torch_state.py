@@ -18,6 +18,7 @@ _transform_level = torch._C._functorch.maybe_current_level
 _tracing_state = torch._C._get_tracing_state
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_legacy_batch = torch._C._functorch.is_legacy_batchedtensor
+_is_batch = torch._C._functorch.is_batchedtensor
 
 
 def in_transform() -> bool:
@@ -64,8 +65,7 @@ def has_tangent(*tensors: Tensor | None) -> bool:
 
 def is_batched(tensor: Tensor) -> bool:
     """Whether the tensor stands for a batch of tensors (``is_grads_batched=True``, ``torch.func.vmap``)."""
-    functorch = torch._C._functorch
-    return bool(functorch.is_legacy_batchedtensor(tensor) or functorch.is_batchedtensor(tensor))
+    return bool(_is_legacy_batch(tensor) or _is_batch(tensor))
 
 
 def values_are_readable(tensor: Tensor) -> bool:

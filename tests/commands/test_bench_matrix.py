@@ -220,7 +220,7 @@ def test_a_contender_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(bench_matrix, "losses", lambda case, device: losses(case, "cpu"))
     monkeypatch.setattr(torch, "compile", lambda *a, **k: refuse)
     monkeypatch.setattr(bench_matrix, "medians", lambda steps, *_: dict.fromkeys(steps, (2.0, 1.0)))
-    monkeypatch.setattr(bench_matrix, "_wall", lambda step, seconds: 3.0)
+    monkeypatch.setattr(bench_matrix, "walls", lambda steps, seconds: dict.fromkeys(steps, 3.0))
     monkeypatch.setattr(bench_matrix, "copy_time_per_byte", lambda device: 1e-9)
     small = bench_matrix.measure(Case("soft", 4, 9, "float32"), 0.0)
     assert small["measured"] == "wall"
@@ -230,6 +230,23 @@ def test_a_contender_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> 
     assert large["measured"] == "device"
     assert large["milliseconds"] == {"ours": 2.0, "torch": 2.0}
     assert math.isclose(large["floor_milliseconds"], (2 * 1200000 + 240000) * 1e-9)
+
+
+def test_what_the_clock_measures_takes_turns_in_changing_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that becomes slower while it is measured is as slow for every contender."""
+    clock, turns = [0.0], []
+
+    def run(name: str, takes: float) -> None:
+        turns.append(name)
+        clock[0] += takes * (1 + clock[0])
+
+    monkeypatch.setattr(bench_timing.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    steps = {"a": lambda: run("a", 1e-4), "b": lambda: run("b", 1e-4), "c": lambda: run("c", 2e-4)}
+    found = bench_timing.walls(steps, 0.05, in_a_row=2)
+    assert turns[9:21] == ["a", "a", "b", "b", "c", "c", "b", "b", "c", "c", "a", "a"]
+    assert found["b"] / found["a"] == pytest.approx(1, rel=0.01)
+    assert found["c"] / found["a"] == pytest.approx(2, rel=0.01)
 
 
 def test_every_case_is_compiled_from_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,11 +31,11 @@ def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool
     return request.param == "few logits"
 
 
-@pytest.fixture(params=["the last program", "a launch of its own"])
+@pytest.fixture(params=["the last program", "in order", "a launch of its own"])
 def arrivals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    most = sums.MOST_ARRIVALS if request.param == "the last program" else 0
+    monkeypatch.setattr(sums, "MOST_ARRIVALS", sums.MOST_ARRIVALS if request.param == "the last program" else 0)
+    monkeypatch.setattr(sums, "in_order_from", 1 if request.param == "in order" else math.inf)
     for module in (sums, launch):
-        monkeypatch.setattr(module, "MOST_ARRIVALS", most)
         for name, kept in vars(module).items():
             if isinstance(kept, sums.Kept):
                 monkeypatch.setattr(module, name, sums.Kept())
@@ -286,3 +286,20 @@ def test_launches_of_every_path(tmp_path: Path) -> None:
                    capture_output=True)
     paths = json.loads(out.read_text())["paths"]
     assert {name: (len(path["ours"]), len(path["torchs"])) for name, path in paths.items()} == _FEW
+
+
+def test_the_gradient_of_a_repeated_call_is_scaled_in_its_own_memory_but_for_a_graph_that_is_kept(few: bool) -> None:
+    repeat.forget()
+    z, y = draw(12, seed=11)
+    expected = truth(z, y, EL, torch.tensor(3.0))[1]
+    for kept in (False, False, True, False, True):
+        leaf = z.clone().requires_grad_()
+        loss = curve_loss(leaf, y, EL, impl="triton")
+        for _ in range(2 if kept else 1):
+            leaf.grad = None
+            loss.backward(torch.tensor(3.0), retain_graph=kept)
+            assert (row_error(leaf.grad, expected) <= 64 * ULP).all()
+        if kept:
+            batch, = torch.autograd.grad(loss, leaf, torch.tensor([3.0, 6.0]), is_grads_batched=True)
+            assert (row_error(batch[1], 2 * expected) <= 64 * ULP).all()
+    assert len(repeat._remembered) == 1

@@ -148,8 +148,10 @@ def test_infinite_logits() -> None:
     assert ours(torch.tensor([math.nan]), torch.tensor([1]), EL)[0].isnan()
 
 
-def test_every_element_is_written_and_no_other() -> None:
-    """More than one block, an odd count, and storage that starts at an odd element."""
+@pytest.mark.parametrize("few", [0, 1 << 21])
+def test_every_element_is_written_and_no_other(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than one block, large or small, an odd count, and storage that starts at an odd element."""
+    monkeypatch.setattr(sigmoid_autograd, "few_elements", few)
     n = 2 * sigmoid_autograd._BLOCK + 13
     z, t = draw((n,), seed=6)
     for dtype in (torch.float32, torch.bfloat16):
@@ -160,6 +162,23 @@ def test_every_element_is_written_and_no_other() -> None:
         _, slope = truth(view, t, EL, reduction="sum")
         torch.testing.assert_close(leaf.grad.double(), slope, rtol=1.01 * torch.finfo(dtype).eps + 64 * ULP, atol=1e-9)
         assert storage[[0, 1, 2, -1]].isnan().all()
+
+
+def test_few_elements_have_small_blocks() -> None:
+    assert sigmoid_autograd._block(torch.empty(1 << 21, device="meta")) == 1024
+    assert sigmoid_autograd._block(torch.empty((1 << 21) + 1, device="meta")) == 2048
+
+
+@pytest.mark.parametrize("classes", [5, 1500, 2500])
+def test_class_indices_are_the_same_in_blocks_of_any_size(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    z = torch.randn(3 if classes > 5 else 900, classes)
+    labels = torch.randint(classes, z.shape[:1])
+    found = []
+    for few in (0, 1 << 21):
+        monkeypatch.setattr(sigmoid_autograd, "few_elements", few)
+        found.append(ours(z, labels, FOCAL, reduction="sum"))
+    torch.testing.assert_close(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

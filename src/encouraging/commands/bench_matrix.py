@@ -11,9 +11,7 @@ import importlib
 import math
 import os
 import re
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import FunctionType
@@ -26,7 +24,7 @@ from .. import __version__
 from ..errors import ArgumentError
 from .bench_cases import TOLERANCE, Case, Loss, check, inputs, losses, matrix, random_cases
 from .bench_records import finish, line, now, write
-from .bench_timing import copy_time_per_byte, medians
+from .bench_timing import copy_time_per_byte, medians, walls
 from .bench_workers import Workers
 
 SMALL_BYTES = 1 << 20  # below, the host decides, and wall time is what a user has
@@ -75,8 +73,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     steps = {name: partial(_step, loss, logits, target) for name, loss in contenders.items()}
     small = logits.nbytes < SMALL_BYTES
     both = {} if small else medians(steps, "cuda", seconds)
-    times = {name: _wall(step, seconds) for name, step in steps.items()} if small else (
-        {name: device for name, (device, _) in both.items()})
+    times = walls(steps, seconds) if small else {name: device for name, (device, _) in both.items()}
     rivals = [taken for name, taken in times.items() if name != "ours"]
     floor = (2 * logits.nbytes + target.nbytes) * copy_time_per_byte("cuda")
     del logits, target, steps
@@ -90,21 +87,6 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
 def _step(loss: Loss, logits: Tensor, target: Tensor) -> None:
     logits.grad = None
     loss(logits, target).sum().backward()  # type: ignore[no-untyped-call]
-
-
-def _wall(step: Callable[[], None], seconds: float) -> float:
-    """Median milliseconds until a step is done, by the clock."""
-    taken: list[float] = []
-    for _ in range(3):
-        step()
-    start = time.perf_counter()
-    while time.perf_counter() - start < seconds or len(taken) < 5:
-        torch.cuda.synchronize()
-        before = time.perf_counter()
-        step()
-        torch.cuda.synchronize()
-        taken.append(1e3 * (time.perf_counter() - before))
-    return statistics.median(taken)
 
 
 def run_matrix(*, count: int | None = None, seed: int = 0, part: str | None = None, out: Path | None = None,

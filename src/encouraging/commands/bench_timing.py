@@ -48,6 +48,30 @@ def medians(steps: Mapping[str, Step], device: str, seconds: float, rounds: int 
             for name, taken in times.items()}
 
 
+def walls(steps: Mapping[str, Step], seconds: float, in_a_row: int = 10) -> dict[str, float]:
+    """Median milliseconds by the clock until a step on the GPU is done.
+
+    The steps take turns of so many runs, in changing order: waking autograd's thread takes 0.1 ms or 0.4, as the
+    machine pleases at the moment, which would be the difference between steps that are measured one after the other.
+    """
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        for _ in range(3):
+            step()
+    turns = list(steps.items())
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds * len(steps) or len(times[turns[0][0]]) < 5 * in_a_row:
+        for name, step in turns:
+            for _ in range(in_a_row):
+                torch.cuda.synchronize()
+                before = time.perf_counter()
+                step()
+                torch.cuda.synchronize()
+                times[name].append(1e3 * (time.perf_counter() - before))
+        turns = [*turns[1:], turns[0]]
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
 def _time(step: Step, flush: Step, device: str) -> tuple[float, float]:
     if device != "cuda":
         start = time.perf_counter()

@@ -14,10 +14,15 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
-from ..torch_state import in_forward_mode, in_transform, is_jit_tracing
+from ..torch_state import in_forward_mode
 
 Loss = Callable[..., Tensor]  # of logits, target, the type of the loss, weight and divisor
 _PLAIN = (Tensor, torch.nn.Parameter)
+_NUMBERS = (float, int)
+# By these names they take half of the time, in every call.
+_transform_level = torch._C._functorch.maybe_current_level
+_tracing_state = torch._C._get_tracing_state
+is_compiling = torch.compiler.is_compiling
 _MOST = 1024  # signatures; a program that meets more of them starts over
 
 _remembered: dict[tuple[Any, ...], Loss] = {}
@@ -30,16 +35,15 @@ def signature(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None
     """All that the way of a call depends on, beside the state of torch; None for a call whose way is not remembered."""
     if type(input) not in _PLAIN or type(target) not in _PLAIN or not (input.is_cuda or impl == "triton"):
         return None
-    if torch.compiler.is_compiling() or in_transform() or in_forward_mode() or is_jit_tracing():
+    if is_compiling() or _transform_level() is not None or in_forward_mode() or _tracing_state() is not None:
         return None
     if type(curve) not in _own_curves and not _is_own(curve):
         return None
-    if type(ignore_index) is not int or type(label_smoothing) not in (float, int):
+    if type(ignore_index) is not int or type(label_smoothing) not in _NUMBERS:
         return None  # 1, 1.0 and True are one key
     if type(reduction) is not str or type(impl) is not str:
         return None
-    device = input.device
-    own = None
+    device, own = input.device, None
     if weight is not None or divisor is not None:
         own = _numbers(weight, device), _numbers(divisor, device)
         if False in own:

@@ -123,16 +123,17 @@ def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, reduc
     smoothing = float(label_smoothing)
     if soft or reduction == "none":
         return _repeated_rows(curve, ignore_index, smoothing, reduction, soft)
-    steps: dict[tuple[Any, torch.dtype], Step] = {}
+    steps: dict[tuple[bool, torch.dtype, int], tuple[Callable[..., Tensor] | None, Step]] = {}
 
     def loss(logits: Tensor, target: Tensor, dtype: torch.dtype, weight: Tensor | None = None,
              divisor: Tensor | None = None) -> Tensor:
-        apply = None
-        if logits.requires_grad and torch.is_grad_enabled():
-            apply = _apply_later if is_made_later(logits) else _apply_ahead
-        step = steps.get((apply, dtype))
-        if step is None:
-            step = steps[apply, dtype] = Step(curve, ignore_index, smoothing, reduction == "mean", True, dtype)
+        learns = logits.requires_grad and torch.is_grad_enabled()
+        found = steps.get((learns, dtype, few_bytes))
+        if found is None:
+            form = None if not learns else _apply_later if is_made_later(logits) else _apply_ahead
+            found = form, Step(curve, ignore_index, smoothing, reduction == "mean", True, dtype)
+            steps[learns, dtype, few_bytes] = found
+        apply, step = found
         extras = NO_EXTRAS if divisor is None else Extras(divisor=divisor)
         if apply is None:
             return step.loss(logits, target, weight, extras, None, None)
@@ -146,17 +147,23 @@ _apply_later, _apply_ahead = bare_apply(LaterReduced), bare_apply(Ahead)
 
 def _repeated_rows(curve: Curve, ignore_index: int, smoothing: float, reduction: str,
                    soft: bool) -> Callable[..., Tensor]:
+    numbers = constants(curve)
+
     def loss(logits: Tensor, target: Tensor, dtype: torch.dtype, weight: Tensor | None = None,
              divisor: Tensor | None = None) -> Tensor:
         if soft:
             result = soft_loss(logits, target, curve, weight=weight, label_smoothing=smoothing, reduction=reduction,
                                divisor=divisor)
         else:
-            result = hard_loss(logits, target, curve, weight=weight, ignore_index=ignore_index,
-                               label_smoothing=smoothing, reduction=reduction, divisor=divisor)
+            problem = Problem(logits, target, weight, numbers, ignore_index, smoothing)
+            learns = logits.requires_grad and torch.is_grad_enabled()
+            result = _apply_rows(logits, problem, curve, None) if learns else losses(problem)
         return result if result.dtype == dtype else result.to(dtype)
 
     return loss
+
+
+_apply_rows = bare_apply(Later)
 
 
 def _matched(problem: Problem, curve: Curve, reduction: str, by_products: ByProducts | None,

@@ -2,19 +2,29 @@
 
 Every program writes its share and then counts itself. The one that finds all others counted adds the shares up in the
 order of the programs, so that the result does not depend on which one it is, and sets the counter back to 0 for the
-next launch. So a sum takes no launch of its own, and no buffer has to be cleared.
+next launch. So a sum takes no launch of its own, and no buffer has to be cleared. Many programs take the other way of
+``in_order.py``.
 """
 
 import triton
 import triton.language as tl
 
+from .in_order import add_in_order, look_at_counts, take_counts, wait_for_counts
 from .rows import read_label, sum_of
 
 # Who counts the labels' weights, by which a mean divides: nobody, for there is no mean or it is given as partial sums;
-# every program for itself, before it writes the gradient; or the last program, where no gradient is written yet.
+# every program for itself, before it writes the gradient; the last program, where no gradient is written yet; or
+# N_PARTIAL programs before all others, see in_order.py.
 NOBODY = tl.constexpr(0)
 EVERYONE = tl.constexpr(1)
 THE_LAST = tl.constexpr(2)
+THE_FIRST = tl.constexpr(3)
+
+# Who makes the sum of all shares, LAST: another launch, the last program to arrive, or the one with the last number. In
+# the third case ``shares`` are the words of in_order.py.
+LATER = tl.constexpr(0)
+BY_ARRIVAL = tl.constexpr(1)
+IN_ORDER = tl.constexpr(2)
 
 
 @triton.jit
@@ -41,30 +51,47 @@ def arrives_last(counter):
 @triton.jit
 def finish(shares, counter, out, share, scale, LAST: tl.constexpr):
     """Leave this program's share of a sum. With LAST, the last program writes the sum of all, times ``scale``."""
-    tl.store(shares + tl.program_id(0), share)
-    if LAST:  # noqa: SIM102 - decided by the compiler, and what follows by the program
-        if arrives_last(counter):
-            tl.store(out, sum_of_shares(shares, tl.num_programs(0)) * scale)
+    if LAST == IN_ORDER:
+        last, total = add_in_order(shares, share, 0)
+        if last:
+            tl.store(out, total * scale)
+    else:
+        tl.store(shares + tl.program_id(0), share)
+        if LAST:  # noqa: SIM102 - decided by the compiler, and what follows by the program
+            if arrives_last(counter):
+                tl.store(out, sum_of_shares(shares, tl.num_programs(0)) * scale)
 
 
 @triton.jit
 def finish_mean(shares, counter, out, state, n_rows, share, weights, denominator, COUNT: tl.constexpr,
-                KEEP: tl.constexpr, LAST: tl.constexpr):
+                N_PARTIAL: tl.constexpr, KEEP: tl.constexpr, LAST: tl.constexpr):
     """:func:`finish` of a loss over labels. The programs also leave the weights of their labels where THE_LAST counts
     them. Behind a state of KEEP numbers per row comes what the gradient of the sum is to be multiplied by."""
-    n = tl.num_programs(0)
-    tl.store(shares + tl.program_id(0), share)
-    if COUNT == THE_LAST:
-        tl.store(shares + n + tl.program_id(0), weights)
-    if LAST:  # noqa: SIM102 - decided by the compiler, and what follows by the program
-        if arrives_last(counter):
+    if LAST == IN_ORDER:
+        last, total = add_in_order(shares, share, N_PARTIAL if COUNT == THE_FIRST else 0)
+        if last:
             over = denominator
-            if COUNT == THE_LAST:
-                over = sum_of_shares(shares + n, n)
-            # 0 / 0 is the NaN that torch gives for no labels.
-            tl.store(out, sum_of_shares(shares, n) / over)
-            if KEEP:
-                tl.store(state + KEEP * n_rows, 1.0 / over)
+            if COUNT == THE_FIRST:
+                over = take_counts(shares, N_PARTIAL)
+            _store_mean(out, state, n_rows, total, over, KEEP)
+    else:
+        n = tl.num_programs(0)
+        tl.store(shares + tl.program_id(0), share)
+        if COUNT == THE_LAST:
+            tl.store(shares + n + tl.program_id(0), weights)
+        if LAST:  # noqa: SIM102 - decided by the compiler, and what follows by the program
+            if arrives_last(counter):
+                over = denominator
+                if COUNT == THE_LAST:
+                    over = sum_of_shares(shares + n, n)
+                _store_mean(out, state, n_rows, sum_of_shares(shares, n), over, KEEP)
+
+
+@triton.jit
+def _store_mean(out, state, n_rows, total, over, KEEP: tl.constexpr):
+    tl.store(out, total / over)  # 0 / 0 is the NaN that torch gives for no labels
+    if KEEP:
+        tl.store(state + KEEP * n_rows, 1.0 / over)
 
 
 @triton.jit
@@ -79,13 +106,27 @@ def count_labels(target, weight, n_rows, n_classes, ignore_index, WEIGHTED: tl.c
 
 
 @triton.jit
-def divisor_of(partial_weights, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL: tl.constexpr,
+def divisor_of(partial_weights, shares, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL: tl.constexpr,
                COUNT: tl.constexpr, WEIGHTED: tl.constexpr):
-    """What a gradient is divided by that is written at once; 1 for a sum, and where THE_LAST will count."""
+    """What a gradient is divided by that is written at once; 1 for a sum, and where THE_LAST will count. Where
+    THE_FIRST count, it is what :func:`known_divisor` makes the number of, later."""
     if COUNT == EVERYONE:
         return count_labels(target, weight, n_rows, n_classes, ignore_index, WEIGHTED)
+    elif COUNT == THE_FIRST:
+        return look_at_counts(shares, N_PARTIAL)
     else:
         return sum_of(partial_weights, N_PARTIAL)
+
+
+@triton.jit
+def known_divisor(divisor, shares, N_PARTIAL: tl.constexpr, COUNT: tl.constexpr, GRAD: tl.constexpr):
+    """The number that :func:`divisor_of` stands for, where a gradient asks for it."""
+    if COUNT != THE_FIRST:
+        return divisor
+    elif GRAD:
+        return wait_for_counts(divisor, shares, N_PARTIAL)
+    else:
+        return 1.0
 
 
 # The sum of what the programs of another kernel have left, by a few programs, times a number and ``matched`` (the

@@ -15,9 +15,9 @@ from .. import reference
 from ..reduction import Divisor
 from .cached_launch import Prepared
 from .curves import constants
-from .launch import Asked, Plan, Problem, empty_state, gradient_later, later_for, loss_sum, losses, plan_for
+from .launch import Asked, Plan, Problem, empty_state, gradient_later, later_for, loss_sum, losses, plan_for, scale_for
 from .stats import ByProducts
-from .upstream import times_upstream
+from .upstream import is_kept, times_upstream
 
 
 def divisor_of(divisor: Divisor, device: torch.device) -> Tensor | None:
@@ -36,7 +36,8 @@ class Step:
     are worked out in the first of them. ``dtype`` is that of the loss.
     """
 
-    __slots__ = ("backward", "curve", "dtype", "forward", "ignore_index", "mean", "numbers", "repeats", "smoothing")
+    __slots__ = ("backward", "curve", "dtype", "forward", "ignore_index", "mean", "numbers", "repeats", "scaled",
+                 "smoothing")
 
     def __init__(self, curve: Curve, ignore_index: int, smoothing: float, mean: bool, repeats: bool = False,
                  dtype: torch.dtype = torch.float32) -> None:
@@ -44,6 +45,7 @@ class Step:
         self.mean, self.repeats, self.dtype = mean, repeats, dtype
         self.forward: Plan | None = None
         self.backward: tuple[Any, Prepared] | None = None  # and how the logits lay for which it was worked out
+        self.scaled: tuple[Any, Prepared] | None = None  # the same for a gradient that was made ahead
 
     def problem(self, logits: Tensor, target: Tensor, weight: Tensor | None) -> Problem:
         return Problem(logits, target, weight, self.numbers, self.ignore_index, self.smoothing)
@@ -103,10 +105,14 @@ class Ahead(torch.autograd.Function):
         if torch.is_grad_enabled():
             above = upstream if ctx.divisor is None else upstream / ctx.divisor.reshape(())
             reduction = "mean" if ctx.step.mean and ctx.divisor is None else "sum"
-            result = ctx.step.differentiable(logits, target, weight, above, reduction)
-        else:
-            result = times_upstream(grad, upstream)
-        return result, None, None, None, None
+            return ctx.step.differentiable(logits, target, weight, above, reduction), None, None, None, None
+        step, lies = ctx.step, (upstream.dtype, grad.stride())
+        if step.scaled is not None and step.scaled[0] == lies and not (is_batched(upstream) or is_kept()):
+            step.scaled[1](grad.get_device(), grad, grad, upstream)
+            return grad, None, None, None, None
+        if step.repeats and grad.numel() and not is_batched(upstream):
+            step.scaled = lies, scale_for(grad, upstream, grad)
+        return times_upstream(grad, upstream), None, None, None, None
 
 
 class Later(torch.autograd.Function):

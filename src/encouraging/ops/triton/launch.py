@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from . import sums
 from .around import later_kernel, scale_kernel
 from .cached_launch import Kept, Prepared
 from .curves import LIKE_ITSELF, Constants
-from .finish import EVERYONE, NOBODY, THE_LAST
+from .finish import BY_ARRIVAL, EVERYONE, IN_ORDER, NOBODY, THE_FIRST, THE_LAST
+from .in_order import MOST_WARPS
 from .layout import ends_of, layout, pieces
 from .matching import norm_ratio
 from .maths import PULLS
@@ -19,7 +21,7 @@ from .resident import resident_kernel
 from .resident_smooth import resident_smooth_kernel
 from .streamed import streamed_kernel
 from .streamed_smooth import streamed_smooth_kernel
-from .sums import MOST_ARRIVALS, denominator, n_partial_weights, total, workspace
+from .sums import denominator, n_partial_weights, total
 from .tiling import Tiling, as_streamed, ends_for, gradient_tile, piece_of, processors, tiling_for, tiling_override
 
 # From here on the power series of the streamed kernel leave out less than rounding does, if every class has little.
@@ -112,13 +114,13 @@ class Asked(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How a sum over the rows is made: by whom the labels are counted, and whether the last program makes the sum."""
+    """How a sum over the rows is made: by whom the labels are counted, and who makes the sum, see ``finish.py``."""
 
     launch: Prepared
     device: int
     count_first: tuple[int, int] | None  # by a launch of its own, for so many classes and this index to ignore
     counted_by: int
-    last: bool
+    ending: int
     smooth: bool
     dtype: torch.dtype  # of the sum
 
@@ -129,9 +131,9 @@ class Plan(NamedTuple):
         if self.count_first is not None:
             divisor = denominator(target, weight, *self.count_first)
         out = counter = None
-        if self.last:
+        if self.ending:
             out = torch.empty((), dtype=self.dtype, device=logits.device)
-            shares, counter = workspace(logits)
+            shares, counter = sums.room_for(self.ending, logits, self.launch.programs)
         else:
             shares = torch.empty(2 * self.launch.programs, dtype=torch.float32, device=logits.device)
         between = () if self.smooth else (lengths,)
@@ -166,22 +168,30 @@ def _key(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
     where = logits.data_ptr()
     of_grad = None if grad is None else (grad.stride(), grad.data_ptr() & 15, grad.data_ptr() == where)
     return (logits.get_device(), logits.dtype, logits.shape, logits.stride(), where & 15, of_grad, target.dtype,
-            weight is None, curve, ignore_index, smoothing, tiling_override())
+            weight is None, curve, ignore_index, smoothing, tiling_override(), sums.in_order_from,
+            sums.in_order_rows)
 
 
 def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype: torch.dtype) -> Plan:
-    tiling, programs = _division(problem)
-    last = programs <= MOST_ARRIVALS and not asked.lengths
-    count = NOBODY.value
+    (tiling, programs), rows = _division(problem), problem.target.shape[0]
+    # The smoothed kernels have no registers left for a sum in order.
+    in_order = not problem.smoothing and tiling.warps <= MOST_WARPS
+    ending = 0 if asked.lengths else sums.ending(programs, rows, in_order)
+    count, count_first = NOBODY.value, None
     if mean and not asked.n_partial:
-        few = last and programs * problem.target.shape[0] <= _MOST_LABEL_READS
-        count = THE_LAST.value if not asked.grad else EVERYONE.value if few else NOBODY.value
-    count_first = None
-    if mean and not asked.n_partial and count == NOBODY.value:
-        count_first = problem.logits.shape[1], problem.ignore_index
-        asked = asked._replace(n_partial=n_partial_weights(problem.target.shape[0]))
-    launch = _prepare(problem, asked, grad, tiling, programs, count, last)
-    return Plan(launch, problem.logits.get_device(), count_first, count, last, problem.smoothing > 0, dtype)
+        counting = sums.n_counting(rows) if ending == IN_ORDER.value and problem.weight is None else 0
+        if counting:
+            count, asked = THE_FIRST.value, asked._replace(n_partial=counting)
+        elif not asked.grad and ending != IN_ORDER.value:
+            count = THE_LAST.value
+        elif ending == BY_ARRIVAL.value and programs * rows <= _MOST_LABEL_READS:
+            count = EVERYONE.value
+        else:
+            count_first = problem.logits.shape[1], problem.ignore_index
+            asked = asked._replace(n_partial=n_partial_weights(rows))
+    programs += asked.n_partial if count == THE_FIRST.value else 0
+    launch = _prepare(problem, asked, grad, tiling, programs, count, ending)
+    return Plan(launch, problem.logits.get_device(), count_first, count, ending, problem.smoothing > 0, dtype)
 
 
 def _division(problem: Problem) -> tuple[Tiling, int]:
@@ -197,7 +207,7 @@ def _division(problem: Problem) -> tuple[Tiling, int]:
 
 
 def _prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling, programs: int,
-             count: int = NOBODY.value, last: bool = False) -> Prepared:
+             count: int = NOBODY.value, ending: int = 0) -> Prepared:
     """The launch for such a problem."""
     logits = problem.logits
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
@@ -212,7 +222,7 @@ def _prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling
         "KIND": problem.curve.kind, "UNIT": unit, "BLOCK": tiling.block, "N_PARTIAL": asked.n_partial,
         "WEIGHTED": weighted, "GRAD": asked.grad, "STATE": asked.state, "SUMS": asked.sums, "STATS": asked.stats,
         "UPSTREAM": asked.upstream, "INPLACE": grad is not None and grad.data_ptr() == logits.data_ptr(),
-        "COUNT": count, "LAST": last, "num_warps": tiling.warps,
+        "COUNT": count, "LAST": ending, "num_warps": tiling.warps,
         "enable_fp_fusion": True,  # multiply and add in one instruction and one rounding
     }
     if tiling.streamed:

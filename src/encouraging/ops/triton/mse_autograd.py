@@ -14,6 +14,7 @@ from ...torch_state import is_batched
 from ..elementwise import squared_errors
 from ..reduction import Divisor
 from .cached_launch import launch
+from .in_order import MOST_WARPS
 from .layout import pieces
 from .mse import mse_kernel, mse_streamed_kernel
 from .sigmoid_autograd import sigmoid_loss
@@ -122,7 +123,7 @@ def _differentiable(logits: Tensor, target: Tensor, bonus: bool, upstream: Tenso
 def _sum(logits: Tensor, target: Tensor, bonus: bool, factor: float, divisor: Tensor | None,
          grad: Tensor | None = None) -> Tensor:
     """The sum of all losses times ``factor`` over ``divisor``, and its gradient."""
-    sums = sum_of(logits, _programs(logits))
+    sums = sum_of(logits, _programs(logits), logits.shape[0], _tiling(logits).warps <= MOST_WARPS)
     _launch(logits, target, bonus, sums=sums, grad=grad, scale=factor, divisor=divisor)
     return sums.total(divisor, factor)
 
@@ -137,16 +138,16 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
     if not rows:
         return
     soft = target.is_floating_point()
-    tiling, programs = _tiling(classes), _programs(logits)
+    tiling, programs = _tiling(logits), _programs(logits)
     if sums is None and losses is None:  # the gradient alone: the kernel still has a place for the shares
-        sums = sum_of(logits, programs)
+        sums = sum_of(logits, programs, logits.shape[0], tiling.warps <= MOST_WARPS)
     out, shares, counter = (losses, None, None) if sums is None else sums[:3]
     unit = math.gcd(16, classes, logits.stride(0), target.stride(0) if soft else 16)
     tensors = (logits, target, divisor, upstream, out, shares, counter, grad)
     numbers = (rows, classes // unit, logits.stride(0) // unit, target.stride(0) // unit if soft else 0, float(scale))
     shared = {"SOFT": soft, "BONUS": bonus, "UNIT": unit, "BLOCK": tiling.block, "DIVIDED": divisor is not None,
               "GRAD": grad is not None, "VALUES": losses is not None, "UPSTREAM": how,
-              "LAST": sums is not None and sums.last, "num_warps": tiling.warps, "enable_fp_fusion": True}
+              "LAST": 0 if sums is None else sums.ending, "num_warps": tiling.warps, "enable_fp_fusion": True}
     if tiling.streamed:
         launch(mse_streamed_kernel, programs, tensors, numbers, **shared, VECTOR=16 // logits.dtype.itemsize,
                SIXTEEN_BIT=logits.dtype.itemsize == 2)
@@ -155,10 +156,10 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
                PIECE=piece_of(tiling, logits, unit, 1))
 
 
-def _tiling(classes: int) -> Tiling:
-    return soft_tiling_for(classes, cross_entropy=False)
+def _tiling(logits: Tensor) -> Tiling:
+    return soft_tiling_for(logits.shape[1], cross_entropy=False)
 
 
 def _programs(logits: Tensor) -> int:
-    rows, tiling = logits.shape[0], _tiling(logits.shape[1])
+    rows, tiling = logits.shape[0], _tiling(logits)
     return min(rows, tiling.per_processor * processors(logits.device)) if tiling.streamed else pieces(rows, tiling.rows)

@@ -43,7 +43,7 @@ def own_total_kernel(values, target, weight, partial_weights, out, shares, count
         b_total += tl.where(taught, w * value, tl.where(m_r, fill, 0.0))
         b_weights += w
     finish_mean(shares, counter, out, state, n_rows if KEPT else 0, tl.sum(b_total, axis=0), tl.sum(b_weights, axis=0),
-                sum_of(partial_weights, N_PARTIAL), COUNT, 4, True)
+                sum_of(partial_weights, N_PARTIAL), COUNT, N_PARTIAL, 4, True)
 
 
 class OwnCurve(torch.autograd.Function):

@@ -4,7 +4,8 @@ import triton
 import triton.language as tl
 
 from .ends import end_columns, inner_part, inner_row
-from .finish import EVERYONE, divisor_of, finish_mean
+from .finish import EVERYONE, THE_FIRST, divisor_of, finish_mean, known_divisor
+from .in_order import leave_count
 from .maths import INF, LOG2E, LOWEST, PULLS, row_start
 from .rows import plain_row, read_label, store_by_products, store_lengths, store_state
 from .tile import first_column, load_tile, store_tile
@@ -28,16 +29,22 @@ def resident_kernel(
     INPLACE: tl.constexpr, COUNT: tl.constexpr, LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
-    denominator = divisor_of(partial_weights, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
+    i_program = tl.program_id(0)
+    if COUNT == THE_FIRST:
+        i_program -= N_PARTIAL
+        if i_program < 0:
+            leave_count(shares, target, n_rows, n_classes, ignore_index, N_PARTIAL)
+            return
+    denominator = divisor_of(partial_weights, shares, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
                              WEIGHTED)
-    o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    o_r = i_program * ROWS + tl.arange(0, ROWS)
     m_r = o_r < n_rows
     y, taught, w, fill = read_label(target, weight, o_r, m_r, n_classes, ignore_index, WEIGHTED)
     start = row_start(o_r, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
     m_read = taught if SKIP else m_r
     o_c = tl.arange(0, BLOCK)[None, :]
     if ENDS:  # the one row's inner part, and its ends as a second tile
-        i_start = row_start(tl.program_id(0), inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
+        i_start = row_start(i_program, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
         head, n_inner = inner_part(i_start, phase, n_classes, ENDS)
         z = tl.load(inner_row(logits + i_start, head, ENDS) + o_c, mask=m_read[:, None] & (o_c < n_inner),
                     other=-INF).to(tl.float32)
@@ -61,6 +68,7 @@ def resident_kernel(
     row_loss, factor, at_label, q = plain_row(z_y, top, rival_sum, w, k0, k1, k2, k3, KIND)
     row_loss = tl.where(taught, row_loss, fill)
     factor = tl.where(taught, factor, fill)
+    denominator = known_divisor(denominator, shares, N_PARTIAL, COUNT, GRAD)
     if not SUMS and UPSTREAM != PULLS:
         tl.store(loss + o_r, row_loss, mask=m_r)
     if STATE:
@@ -92,7 +100,7 @@ def resident_kernel(
             tl.debug_barrier()  # every thread has read the label's logit before any writes over it
         start = row_start(o_r, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
         if ENDS:
-            i_start = row_start(tl.program_id(0), inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
+            i_start = row_start(i_program, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
             tl.store(inner_row(grad + i_start, head, ENDS) + (o_c - head), slope.to(grad.dtype.element_ty),
                      mask=m_r[:, None] & (o_c - head < n_inner))
             slope = tl.where(taught[:, None], e_e * factor[:, None], fill[:, None])
@@ -103,4 +111,5 @@ def resident_kernel(
         tl.store(grad + start + y.to(tl.int64) * grad_stride_class, at_label.to(grad.dtype.element_ty), mask=taught)
     if SUMS:
         finish_mean(shares, counter, loss, state, n_rows, tl.sum(tl.where(m_r, row_loss, 0.0), axis=0),
-                    tl.sum(w, axis=0), denominator, COUNT, 4 if STATE else 0, LAST)
+                    tl.sum(w, axis=0), denominator, COUNT, N_PARTIAL,
+                    4 if STATE else 0, LAST)

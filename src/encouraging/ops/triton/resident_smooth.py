@@ -155,7 +155,7 @@ def resident_smooth_kernel(
     n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
     grad_stride_outer = tl.cast(grad_outer_units, tl.int64) * UNIT
-    denominator = divisor_of(partial_weights, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
+    denominator = divisor_of(partial_weights, shares, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
                              WEIGHTED)
     scale = tl.zeros([ROWS], tl.float32) + 1.0 / denominator
     o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -257,4 +257,5 @@ def resident_smooth_kernel(
         tl.store(out + y.to(tl.int64) * grad_stride_class, (at_label * scale).to(grad.dtype.element_ty), mask=taught)
     if SUMS:
         finish_mean(shares, counter, loss, state, n_rows, tl.sum(tl.where(m_r, row_loss, 0.0), axis=0),
-                    tl.sum(w, axis=0), denominator, COUNT, 7 if STATE else 0, LAST)
+                    tl.sum(w, axis=0), denominator, COUNT, N_PARTIAL,
+                    7 if STATE else 0, LAST)

@@ -19,7 +19,9 @@ from .sigmoid import CLASS_INDEX, PRESENCE, PROBABILITY, sigmoid_kernel
 from .sums import Sum, sum_of
 from .upstream import mean_factor, one_or_each, times_upstream
 
-_BLOCK = 2048
+_BLOCK = 2048  # elements of a program
+_SMALL_BLOCK = 1024
+few_elements = 1 << 21  # up to so many, small blocks keep more of the GPU busy: 982 large ones are one round and a bit
 
 
 class Arguments(NamedTuple):
@@ -65,7 +67,7 @@ class _SigmoidAhead(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, target: Tensor, arguments: Arguments, factor: float,
                 divisor: Tensor | None) -> Tensor:
         grad = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
-        sums = sum_of(logits, pieces(logits.numel(), _BLOCK))
+        sums = sum_of(logits, pieces(logits.numel(), _block(logits)))
         _launch(logits, target, arguments, sums=sums, grad=grad, scale=factor, divisor=divisor)
         ctx.save_for_backward(logits, target, grad, divisor)
         ctx.arguments, ctx.factor = arguments, factor
@@ -88,7 +90,7 @@ class _SigmoidLaterReduced(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, arguments: Arguments, factor: float,
                 divisor: Tensor | None) -> Tensor:
-        sums = sum_of(logits, pieces(logits.numel(), _BLOCK))
+        sums = sum_of(logits, pieces(logits.numel(), _block(logits)))
         _launch(logits, target, arguments, sums=sums, scale=factor, divisor=divisor)
         ctx.save_for_backward(logits, target, divisor)
         ctx.arguments, ctx.factor = arguments, factor
@@ -143,7 +145,7 @@ def _launch(logits: Tensor, target: Tensor, arguments: Arguments, *, sums: Sum |
     """Write whatever there is a buffer for; ``grad`` of the sum times ``scale`` over ``divisor``, and times an upstream
     gradient, one for all or one for each."""
     upstream, how = (None, 0) if upstream is None else one_or_each(upstream)
-    elements = logits.numel()
+    elements, block = logits.numel(), _block(logits)
     if not elements:
         return
     weight, weight_after, weight_size = _factor(arguments.weight, logits)
@@ -156,12 +158,16 @@ def _launch(logits: Tensor, target: Tensor, arguments: Arguments, *, sums: Sum |
     numbers = (elements, logits.shape[-1] if logits.ndim else 1, weight_after, weight_size, pos_after, pos_size,
                1.0 if alpha is None else float(alpha), 1.0 if alpha is None else 1.0 - alpha, float(scale),
                *positive[2:], *negative[2:])
-    launch(sigmoid_kernel, pieces(elements, _BLOCK), tensors, numbers, KIND=positive.kind,
+    launch(sigmoid_kernel, pieces(elements, block), tensors, numbers, KIND=positive.kind,
            NEGATIVE_KIND=negative.kind, TWO_CURVES=positive != negative, TARGET=kind.value, MSE=arguments.mse,
            WEIGHTED=weight is not None, POS_WEIGHTED=pos_weight is not None, DIVIDED=divisor is not None,
            GRAD=grad is not None, SUMS=sums is not None, VALUES=losses is not None, UPSTREAM=how,
-           LARGE=elements >= 2**31 - _BLOCK, WIDE=numbers[1] >= _BLOCK, BLOCK=_BLOCK,
-           LAST=sums is not None and sums.last, num_warps=4, enable_fp_fusion=True)
+           LARGE=elements >= 2**31 - block, WIDE=numbers[1] >= block, BLOCK=block,
+           LAST=0 if sums is None else sums.ending, num_warps=4, enable_fp_fusion=True)
+
+
+def _block(logits: Tensor) -> int:
+    return _SMALL_BLOCK if logits.numel() <= few_elements else _BLOCK
 
 
 def _factor(factor: Tensor | None, logits: Tensor) -> tuple[Tensor | None, int, int]:

@@ -107,7 +107,7 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None, by_target:
     constants: dict[str, Any] = {
         "KIND": curve.kind, "TAIL": curve.tail, "UNBOUNDED": curve.unbounded, "UNIT": unit, "BLOCK": tiling.block,
         "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None,
-        "SUMS": asked.sums, "LAST": asked.sums and programs <= sums.MOST_ARRIVALS,
+        "SUMS": asked.sums, "LAST": sums.ending(programs, 0, in_order=False) if asked.sums else 0,
         "UPSTREAM": asked.upstream is not None, "SMOOTH": smoothing > 0, "DIVIDED": asked.divided,
         "num_warps": tiling.warps, "enable_fp_fusion": True,
     }

@@ -5,7 +5,8 @@ import triton.language as tl
 
 from .blocks import offsets, stream_index, stream_rivals
 from .ends import end_columns, inner_part, inner_row
-from .finish import EVERYONE, divisor_of, finish_mean
+from .finish import EVERYONE, THE_FIRST, divisor_of, finish_mean, known_divisor
+from .in_order import leave_count
 from .maths import INF, row_start, shifted
 from .rows import plain_row, read_label, store_by_products, store_lengths, store_state
 
@@ -49,10 +50,17 @@ def streamed_kernel(
     n_classes = class_units * UNIT
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
     grad_stride_outer = tl.cast(grad_outer_units, tl.int64) * UNIT
-    denominator = divisor_of(partial_weights, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
+    i_program, n_programs = tl.program_id(0), tl.num_programs(0)
+    if COUNT == THE_FIRST:
+        i_program, n_programs = i_program - N_PARTIAL, n_programs - N_PARTIAL
+        if i_program < 0:
+            leave_count(shares, target, n_rows, n_classes, ignore_index, N_PARTIAL)
+            return
+    denominator = divisor_of(partial_weights, shares, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
                              WEIGHTED)
+    denominator = known_divisor(denominator, shares, N_PARTIAL, COUNT, GRAD)
     total_loss, total_weight = 0.0, 0.0
-    for i in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+    for i in tl.range(i_program, n_rows, n_programs):
         i_row = tl.cast(i, tl.int32)
         m_r = i_row < n_rows
         y, taught, w, fill = read_label(target, weight, i_row, m_r, n_classes, ignore_index, WEIGHTED)
@@ -97,5 +105,5 @@ def streamed_kernel(
             tl.debug_barrier()  # the row first, then the number that is not of its pattern
             tl.store(out + y.to(tl.int64) * grad_stride_class, at_label.to(grad.dtype.element_ty), mask=taught)
     if SUMS:
-        finish_mean(shares, counter, loss, state, n_rows, total_loss, total_weight, denominator, COUNT,
+        finish_mean(shares, counter, loss, state, n_rows, total_loss, total_weight, denominator, COUNT, N_PARTIAL,
                     4 if STATE else 0, LAST)

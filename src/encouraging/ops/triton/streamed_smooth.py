@@ -164,7 +164,7 @@ def streamed_smooth_kernel(
     n_classes = class_units * UNIT
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
     grad_stride_outer = tl.cast(grad_outer_units, tl.int64) * UNIT
-    denominator = divisor_of(partial_weights, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
+    denominator = divisor_of(partial_weights, shares, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
                              WEIGHTED)
     total_loss, total_weight = 0.0, 0.0
     for i in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
@@ -216,5 +216,5 @@ def streamed_smooth_kernel(
             tl.store(out + pivot.to(tl.int64) * grad_stride_class, at_pivot.to(grad.dtype.element_ty), mask=taught)
             tl.store(out + y.to(tl.int64) * grad_stride_class, at_label.to(grad.dtype.element_ty), mask=taught)
     if SUMS:
-        finish_mean(shares, counter, loss, state, n_rows, total_loss, total_weight, denominator, COUNT,
+        finish_mean(shares, counter, loss, state, n_rows, total_loss, total_weight, denominator, COUNT, N_PARTIAL,
                     7 if STATE else 0, LAST)

@@ -9,10 +9,17 @@ from torch import Tensor
 
 from .around import denominator_kernel
 from .cached_launch import Kept, Prepared, current_stream, is_captured
-from .finish import NOBODY, total_kernel
+from .finish import BY_ARRIVAL, IN_ORDER, LATER, NOBODY, total_kernel
+from .in_order import COUNTS, EMPTY, GROUP, GROUPS, LABELS
 from .layout import pieces, power_of_two
 
-MOST_ARRIVALS = 2048  # programs whose sum the last of them makes; more leave it to a launch of its own
+MOST_ARRIVALS = 2048  # programs whose sum the last of them to arrive makes
+# More of them, and not fewer than this, make their sum in order, see in_order.py; a launch of its own does it for the
+# rest. ``math.inf`` leaves all of them to that launch.
+in_order_from: float = 1 + MOST_ARRIVALS
+in_order_rows: float = 1 << 14  # more of them are faster with launches of their own: counting takes several turns
+_MOST_IN_ORDER = GROUP.value * GROUPS.value
+_MOST_TURNS = 4  # in which a program counts its part of the labels
 _BLOCK = 2048
 _MOST_GROUPS = 64
 
@@ -50,29 +57,70 @@ def _new_workspace(like: Tensor) -> Workspace:
                          torch.zeros(1, dtype=torch.int32, device=like.device))
 
 
+def ending(programs: int, rows: int, in_order: bool) -> int:
+    """Who makes the sum over so many programs and rows: see ``finish.py``. ``in_order`` says that the kernel has the
+    registers for that."""
+    way = BY_ARRIVAL if 0 < programs <= MOST_ARRIVALS else LATER
+    if in_order and in_order_from <= programs <= _MOST_IN_ORDER and rows <= in_order_rows:
+        way = IN_ORDER
+    return int(way.value)
+
+
+_words: dict[tuple[int, int], Tensor] = {}
+
+
+def words(like: Tensor, programs: int) -> Tensor:
+    """The words of ``in_order.py`` for so many programs: of the current stream, or of the graph that is being captured,
+    as a :func:`workspace` is."""
+    device, count = like.get_device(), COUNTS.value + GROUPS.value + power_of_two(programs)
+    if is_captured(device):
+        return _new_words(like, count)
+    key = device, current_stream(device)
+    kept = _words.get(key)
+    if kept is None or kept.shape[0] < count:
+        kept = _new_words(like, count)
+        if type(kept) is Tensor:  # not a fake one, which a mode of torch makes
+            _words[key] = kept
+    return kept
+
+
+def _new_words(like: Tensor, count: int) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.full((count,), EMPTY.value, dtype=torch.int32, device=like.device)
+
+
+def n_counting(rows: int) -> int:
+    """How many programs count the labels of so many rows before all others; 0 where it would take them too long."""
+    parts = min(COUNTS.value, power_of_two(pieces(rows, LABELS.value)))
+    return parts if rows <= _MOST_TURNS * parts * LABELS.value else 0
+
+
 class Sum(NamedTuple):
-    """Where the programs of a launch write a sum: their shares, and the sum itself where the last of them makes it."""
+    """Where the programs of a launch write a sum: their shares, and the sum itself where one of them makes it."""
 
     out: Tensor | None
     shares: Tensor
     counter: Tensor | None
     programs: int
-
-    @property
-    def last(self) -> bool:
-        return self.out is not None
+    ending: int
 
     def total(self, divisor: Tensor | None, factor: float) -> Tensor:
         """The sum times ``factor`` over ``divisor``, by which the last program has multiplied it already."""
         return total(self.shares, self.programs, divisor, factor) if self.out is None else self.out
 
 
-def sum_of(like: Tensor, programs: int) -> Sum:
+def sum_of(like: Tensor, programs: int, rows: int = 0, in_order: bool = False) -> Sum:
     """Buffers for a sum over so many programs, on the device of ``like``."""
-    if 0 < programs <= MOST_ARRIVALS:
-        return Sum(torch.empty((), dtype=torch.float32, device=like.device), *workspace(like), programs)
-    shares = torch.empty(max(1, programs), dtype=torch.float32, device=like.device)
-    return Sum(None, shares, None, programs)
+    way = ending(programs, rows, in_order)
+    if way == LATER.value:
+        return Sum(None, torch.empty(max(1, programs), dtype=torch.float32, device=like.device), None, programs, way)
+    out = torch.empty((), dtype=torch.float32, device=like.device)
+    return Sum(out, *room_for(way, like, programs), programs, way)
+
+
+def room_for(way: int, like: Tensor, programs: int) -> tuple[Tensor, Tensor | None]:
+    """Shares and counter of so many programs for a sum that one of them makes."""
+    return (words(like, programs), None) if way == IN_ORDER.value else workspace(like)
 
 
 def n_partial_weights(rows: int) -> int:

@@ -12,7 +12,8 @@ from ..reduction import Divisor
 from .launch import scale
 from .maths import EACH, ONE
 
-_keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+# Whether the backward pass that runs leaves its graph for another one.
+is_kept = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
 
 def times_upstream(grad: Tensor, upstream: Tensor) -> Tensor:
@@ -20,7 +21,7 @@ def times_upstream(grad: Tensor, upstream: Tensor) -> Tensor:
     if is_batched(upstream):
         return (grad.float() * upstream).to(grad.dtype)
     # A graph that is kept needs the buffer as it is, and so does whoever was given it by an earlier pass.
-    result = torch.empty_like(grad) if _keep_graph() else grad
+    result = torch.empty_like(grad) if is_kept() else grad
     scale(grad, upstream, result)
     return result
 

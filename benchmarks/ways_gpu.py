@@ -1,0 +1,127 @@
+"""Ways of the kernels that can be switched, timed in turn in one process on a GPU.
+
+    python benchmarks/ways_gpu.py [--seconds 0.3] [--out FILE] [PART ...]
+
+Parts: *sums* (``sums.in_order_from``: a launch of its own for the sum of many programs, in order, and in order always),
+*few* (``sigmoid_autograd.few_elements``: in blocks as large as those of many, or in small ones), *torchs*
+(``as_torch.softmax_bytes`` and ``sigmoid_bytes``: cross-entropy of few logits by the kernels, or by torch; wall time).
+Milliseconds of forward and backward, and shares of the floor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
+from encouraging.commands.bench_timing import copy_time_per_byte, medians, walls
+from encouraging.ops import as_torch
+
+EL, CE = curves.conservative(0.75), curves.cross_entropy()
+SUMS = ((65536, 1000, torch.float32), (32768, 4096, torch.float32), (8192, 8142, torch.float32),
+        (8192, 32000, torch.float32), (65536, 1000, torch.bfloat16), (65536, 1001, torch.bfloat16),
+        (1048576, 10, torch.float32), (20000, 100, torch.float32), (8192, 50257, torch.bfloat16))
+
+
+def step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor) -> None:
+    logits.grad = None
+    loss(logits, target).sum().backward()
+
+
+def drawn(rows: int, classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    logits = (3 * torch.randn(rows, classes, device="cuda")).to(dtype).requires_grad_()
+    return logits, torch.randint(classes, (rows,), device="cuda")
+
+
+def ways_of_sums(seconds: float) -> dict[str, Any]:
+    from encouraging.ops.triton import repeated_loss, sums
+
+    record = {}
+    for rows, classes, dtype in SUMS:
+        logits, target = drawn(rows, classes, dtype)
+        steps = {}
+        for name, programs in (("a launch of its own", math.inf), ("in order", 2049), ("in order always", 1)):
+            repeated = repeated_loss(EL, -100, 0.0, "mean")
+            with mock.patch.multiple(sums, in_order_from=programs, in_order_rows=math.inf):  # remembered from here on
+                run = partial(step, partial(lambda one, z, y, d: one(z, y, d), repeated, d=dtype), logits, target)
+                run()
+            steps[name] = run
+        floor = (2 * logits.nbytes + target.nbytes) * copy_time_per_byte("cuda")
+        times = {name: device for name, (device, _) in medians(steps, "cuda", seconds).items()}
+        record[f"{rows} x {classes} {str(dtype)[6:]}"] = {"floor": floor, **times}
+        print(f"{rows} x {classes} {str(dtype)[6:]}: " + ", ".join(
+            f"{name} {taken:.4f} ({floor / taken:.1%})" for name, taken in times.items()), flush=True)
+    return record
+
+
+def ways_of_few(seconds: float) -> dict[str, Any]:
+    from encouraging.ops.triton import sigmoid_autograd
+
+    record = {}
+    for rows, classes, dtype in ((1018, 1975, torch.float16), (945, 701, torch.bfloat16), (300, 3000, torch.float32),
+                                 (700, 90, torch.float32)):
+        logits, target = drawn(rows, classes, dtype)
+
+        def run(most: int, logits: Tensor = logits, target: Tensor = target) -> None:
+            sigmoid_autograd.few_elements = most
+            step(partial(mirror_mse_loss, link="sigmoid"), logits, target)
+
+        steps = {"large blocks": partial(run, 0), "small blocks": partial(run, 1 << 21)}
+        times = {name: device for name, (device, _) in medians(steps, "cuda", seconds).items()}
+        record[f"{rows} x {classes} {str(dtype)[6:]}"] = times
+        print(f"sigmoid's mse {rows} x {classes} {str(dtype)[6:]}: " + ", ".join(
+            f"{name} {taken:.4f}" for name, taken in times.items()), flush=True)
+    return record
+
+
+def ways_of_torch(seconds: float) -> dict[str, Any]:
+    record = {}
+    for rows, classes, dtype in ((69648, 4, torch.bfloat16), (256, 1000, torch.float32), (131072, 2, torch.bfloat16)):
+        logits, target = drawn(rows, classes, dtype)
+        present, soft = torch.rand(rows, classes, device="cuda") < 0.1, torch.softmax(logits.detach(), 1)
+        calls: dict[str, tuple[Any, Any, Tensor]] = {
+            "labels": (partial(curve_loss, curve=CE), F.cross_entropy, target),
+            "probabilities": (partial(curve_loss, curve=CE), F.cross_entropy, soft),
+            "sigmoid": (partial(sigmoid_curve_loss, curve=CE),
+                        lambda z, t: F.binary_cross_entropy_with_logits(z, t.to(z.dtype)), present)}
+        for name, (ours, theirs, given) in calls.items():
+            times = walls({"torch": partial(step, theirs, logits, given),
+                           "handed over": partial(step, ours, logits, given)}, seconds)
+            with mock.patch.multiple(as_torch, softmax_bytes=0, sigmoid_bytes=0):
+                times |= walls({"kernels": partial(step, ours, logits, given)}, seconds)
+            record[f"{rows} x {classes} {str(dtype)[6:]} {name}"] = times
+            print(f"{rows} x {classes} {str(dtype)[6:]} {name}: " + ", ".join(
+                f"{way} {taken:.4f} ({taken / times['torch']:.2f})" for way, taken in times.items()), flush=True)
+    return record
+
+
+PARTS = {"sums": ways_of_sums, "few": ways_of_few, "torchs": ways_of_torch}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"only these: {', '.join(PARTS)}")
+    parser.add_argument("--out", type=Path, help="write the times as JSON")
+    parser.add_argument("--seconds", type=float, default=0.3, help="per time (default: %(default)s)")
+    args = parser.parse_args()
+    for unknown in set(args.parts) - set(PARTS):
+        parser.error(f"no part is called {unknown!r}; they are {', '.join(PARTS)}")
+    record: dict[str, Any] = {}
+    for name in args.parts or PARTS:
+        record[name] = PARTS[name](args.seconds)
+        if args.out:
+            args.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
