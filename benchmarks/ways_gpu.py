@@ -4,7 +4,7 @@
 
 Parts: *sums* (``sums.in_order_from``: a launch of its own for the sum of many programs, in order, and in order always),
 *few* (``sigmoid_autograd.few_elements``: in blocks as large as those of many, or in small ones), *torchs*
-(``as_torch.softmax_bytes`` and ``sigmoid_bytes``: cross-entropy of few logits by the kernels, or by torch; wall time).
+(``as_torch.few_bytes``: cross-entropy of few logits by the kernels, or by torch; wall time).
 Milliseconds of forward and backward, and shares of the floor.
 """
 
@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
+from encouraging import curve_loss, curves, mirror_mse_loss
 from encouraging.commands.bench_timing import copy_time_per_byte, medians, walls
 from encouraging.ops import as_torch
 
@@ -88,20 +88,13 @@ def ways_of_torch(seconds: float) -> dict[str, Any]:
     record = {}
     for rows, classes, dtype in ((69648, 4, torch.bfloat16), (256, 1000, torch.float32), (131072, 2, torch.bfloat16)):
         logits, target = drawn(rows, classes, dtype)
-        present, soft = torch.rand(rows, classes, device="cuda") < 0.1, torch.softmax(logits.detach(), 1)
-        calls: dict[str, tuple[Any, Any, Tensor]] = {
-            "labels": (partial(curve_loss, curve=CE), F.cross_entropy, target),
-            "probabilities": (partial(curve_loss, curve=CE), F.cross_entropy, soft),
-            "sigmoid": (partial(sigmoid_curve_loss, curve=CE),
-                        lambda z, t: F.binary_cross_entropy_with_logits(z, t.to(z.dtype)), present)}
-        for name, (ours, theirs, given) in calls.items():
-            times = walls({"torch": partial(step, theirs, logits, given),
-                           "handed over": partial(step, ours, logits, given)}, seconds)
-            with mock.patch.multiple(as_torch, softmax_bytes=0, sigmoid_bytes=0):
-                times |= walls({"kernels": partial(step, ours, logits, given)}, seconds)
-            record[f"{rows} x {classes} {str(dtype)[6:]} {name}"] = times
-            print(f"{rows} x {classes} {str(dtype)[6:]} {name}: " + ", ".join(
-                f"{way} {taken:.4f} ({taken / times['torch']:.2f})" for way, taken in times.items()), flush=True)
+        times = walls({"torch": partial(step, F.cross_entropy, logits, target),
+                       "handed over": partial(step, partial(curve_loss, curve=CE), logits, target)}, seconds)
+        with mock.patch.object(as_torch, "few_bytes", 0):
+            times |= walls({"kernels": partial(step, partial(curve_loss, curve=CE), logits, target)}, seconds)
+        record[f"{rows} x {classes} {str(dtype)[6:]}"] = times
+        print(f"{rows} x {classes} {str(dtype)[6:]}: " + ", ".join(
+            f"{way} {taken:.4f} ({taken / times['torch']:.2f})" for way, taken in times.items()), flush=True)
     return record
 
 

@@ -262,10 +262,6 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     >>> sigmoid_curve_loss(logits, present, curves.normal(), reduction="none")  # minus the gap of each
     tensor([-2., -1.])
     """
-    if type(curve) is CrossEntropy and negative_curve is None and alpha is None and divisor is None:
-        by_torch = as_torch.sigmoid_cross_entropy(input, target, weight, reduction, pos_weight)
-        if by_torch is not None:
-            return by_torch
     check_curve(curve)
     negative_curve = curve if negative_curve is None else negative_curve
     check_curve(negative_curve)
