@@ -67,7 +67,7 @@ WITH_IGNORED = {
 
 
 @pytest.mark.parametrize("name", WITH_IGNORED)
-@pytest.mark.parametrize("kind", [np.int64, np.int32, torch.tensor], ids=str)
+@pytest.mark.parametrize("kind", [np.int64, np.int32, torch.tensor], ids=["int64", "int32", "tensor"])
 def test_an_ignore_index_may_be_any_integer(name, kind):
     logits, labels = torch.randn(4, CLASSES, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 100])
     torch.testing.assert_close(WITH_IGNORED[name](logits, labels, kind(2)), WITH_IGNORED[name](logits, labels, 2))
