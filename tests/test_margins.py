@@ -220,3 +220,13 @@ def test_compiled_it_has_the_gradient_of_its_own_forward_pass():
             found.append((layer.beta, logits, z.grad, layer.weight.grad))
         torch.testing.assert_close(found[1], found[0])
     torch._dynamo.reset()
+
+
+def test_a_layer_that_was_in_a_transform_can_be_copied():
+    layer, x, y = LSoftmaxLinear(4, 3), torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+
+    def loss(parameters, buffers):
+        return torch.func.functional_call(layer, (parameters, buffers), (x, y)).square().sum()
+
+    torch.func.grad(loss)(dict(layer.named_parameters()), {"beta": layer.beta.clone()})
+    assert torch.equal(copy.deepcopy(layer).weight, layer.weight)

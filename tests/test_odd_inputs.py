@@ -138,3 +138,17 @@ def test_an_output_layer_refuses_its_arguments_when_it_is_made(arguments, words)
     with pytest.raises(ArgumentError) as error:
         LinearCurveLoss(3, 4, CURVE, **arguments)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("bad", [None, "2", 2.0])
+@pytest.mark.parametrize("name", WITH_IGNORED)
+def test_every_way_refuses_it_in_words(name, bad):
+    with pytest.raises(ArgumentError, match="expected an integer"):
+        WITH_IGNORED[name](torch.randn(3, CLASSES), torch.tensor([0, 1, 2]), bad)
+
+
+@pytest.mark.parametrize("bad", [2**70, -2**63 - 1])
+@pytest.mark.parametrize("name", ["with stats", "in place", "output layer", "divisor"])
+def test_an_ignore_index_has_64_bits(name, bad):
+    with pytest.raises(ArgumentError, match="expected an integer of 64 bits"):
+        WITH_IGNORED[name](torch.randn(3, CLASSES), torch.tensor([0, 1, 2]), bad)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from .class_counts import Counts, class_counts
 from .errors import ArgumentError, DtypeError, ShapeError
 from .targets import checked_labels
-from .torch_state import in_backward
+from .torch_state import in_backward, in_transform
 
 
 # One operation, which a compiler does not look into: with both steps in its graph, torch 2.13 takes the decayed number
@@ -34,9 +34,11 @@ class LSoftmaxLinear(nn.Module):
 
     Training starts from the plain logit and moves to the margin: the label's logit is
     ``(margin logit + beta * plain logit) / (1 + beta)``, and every training step multiplies ``beta`` by ``decay``. Any
-    loss may follow: ``EncouragingLoss(log_end=1.0)(layer(x, y), y)`` is the paper's combination. Activation
-    checkpointing, which calls the layer again in the backward pass, repeats its last call: ``beta`` is the same and
-    does not decay again.
+    loss may follow: ``EncouragingLoss(log_end=1.0)(layer(x, y), y)`` is the paper's combination.
+
+    Activation checkpointing, which calls the layer again in the backward pass, repeats its last call: ``beta`` is the
+    same and does not decay again. With several calls before a backward pass, or compiled, leave this layer outside of
+    what is checkpointed: the earlier calls would be repeated with another ``beta``.
 
     Args:
         in_features: Width of the input.
@@ -89,13 +91,16 @@ class LSoftmaxLinear(nn.Module):
 
     def _next_beta(self) -> Tensor:
         """The ``beta`` of this call, as a copy, since the backward pass needs it after the decay."""
+        beta: Tensor
         if torch.compiler.is_compiling():
-            beta: Tensor = _decayed(self.beta, self.decay, self.beta_min)
+            beta = _decayed(self.beta, self.decay, self.beta_min)
             return beta
-        if not in_backward() or self._last_beta is None:
-            self._last_beta = self.beta.clone()
-            self.beta.mul_(self.decay).clamp_(min=self.beta_min)
-        return self._last_beta
+        if self._last_beta is not None and in_backward():
+            return self._last_beta
+        beta = self.beta.clone()
+        self.beta.mul_(self.decay).clamp_(min=self.beta_min)
+        self._last_beta = None if in_transform() else beta  # what torch.func wraps must not stay behind
+        return beta
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, margin={self.margin}"

@@ -153,7 +153,7 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
     """Refuse arguments that do not fit the rows; the ``ignore_index`` as Python's own integer."""
     check_reduction(reduction)
     check_smoothing(label_smoothing)
-    ignore_index = _as_integer(ignore_index)
+    ignore_index = checked_ignore_index(ignore_index)
     if rows.soft and ignore_index >= 0:
         raise ArgumentError(f"ignore_index={ignore_index} with probabilities as target: there is no label to ignore. "
                             "Leave rows out with a probability row of zeros, or pass labels.")
@@ -169,15 +169,16 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
     return ignore_index
 
 
-def _as_integer(ignore_index: SupportsIndex) -> int:
+def checked_ignore_index(ignore_index: SupportsIndex) -> int:
     """Whatever is an integer, such as numpy's."""
-    if isinstance(ignore_index, int):
-        return ignore_index
     try:
-        return operator.index(ignore_index)
+        number = ignore_index if isinstance(ignore_index, int) else operator.index(ignore_index)
     except TypeError as error:
         raise ArgumentError(f"ignore_index={ignore_index!r}: expected an integer, the label of rows to leave out."
                             ) from error
+    if not -2**63 <= number < 2**63:
+        raise ArgumentError(f"ignore_index={number}: expected an integer of 64 bits, the label of rows to leave out.")
+    return number
 
 
 def result_dtype(input: Tensor, target: Tensor | None = None) -> torch.dtype:

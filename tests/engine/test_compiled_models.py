@@ -53,3 +53,14 @@ def test_compiled_ranks_exchange_gradients_once_per_update(tmp_path):
     (count, ours), _ = on_two_ranks(exchanges, tmp_path / "compiled", True)
     assert count == plain == 4
     torch.testing.assert_close(ours, weights)
+
+
+def test_a_state_may_hold_what_has_no_shape():
+    class Extra(nn.Linear):
+        def get_extra_state(self):
+            return {"seen": 3}
+
+        def set_extra_state(self, state):
+            pass
+
+    Compiled(nn.Sequential(Extra(2, 2), nn.LazyLinear(3)))

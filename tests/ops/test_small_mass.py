@@ -275,3 +275,27 @@ def test_no_rows_one_class_and_only_ignored_rows_are_torchs():
             ours = curve_loss(logits, target, curves.cross_entropy(), reduction=reduction, label_smoothing=0.1)
             theirs = F.cross_entropy(logits, target, reduction=reduction, label_smoothing=0.1)
             torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", ["smoothed", "soft"])
+def test_a_loss_that_is_kept_holds_nothing_of_its_batch(kind: str) -> None:
+    """What a backward pass needs is freed by it, as after torch's own."""
+    logits = torch.randn(4, 300, requires_grad=True)
+    target = torch.softmax(torch.randn(4, 300), 1) if kind == "soft" else torch.tensor([0, 1, 2, 3])
+    loss = curve_loss(logits, target, curves.encouraging(0.75), label_smoothing=0.0 if kind == "soft" else 0.1)
+    node = loss.grad_fn
+    assert type(node).__name__ == "_SmallMassLossBackward"
+    loss.backward()
+    left = [value for value in vars(node).values() if isinstance(value, Tensor | tuple)]
+    assert sum(each.numel() for value in left for each in (value if isinstance(value, tuple) else (value,))
+               if isinstance(each, Tensor)) <= 1
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+def test_logits_that_numpy_cannot_look_at() -> None:
+    z, y = torch.randn(4, 300), torch.tensor([0, 1, 2, 3])
+    seen = curve_loss(-torch._neg_view(z), y, curves.encouraging(0.75), label_smoothing=0.1)
+    turned = curve_loss(torch._neg_view(z), y, curves.encouraging(0.75), label_smoothing=0.1)
+    torch.testing.assert_close(seen, curve_loss(z, y, curves.encouraging(0.75), label_smoothing=0.1))
+    torch.testing.assert_close(turned, curve_loss(-z, y, curves.encouraging(0.75), label_smoothing=0.1))

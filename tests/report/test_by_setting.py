@@ -70,3 +70,33 @@ def test_lines_whose_names_begin_alike_stay_apart(rates):
                if record.arm in names]
     found = lines(by_setting.over(replace(group("cifar100-learning-rate-quick", renamed), recipe=None), "train.lr"))
     assert sorted(found.values()) == [[0.0125, 0.025], [0.025, 0.05]]
+
+
+def test_a_line_is_not_called_like_another_ones_first_arm(rates):
+    """Numbered arms: the stems are a, a and a_1, and the first arm of the first line is a_1."""
+    names = {"ce": "a_1", "ce_2x": "a_2", "el_1": "a_3", "el_1_half": "a_4"}
+    renamed = [replace(record, config={**record.config, "arm": names[record.arm]}) for record in rates
+               if record.arm in names]
+    third = [replace(record, config={**record.config, "arm": f"a_1{number}", "options": {"other": 1},
+                                     "train": [{**record.config["train"][0], "lr": 0.1 * (1 + number)}]})
+             for record in rates if record.arm == "ce" for number in range(4)]
+    made = replace(group("cifar100-learning-rate-quick", renamed + third), recipe=None)
+    assert sorted(map(len, lines(by_setting.over(made, "train.lr")).values())) == [2, 2, 4]
+
+
+def test_an_arm_whose_setting_is_none_is_a_line_across(rates):
+    values = {"ce": 0.1, "ce_2x": 0.2, "ce_4x": 0.3, "el_075": None}
+    records = [replace(record, config={**record.config, "objectives": [], "train": [{"clip_norm": values[record.arm]}]})
+               for record in rates if record.arm in values]
+    made = replace(group("cifar100-learning-rate-quick", records), recipe=None)
+    sweep = by_setting.over(made, "train.clip_norm")
+    assert lines(sweep) == {"ce": [0.1, 0.2, 0.3]}
+    assert [arm.name for arm in sweep.references] == ["el_075"]
+    assert len(by_setting.sections(made)) == 1
+
+
+def test_arms_that_differ_in_their_names_alone_make_no_line(rates):
+    values = {"ce": 1, "ce_2x": 1.0, "ce_4x": 2}
+    records = [replace(record, config={**record.config, "objectives": [], "train": [{"lr": values[record.arm]}]})
+               for record in rates if record.arm in values]
+    assert by_setting.sections(replace(group("cifar100-learning-rate-quick", records), recipe=None)) == []

@@ -56,7 +56,14 @@ def _make_room(model: nn.Module) -> None:
     from torch import _dynamo as dynamo  # a second, which only those wait who compile
 
     dynamo.config.recompile_limit = max(dynamo.config.recompile_limit, dynamo.config.accumulated_recompile_limit)
-    network = str(model), [(name, tensor.shape, tensor.dtype) for name, tensor in model.state_dict().items()]
+    network = str(model), [(name, *_kind(each)) for name, each in model.state_dict().items()]
     if _last is not None and network != _last:
         dynamo.reset()
     _last = network
+
+
+def _kind(value: Any) -> tuple[Any, ...]:
+    """What tells the weights of networks apart: a state may also hold what is no tensor, or has no shape yet."""
+    if not isinstance(value, Tensor) or nn.parameter.is_lazy(value):
+        return (type(value),)
+    return value.shape, value.dtype

@@ -18,6 +18,7 @@ from ..torch_state import in_forward_mode, in_transform
 few_bytes = 1 << 20  # fewer bytes of logits are handed over; 0 hands nothing over
 
 _MOST_ROWS = 1 << 17  # torch adds the losses of all labels up in one block of threads
+_MOST_HALF_ROWS = 65504  # torch has the divisor in the logits' type, where more of them, or their weights, are infinite
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PLAIN = (Tensor, torch.nn.Parameter)
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
@@ -37,6 +38,8 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_i
             and type(label_smoothing) is float and label_smoothing == 0.0):
         return None
     if weight is not None and not _is_like(weight, input):
+        return None
+    if input.dtype is torch.float16 and (weight is not None or input.shape[0] > _MOST_HALF_ROWS):
         return None
     try:
         return torch._C._nn.cross_entropy_loss(input, target, weight, _REDUCTIONS[reduction],  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError, DtypeError, ShapeError, TargetError
+from ..targets import checked_ignore_index
 from ..torch_state import values_are_readable
 
 Divisor = float | Tensor | None
@@ -66,7 +67,7 @@ def loss_divisor(target: Tensor, weight: Tensor | None = None, ignore_index: int
         classes = target.shape[class_dim if target.ndim > 1 else 0]
         return torch.full((), target.numel() // max(1, classes), device=target.device)
     labels = target.long()  # before the comparison: in uint8, -100 is the label 156
-    ignored = labels == ignore_index
+    ignored = labels == checked_ignore_index(ignore_index)
     if weight is not None:
         weight = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
         outside = ((labels < 0) | (labels >= weight.shape[0])) & ~ignored

@@ -200,26 +200,26 @@ class _SmallMassLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, loss: tuple[Tensor], mass: _Mass, kept: _Kept, curve: Curve,
                 count: Tensor | None) -> Tensor:
-        label = None if mass.added is None else mass.added.label
-        ctx.save_for_backward(logits, mass.everywhere, label)  # the caller's, who may change them before the backward
-        ctx.mass, ctx.kept, ctx.curve, ctx.count = mass, kept, curve, count
+        # All of them, so that autograd frees them with the graph, and sees what the caller changes before the backward.
+        ctx.save_for_backward(logits, mass.everywhere, mass.ignored, *(mass.added or (None, None)), *kept)
+        ctx.curve, ctx.count = curve, count
         return loss[0]
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, everywhere, label = ctx.saved_tensors
-        mass, count = ctx.mass, ctx.count
+        logits, everywhere, ignored, label, added, *kept = ctx.saved_tensors
+        mass, count = _Mass(everywhere, None if label is None else LabelMass(label, added), ignored), ctx.count
         upstream = upstream[:, None] if count is None else upstream.div(count)
         if backward_must_be_differentiable(upstream):
-            z = zero_ignored(logits, mass.ignored)  # what they hold, such as NaN, must not reach a second derivative
+            z = zero_ignored(logits, ignored)  # what they hold, such as NaN, must not reach a second derivative
             u = everywhere.expand(z.shape)
             if label is not None:
-                u = u.scatter_add(-1, label, mass.added.mass.expand(label.shape))
-            gradient = zero_ignored(upstream * mass_gradient(z, u, ctx.curve), mass.ignored)
+                u = u.scatter_add(-1, label, added.expand(label.shape))
+            gradient = zero_ignored(upstream * mass_gradient(z, u, ctx.curve), ignored)
         else:
-            if mass.ignored is not None:  # all that was kept is finite
-                upstream = zero_ignored(upstream.expand(mass.ignored.shape), mass.ignored)
-            gradient = _gradient(ctx.kept, mass, upstream)
+            if ignored is not None:  # all that was kept is finite
+                upstream = zero_ignored(upstream.expand(ignored.shape), ignored)
+            gradient = _gradient(_Kept(*kept), mass, upstream)
         return gradient, None, None, None, None, None
 
 

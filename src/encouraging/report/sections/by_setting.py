@@ -21,9 +21,16 @@ def sections(group: Group) -> list[Section]:
     """One section per number of which a group of arms has several values and which tells nothing else apart."""
     own = replace(group, arms=[arm for arm in group.arms if arm.swept is None])
     found = [over(own, key) for key in _numbers(own.arms)]
-    drawn = [sweep for sweep in found if any(len(sweep.points(base)) >= LEAST for base in sweep.bases)]
+    drawn = [sweep for sweep in found if _has_a_line(sweep)]
     return [sweep_section(f"setting-{number}", "What {} changes", sweep, group.metrics, _NOTE)
             for number, sweep in enumerate(drawn, 1)]
+
+
+def _has_a_line(sweep: Sweep) -> bool:
+    """Whether one line has enough values, and none has two arms for one."""
+    counts = [(len(points), len({order(values[0]) for values, _ in points})) for points in
+              map(sweep.points, sweep.bases)]
+    return any(distinct >= LEAST for _, distinct in counts) and all(arms == distinct for arms, distinct in counts)
 
 
 def over(group: Group, key: str) -> Sweep:
@@ -32,11 +39,14 @@ def over(group: Group, key: str) -> Sweep:
     together: dict[str, list[Arm]] = {}
     for arm in group.arms:
         together.setdefault(repr(_without(arm.records[0].config, key)), []).append(arm)
-    lines = [members for members in together.values() if len(members) > 1 and None not in _values(members, key)]
+    split = [([arm for arm in members if at(arm.records[0].config, key) is not None], members)
+             for members in together.values()]
+    lines = [have for have, _ in split if len(have) > 1]
     inside = {arm.name for members in lines for arm in members}
+    without = {arm.name for have, members in split if len(have) > 1 for arm in members} - inside
     claims = group.recipe.claims if group.recipe is not None else ()
     named = {name for claim in claims if not inside.isdisjoint((claim.arm, claim.beats or ""))
-             for name in (claim.arm, claim.beats)} - inside
+             for name in (claim.arm, claim.beats)} - inside | without
     others = [arm for arm in group.arms if arm.name in named]
     lines += [[arm] for arm in others if at(arm.records[0].config, key) is not None]
     arms = [replace(arm, swept=Swept(arm=base, values={key: value}))
@@ -74,8 +84,9 @@ def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 def _bases(lines: Sequence[Sequence[Arm]]) -> list[str]:
     """A name per line: what the names of its arms have in common, or the first of them where others have that too."""
-    stems = [_stem([arm.name for arm in members]) for members in lines]
-    return [stem if stems.count(stem) == 1 else members[0].name for stem, members in zip(stems, lines, strict=True)]
+    stems, first = [_stem([arm.name for arm in members]) for members in lines], [members[0].name for members in lines]
+    names = [stem if stems.count(stem) == 1 else name for stem, name in zip(stems, first, strict=True)]
+    return names if len(set(names)) == len(names) else first
 
 
 def _stem(names: Sequence[str]) -> str:
