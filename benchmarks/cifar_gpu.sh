@@ -31,7 +31,7 @@ throughput)
     exec "$python" "$here/cifar_throughput.py" --out "$out/cifar-throughput.json" ;;
 cifar100)
     grid --jobs "${jobs:-6}" \
-        cifar100-learning-rate-quick:5:ce,ce_2x,el_075,el_1_half,el_1,ce_4x,el_1_matched \
+        cifar100-learning-rate-quick:5:ce,ce_2x,el_075,el_1_half,el_1,ce_4x,el_1_matched,el_075_2x \
         cifar100-learning-rate-quick:3:el_05,el_0,el_025,el_09 ;;
 cifar10)
     grid --jobs "${jobs:-6}" \

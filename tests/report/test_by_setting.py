@@ -48,6 +48,8 @@ def test_a_section_is_drawn_where_one_line_has_three_values(rates):
     section = next(section for section in by_setting.sections(group("cifar100-learning-rate-quick", rates))
                    if section.title == "What lr changes")
     assert "ce at lr = 0.05" in section.lead[0]
+    assert "el_075 at" not in section.lead[0]
+    assert "With one value alone: el_075 65.43" in section.lead[0]
     assert "el_075 has 0.025" in section.pictures[0].alt
     assert b"<svg" in section.pictures[0].svg()
     few = [record for record in rates if record.arm in ("ce", "ce_2x", "el_1", "el_1_half")]

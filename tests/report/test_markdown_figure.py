@@ -121,7 +121,7 @@ def test_what_is_better_when_lower_rises_to_its_worst(records):
 
 @pytest.mark.parametrize(("key", "head", "line"), [
     ("log_end", "| `log_end` | best accuracy, el |", "| 0.75 | "),
-    ("train.lr", "| `lr` | best accuracy, ce | best accuracy, el_1 |", "| 0.0125 | ")])
+    ("train.lr", "| `lr` | best accuracy, ce | best accuracy, el_075 | best accuracy, el_1 |", "| 0.0125 | ")])
 def test_arms_that_differ_in_their_loss_or_rate_are_drawn_over_it(key, head, line):
     """The controls of the learning rate, and the sweep over LE, which are arms of one recipe."""
     records = synthetic.shipped("cifar100-learning-rate-quick", seeds=2)

@@ -82,10 +82,12 @@ def sweep_section(name: str, title: str, sweep: Sweep, book: MetricBook, note: s
 
 def _best(sweep: Sweep, primary: Metric) -> str:
     """The answer of the sweep: where the primary metric is best, and what the others have."""
-    words = []
+    words, alone = [], []
     for base in sweep.bases:
         points = [(values, arm) for values, arm in sweep.points(base) if arm.values(primary.path)]
-        if points:
+        if len(points) == 1:
+            alone.append(f"{base} {_reached(points[0][1], primary)}")
+        elif points:
             sign = 1 if primary.better == "higher" else -1
             values, arm = max(points, key=lambda point: sign * point[1].mean(primary.path).value)
             pairs = zip(sweep.keys, values, strict=True)
@@ -93,7 +95,8 @@ def _best(sweep: Sweep, primary: Metric) -> str:
             words.append(f"{base} at {where} ({_reached(arm, primary)})")
     text = f"The best mean {primary.words} over these values: {listed(words)}." if words else ""
     others = [f"{arm.name} {_reached(arm, primary)}" for arm in sweep.references if arm.values(primary.path)]
-    return text + (f" For comparison: {listed(others)}." if others else "")
+    text += f" With one value alone: {listed(alone)}." if alone else ""
+    return (text + (f" For comparison: {listed(others)}." if others else "")).strip()
 
 
 def _reached(arm: Arm, metric: Metric) -> str:
