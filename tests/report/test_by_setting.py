@@ -22,7 +22,10 @@ def group(name, records=None):
 
 @pytest.fixture(scope="module")
 def rates():
-    return read_runs(RESULTS / "cifar100-learning-rate-quick")
+    """Three seeds of the arms that the tests speak of: more records under results/ change nothing here."""
+    arms = ("ce", "ce_2x", "ce_4x", "el_075", "el_1", "el_1_half", "el_1_matched")
+    return [record for record in read_runs(RESULTS / "cifar100-learning-rate-quick")
+            if record.arm in arms and record.seed < 3]
 
 
 def lines(sweep):
@@ -49,7 +52,7 @@ def test_a_section_is_drawn_where_one_line_has_three_values(rates):
                    if section.title == "What lr changes")
     assert "ce at lr = 0.05" in section.lead[0]
     assert "el_075 at" not in section.lead[0]
-    assert "With one value alone: el_075 65.43" in section.lead[0]
+    assert "With one value alone: el_075 65.41" in section.lead[0]
     assert "el_075 has 0.025" in section.pictures[0].alt
     assert b"<svg" in section.pictures[0].svg()
     few = [record for record in rates if record.arm in ("ce", "ce_2x", "el_1", "el_1_half")]
