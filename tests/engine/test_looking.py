@@ -67,6 +67,24 @@ def test_a_probe_has_the_norms_of_both_gradients_on_the_batch_at_hand(tmp_path):
     assert final["gradient_norm_ratio"] == pytest.approx({"plain": 1.0, "smooth": norms["own"] / norms["smooth"]})
 
 
+def test_a_stage_has_the_probes_of_its_own_updates(tmp_path):
+    """The second stage teaches what the probe called plain asks about: its ratio is 1, whatever the first one's was."""
+    class Later(Restless):
+        def objective(self, clock):
+            return 0.5 if clock.stage == 1 else 0.0
+
+    for every in (1, 0):
+        stages = (Train(max_steps=3, lr=0.1, batch_size=16, probe_every=1),
+                  Train(max_steps=3, lr=0.1, batch_size=16, probe_every=every))
+        final = execute(run_spec(tmp_path / f"every{every}", Later(), stages))
+        assert final["stage1"]["gradient_norm_ratio"]["smooth"] == pytest.approx(1)
+        assert final["stage1"]["gradient_norm_ratio"]["plain"] != pytest.approx(1, rel=1e-2)
+        if every:
+            assert final["gradient_norm_ratio"]["plain"] == pytest.approx(1)
+        else:
+            assert "gradient_norm_ratio" not in final
+
+
 def test_a_resumed_run_has_the_probes_and_the_trace_of_an_unbroken_one(tmp_path):
     train = Train(epochs=2, lr=0.1, batch_size=16, probe_every=3, trace=9)
 

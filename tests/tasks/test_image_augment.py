@@ -171,6 +171,7 @@ def test_the_energy_of_a_class_on_its_own_examples_is_kept(make: Any) -> None:
     ({}, {"augment": "resized_crop", "train_size": 32, "test_resize": 31}, "at least train_size"),
     ({}, {"augment": "resize_crop"}, "options.augment"),
     ({}, {"mixup": -1.0}, "options.mixup"),
+    ({}, {"mixup": 1e308}, "options.mixup"),
     ({"margin": 2}, {"mixup": 0.2}, "mixup = 0.2 with margin: a mixed image has two labels"),
     ({"reweight_from_epoch": 2}, {"mixup": 0.2}, "with reweight_from_epoch"),
     ({"loss": "mse"}, {"mixup": 0.2}, "with loss"),

@@ -60,7 +60,7 @@ def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, 
             continue
         if number > at.stage:
             at.stage, at.epoch, at.batch, at.stage_step = number, 1, 0, 0
-            log.best = None
+            log.best, log.probed = None, {}  # numbers of a stage are about it alone
         trainer = Trainer(task, model, plan, at, log, hooks, world, device, seed)
         if found is not None:
             trainer.restore(found)

@@ -20,6 +20,7 @@ from .compiled import Compiled
 from .distributed import World
 from .ema import Average
 from .graph import Replay
+from .lone_example import told_of_lone_examples
 from .meter import OWN, DeviceMeter, HostMeter, Meter
 from .numbers import plain_numbers
 from .optim import build_optimizer, set_rate
@@ -74,7 +75,7 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end of the stage."""
-        with float32_is("tf32" if self.train.precision == "tf32" else "ieee"):
+        with float32_is("tf32" if self.train.precision == "tf32" else "ieee"), told_of_lone_examples(self.train):
             while not self.over():
                 if not self._enough():  # else it was stopped in the last evaluation, which is all that is left
                     self._epoch()

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..engine import Interrupted
 from ..engine.checkpoint import KEEP
 from ..engine.distributed import World
+from ..engine.lone_example import told_of_lone_examples
 from ..engine.random_state import seed_everything
 from ..engine.stages import prepare
 from ..engine.train import Hooks, Log, Position, Trainer
@@ -109,7 +110,8 @@ def _train(trainer: Trainer, clock: _Clock) -> None:
     """Updates without evaluations, epoch after epoch, until the time is over or the stage is."""
     try:
         while not trainer.over():
-            trainer._epoch()
+            with told_of_lone_examples(trainer.train):
+                trainer._epoch()
             clock.at.epoch, clock.at.batch = clock.at.epoch + 1, 0
     except (Interrupted, DivergenceError):
         return

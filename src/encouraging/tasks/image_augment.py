@@ -31,7 +31,7 @@ class AugmentOptions(Frozen):
     augment: Literal["none", "crop_flip", "resized_crop"] = "none"
     train_size: int | None = Field(default=None, gt=0)
     test_resize: int | None = Field(default=None, gt=0)
-    mixup: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    mixup: float = Field(default=0.0, ge=0, le=1e6)  # far above it numpy draws 0 instead of one half
 
     @model_validator(mode="after")
     def _sizes(self) -> Self:
