@@ -198,6 +198,8 @@ def few_logits_are_torchs() -> str:
             (lambda x: curve_loss(x, y, ce, weight), lambda x: F.cross_entropy(x, y, weight)),  # noqa: B023
             (lambda x: curve_loss(x, y, ce, reduction="none"),  # noqa: B023
              lambda x: F.cross_entropy(x, y, reduction="none"))]  # noqa: B023
+        if dtype is torch.float16:  # a sum of weights may be infinite there: such calls stay with the kernels
+            del calls[1]
         for ours, theirs in calls:
             results = []
             for loss in (ours, theirs):

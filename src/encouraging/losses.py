@@ -279,7 +279,8 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     else:
         losses = sigmoid_losses(input, target, curve, negative_curve, weight, pos_weight, alpha)
         loss = reduce(losses, reduction, divisor)
-    return loss.to(result_dtype(input))
+    dtype = result_dtype(input)
+    return loss if loss.dtype == dtype else loss.to(dtype)
 
 
 def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: str = "softmax",
@@ -316,4 +317,5 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
     if reduction == "none":
         axis = min(1, input.ndim - 1)
         loss = loss.reshape(*rows.shape, loss.shape[-1]).movedim(-1, axis)
-    return loss.to(result_dtype(input))
+    dtype = result_dtype(input)
+    return loss if loss.dtype == dtype else loss.to(dtype)

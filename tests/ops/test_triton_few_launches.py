@@ -286,6 +286,12 @@ def test_launches_of_every_path(tmp_path: Path) -> None:
                    capture_output=True)
     paths = json.loads(out.read_text())["paths"]
     assert {name: (len(path["ours"]), len(path["torchs"])) for name, path in paths.items()} == _FEW
+    names = ["plain", "soft", "sigmoid", "mse"]  # whose losses of 16 bits nobody casts
+    subprocess.run([sys.executable, script, "--repeats", "1", "--dtype", "float16", "--out", out, *names],
+                   env=environment, check=True, capture_output=True)
+    paths = json.loads(out.read_text())["paths"]
+    counts = {name: (len(path["ours"]), len(path["torchs"])) for name, path in paths.items()}
+    assert counts == dict.fromkeys(names, (2, 0))
 
 
 def test_the_gradient_of_a_repeated_call_is_scaled_in_its_own_memory_but_for_a_graph_that_is_kept(few: bool) -> None:

@@ -184,3 +184,36 @@ def test_a_sum_of_the_losses_has_the_gradient_of_the_sum(dtype: torch.dtype, til
         loss.backward(torch.tensor(0.5))
     torch.testing.assert_close(each.grad, whole.grad, rtol=torch.finfo(dtype).eps, atol=6e-8)
     torch.testing.assert_close(several[1], whole.grad, rtol=2 * torch.finfo(dtype).eps, atol=6e-8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+def test_sums_have_the_type_that_is_asked_for_and_can_be_differentiated_twice(link: str, soft: bool,
+                                                                              dtype: torch.dtype) -> None:
+    z, y = draw(7, 9, seed=6)
+    target = torch.rand(7, 9) if soft else y
+    for divisor in (None, torch.tensor(3.0)):
+        leaf = z.to(dtype).requires_grad_()
+        loss = mse_loss(leaf, target, bonus=True, link=link, divisor=divisor, dtype=dtype)
+        expected, slope = truth(leaf, target, bonus=True, link=link, divisor=divisor)
+        assert loss.dtype == dtype
+        assert loss.item() == pytest.approx(expected.item(), rel=torch.finfo(dtype).eps, abs=1e-6)
+        (first,) = torch.autograd.grad(loss, leaf, torch.tensor(2.0, dtype=dtype), create_graph=True)
+        (again,) = torch.autograd.grad(loss, leaf, torch.tensor(2.0, dtype=dtype), retain_graph=True)
+        near = 2 * torch.finfo(dtype).eps + 1e-5
+        torch.testing.assert_close(first.double(), 2 * slope, rtol=near, atol=1e-6)
+        torch.testing.assert_close(again.double(), 2 * slope, rtol=near, atol=1e-6)
+        first.float().square().sum().backward()
+        assert leaf.grad.isfinite().all()
+
+
+def test_unknown_labels_in_rows_longer_than_a_block_of_the_sigmoid_link() -> None:
+    classes = 1100
+    z, y = torch.randn(4, classes), torch.tensor([5, -1, classes, 1099])
+    losses, gradient = ours(z, y, torch.ones(4, classes), bonus=True, link="sigmoid", reduction="none")
+    assert losses[1:3].isnan().all()
+    assert gradient[1:3].isnan().all()
+    expected, slope = truth(z[[0, 3]], y[[0, 3]], torch.ones(2, classes), bonus=True, link="sigmoid", reduction="none")
+    torch.testing.assert_close(losses[[0, 3]].double(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradient[[0, 3]].double(), slope, rtol=1e-5, atol=1e-8)

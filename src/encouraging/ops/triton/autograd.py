@@ -153,7 +153,7 @@ def _repeated_rows(curve: Curve, ignore_index: int, smoothing: float, reduction:
              divisor: Tensor | None = None) -> Tensor:
         if soft:
             result = soft_loss(logits, target, curve, weight=weight, label_smoothing=smoothing, reduction=reduction,
-                               divisor=divisor)
+                               divisor=divisor, dtype=dtype)
         else:
             problem = Problem(logits, target, weight, numbers, ignore_index, smoothing)
             learns = logits.requires_grad and torch.is_grad_enabled()

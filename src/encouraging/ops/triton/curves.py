@@ -6,6 +6,7 @@ follow ``encouraging.curves`` branch by branch: the comparisons read ``gap <= ed
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ GAP = tl.constexpr(10)
 FOCAL_OF_2 = tl.constexpr(11)  # the usual gamma, whose power is a product
 LATE_FOCAL = tl.constexpr(12)
 HALTED_FOCAL_OF_2 = tl.constexpr(13)
+MIRROR = tl.constexpr(14)
 
 # What a curve is at p <= 1/2, where all classes but one are: smoothing is cheap for the first two.
 LIKE_CROSS_ENTROPY = tl.constexpr(0)  # value -log p, pull 1 - p
@@ -73,6 +75,22 @@ class Gap(Curve):
         return torch.full_like(gap, -1.0)
 
 
+@dataclass(frozen=True, repr=False)
+class Mirror(Curve):
+    """``slope * (1 - p) - base``: with 4 and the number of classes, the squared errors of all classes of a row and
+    their mirrors, where the target is a label. Each is linear in its p, and the probabilities sum to 1."""
+
+    name = "mirror"
+    slope: float
+    base: float
+
+    def value(self, gap: Tensor) -> Tensor:
+        return self.slope * torch.sigmoid(-gap) - self.base
+
+    def pull(self, gap: Tensor) -> Tensor:
+        return self.slope * torch.sigmoid(gap) * torch.sigmoid(-gap)
+
+
 def _normal(curve: Normal) -> Constants:
     tail = _TAILS[curve.form_below_half]
     return Constants(NORMAL.value, tail, clamp_edge(curve.eps), log_or_minus_infinity(curve.eps))
@@ -102,6 +120,7 @@ _CONSTANTS: dict[type[Curve], Callable[[Any], Constants]] = {
     LateFocal: lambda c: Constants(LATE_FOCAL.value, LIKE_ITSELF.value, float(c.gamma), logit(c.start), c.shift),
     Square: lambda c: Constants((SQUARE_BONUS if c.bonus else SQUARE).value, LIKE_ITSELF.value),
     Gap: lambda c: Constants(GAP.value, LIKE_ITSELF.value),
+    Mirror: lambda c: Constants(MIRROR.value, LIKE_ITSELF.value, c.slope, c.base),
 }
 
 
@@ -163,6 +182,8 @@ def curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND: tl.constexpr):
         value, pull = q * q, 2.0 * p * q * q
     elif KIND == SQUARE_BONUS:
         value, pull = q - p, 2.0 * p * q
+    elif KIND == MIRROR:
+        value, pull = k0 * q - k1, k0 * p * q
     elif KIND == GAP:
         value, pull = gap, tl.where(gap == gap, -1.0, gap)
     else:

@@ -11,25 +11,30 @@ from torch import Tensor
 
 from ...curves import square
 from ...torch_state import is_batched
+from .. import repeat
 from ..elementwise import squared_errors
 from ..reduction import Divisor
+from .autograd import repeated_loss
 from .cached_launch import launch
+from .curves import Mirror
 from .in_order import MOST_WARPS
 from .layout import pieces
 from .mse import mse_kernel, mse_streamed_kernel
 from .sigmoid_autograd import sigmoid_loss
 from .sums import Sum, sum_of
 from .tiling import Tiling, piece_of, processors, soft_tiling_for
-from .upstream import mean_factor, one_or_each, times_upstream
+from .upstream import mean_factor, one_or_each, scaled, times_upstream
 
 
 def mse_loss(logits: Tensor, target: Tensor, *, bonus: bool, link: str = "softmax", reduction: str = "mean",
              divisor: Divisor = None, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The sum, the mean over all elements in float32, or (``none``) the losses (N, C) in ``dtype``, for logits (N, C)
-    with labels (N) or probabilities (N, C). A label that names no class gives NaN."""
+    """The sum, the mean over all elements, or (``none``) the losses (N, C), in ``dtype``, for logits (N, C) with labels
+    (N) or probabilities (N, C). A label that names no class gives NaN."""
     if link == "sigmoid":
         return sigmoid_loss(logits, target, square(bonus=bonus), reduction=reduction, divisor=divisor, mse=True,
                             dtype=dtype)
+    if bonus and reduction != "none" and logits.numel() and not target.is_floating_point():
+        return _of_labels(logits, target, reduction, divisor, dtype)
     if logits.stride(1) != 1:
         logits = logits.contiguous()
     target = target.detach()
@@ -39,28 +44,46 @@ def mse_loss(logits: Tensor, target: Tensor, *, bonus: bool, link: str = "softma
         return losses
     factor, over = mean_factor(logits.numel(), reduction, divisor, logits.device)
     form = _MseLaterReduced if logits.dtype == torch.float16 and logits.requires_grad else _MseAhead
-    loss: Tensor = form.apply(logits, target, bonus, factor, over)
+    loss: Tensor = form.apply(logits, target, bonus, factor, over, dtype)
     return loss
+
+
+def _of_labels(logits: Tensor, target: Tensor, reduction: str, divisor: Divisor, dtype: torch.dtype) -> Tensor:
+    """With the bonus, labels make a loss of the label's probability alone: a curve, whose kernels need fewer sums."""
+    factor, over = mean_factor(logits.numel(), reduction, divisor, logits.device)
+    target = target if target.is_contiguous() else target.contiguous()
+    key = (Mirror, logits.get_device(), logits.shape, logits.stride(), logits.dtype, logits.data_ptr() & 15,
+           target.dtype, factor, over is None)
+    loss = repeat.find(key)
+    if loss is None:
+        curve = Mirror(4 * factor, logits.shape[1] * factor)
+        loss = repeated_loss(curve, _NO_LABEL, 0.0, "sum" if over is None else "mean")
+        repeat.remember(key, loss)
+    return loss(logits, target, dtype, None, over)
+
+
+_NO_LABEL = -(1 << 62)  # nothing is ignored
+_NONE = (None,) * 5  # for everything but the logits
 
 
 class _MseAhead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, bonus: bool, factor: float,
-                divisor: Tensor | None) -> Tensor:
+                divisor: Tensor | None, dtype: torch.dtype) -> Tensor:
         grad = None
         if ctx.needs_input_grad[0]:
             grad = torch.empty_like(logits, memory_format=torch.contiguous_format)
         ctx.save_for_backward(logits, target, grad, divisor)
         ctx.bonus, ctx.factor = bonus, factor
-        return _sum(logits, target, bonus, factor, divisor, grad)
+        return _sum(logits, target, bonus, factor, divisor, dtype, grad)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, grad, divisor = ctx.saved_tensors
         if torch.is_grad_enabled():
-            above = upstream * ctx.factor / (1.0 if divisor is None else divisor[0])
-            return _differentiable(logits, target, ctx.bonus, above.expand(logits.shape)), None, None, None, None
-        return times_upstream(grad, upstream), None, None, None, None
+            above = scaled(upstream, ctx.factor, divisor)
+            return _differentiable(logits, target, ctx.bonus, above.expand(logits.shape)), *_NONE
+        return times_upstream(grad, upstream), *_NONE
 
 
 class _MseLaterReduced(torch.autograd.Function):
@@ -68,16 +91,16 @@ class _MseLaterReduced(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, bonus: bool, factor: float,
-                divisor: Tensor | None) -> Tensor:
+                divisor: Tensor | None, dtype: torch.dtype) -> Tensor:
         ctx.save_for_backward(logits, target, divisor)
         ctx.bonus, ctx.factor = bonus, factor
-        return _sum(logits, target, bonus, factor, divisor)
+        return _sum(logits, target, bonus, factor, divisor, dtype)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, divisor = ctx.saved_tensors
         if torch.is_grad_enabled():
-            above = upstream * ctx.factor / (1.0 if divisor is None else divisor[0])
+            above = scaled(upstream, ctx.factor, divisor)
             result = _differentiable(logits, target, ctx.bonus, above.expand(logits.shape))
         else:
             result = torch.empty_like(logits, memory_format=torch.contiguous_format)
@@ -85,7 +108,7 @@ class _MseLaterReduced(torch.autograd.Function):
             _launch(logits, target, ctx.bonus, grad=result, scale=ctx.factor, divisor=divisor,
                     upstream=None if batched else upstream)
             result = (result.float() * upstream).to(result.dtype) if batched else result
-        return result, None, None, None, None
+        return result, *_NONE
 
 
 class _MseLater(torch.autograd.Function):
@@ -121,9 +144,9 @@ def _differentiable(logits: Tensor, target: Tensor, bonus: bool, upstream: Tenso
 
 
 def _sum(logits: Tensor, target: Tensor, bonus: bool, factor: float, divisor: Tensor | None,
-         grad: Tensor | None = None) -> Tensor:
+         dtype: torch.dtype, grad: Tensor | None = None) -> Tensor:
     """The sum of all losses times ``factor`` over ``divisor``, and its gradient."""
-    sums = sum_of(logits, _programs(logits), logits.shape[0], _tiling(logits).warps <= MOST_WARPS)
+    sums = sum_of(logits, _programs(logits), logits.shape[0], _tiling(logits).warps <= MOST_WARPS, dtype)
     _launch(logits, target, bonus, sums=sums, grad=grad, scale=factor, divisor=divisor)
     return sums.total(divisor, factor)
 

@@ -31,17 +31,35 @@ def _chances(z):
 
 
 @triton.jit
-def _places(i_block, n_classes, WIDE: tl.constexpr, LARGE: tl.constexpr, BLOCK: tl.constexpr):
-    """Row and column of every element of a block. One division for all of them: two for each, as ``//`` and ``%`` would
-    be, take longer than the loss. WIDE rows are no shorter than a block, which then has parts of two at most."""
+def _presence(target, i_block, m, n_elements, n_classes, WIDE: tl.constexpr, LARGE: tl.constexpr,
+              BLOCK: tl.constexpr):
+    """Which elements of a block are those of their row's label, and (0, else NaN) whether that names a class. One
+    division for all of them: two for each, as ``//`` and ``%`` would be, take longer than the loss. WIDE rows are no
+    shorter than a block, which then has parts of two at most: two labels, and two places where they may be."""
     first = (tl.cast(i_block, tl.int64) if LARGE else i_block) * BLOCK
     first_row = first // n_classes
-    column = (first - first_row * n_classes).to(tl.int32) + tl.arange(0, BLOCK)
+    first_column = (first - first_row * n_classes).to(tl.int32)
+    i = tl.arange(0, BLOCK)
     if WIDE:
-        behind = (column >= n_classes).to(tl.int32)
+        n_first = n_classes - first_column  # elements of the first row
+        y, known = _label(target + first_row, True, n_classes)
+        y_next, next_known = _label(target + first_row + 1, first + n_first < n_elements, n_classes)
+        place = tl.where(known, y - first_column, -1).to(tl.int32)
+        next_place = tl.where(next_known, y_next + n_first, -1).to(tl.int32)
+        unknown = tl.where(known, 0.0, float("nan")), tl.where(next_known, 0.0, float("nan"))
+        return (i == place) | (i == next_place), tl.where(i < n_first, unknown[0], unknown[1])
     else:  # the quotients of numbers below 2 * BLOCK are at least 0.5 / n_classes away from where they would be wrong
+        column = first_column + i
         behind = ((column.to(tl.float32) + 0.5) * (1.0 / n_classes)).to(tl.int32)
-    return first_row + behind, column - behind * n_classes
+        label, known = _label(target + first_row + behind, m, n_classes)
+        return label == (column - behind * n_classes).to(tl.uint32), tl.where(known, 0.0, float("nan"))
+
+
+@triton.jit
+def _label(pointers, m, n_classes):
+    """Labels, and whether they name a class: as an unsigned number, one below 0 is large."""
+    label = tl.load(pointers, mask=m, other=0).to(tl.int64)
+    return label, label.to(tl.uint64) < n_classes
 
 
 # A program takes BLOCK elements. A factor's offset is (element // size after it) % its own size, which is what
@@ -82,11 +100,9 @@ def sigmoid_kernel(
                 row_loss -= between
     else:
         if TARGET == CLASS_INDEX:
-            row, column = _places(i_block, n_classes, WIDE, LARGE, BLOCK)
-            label = tl.load(target + row, mask=m, other=0).to(tl.int64)
-            present = label == column.to(tl.uint32)
-            if MSE:  # there every row has a label; as an unsigned number, one below 0 is large
-                z = tl.where(label.to(tl.uint64) < n_classes, z, float("nan"))
+            present, unknown = _presence(target, i_block, m, n_elements, n_classes, WIDE, LARGE, BLOCK)
+            if MSE:  # there every row has a label
+                z += unknown
         else:
             present = tl.load(target + o, mask=m, other=0) != 0
         gap = tl.where(present, z, -z)

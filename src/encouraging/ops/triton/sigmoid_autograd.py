@@ -17,7 +17,7 @@ from .curves import constants
 from .layout import pieces
 from .sigmoid import CLASS_INDEX, PRESENCE, PROBABILITY, sigmoid_kernel
 from .sums import Sum, sum_of
-from .upstream import mean_factor, one_or_each, times_upstream
+from .upstream import mean_factor, one_or_each, scaled, times_upstream
 
 _BLOCK = 2048  # elements of a program
 _SMALL_BLOCK = 1024
@@ -39,7 +39,7 @@ def sigmoid_loss(logits: Tensor, target: Tensor, curve: Curve, *, negative_curve
                  weight: Tensor | None = None, pos_weight: Tensor | None = None, alpha: float | None = None,
                  reduction: str = "mean", divisor: Divisor = None, mse: bool = False,
                  dtype: torch.dtype = torch.float32) -> Tensor:
-    """The sum, the mean or (``none``, in ``dtype``) the losses of logits of any shape, in float32.
+    """The sum, the mean or (``none``) the losses of logits of any shape, in ``dtype``.
 
     ``target`` has the logits' shape, or that of their rows: one class index for each, with the classes last. ``mse`` is
     for square curves alone: the squared error of probabilities as targets, with its mirror.
@@ -53,7 +53,7 @@ def sigmoid_loss(logits: Tensor, target: Tensor, curve: Curve, *, negative_curve
         return rows
     factor, over = mean_factor(logits.numel(), reduction, divisor, logits.device)
     form = _SigmoidLaterReduced if logits.dtype == torch.float16 and logits.requires_grad else _SigmoidAhead
-    loss: Tensor = form.apply(logits, target, arguments, factor, over)
+    loss: Tensor = form.apply(logits, target, arguments, factor, over, dtype)
     return loss
 
 
@@ -65,9 +65,9 @@ def _walk_alike(logits: Tensor, target: Tensor) -> bool:
 class _SigmoidAhead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, arguments: Arguments, factor: float,
-                divisor: Tensor | None) -> Tensor:
+                divisor: Tensor | None, dtype: torch.dtype) -> Tensor:
         grad = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
-        sums = sum_of(logits, pieces(logits.numel(), _block(logits)))
+        sums = sum_of(logits, pieces(logits.numel(), _block(logits)), dtype=dtype)
         _launch(logits, target, arguments, sums=sums, grad=grad, scale=factor, divisor=divisor)
         ctx.save_for_backward(logits, target, grad, divisor)
         ctx.arguments, ctx.factor = arguments, factor
@@ -77,11 +77,11 @@ class _SigmoidAhead(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, grad, divisor = ctx.saved_tensors
         if torch.is_grad_enabled():
-            above = upstream * ctx.factor / (1.0 if divisor is None else divisor[0])
+            above = scaled(upstream, ctx.factor, divisor)
             result = _differentiable(logits, target, ctx.arguments, above.expand(logits.shape))
         else:
             result = times_upstream(grad.view(-1, 1), upstream).view_as(grad)
-        return result, None, None, None, None
+        return result, None, None, None, None, None
 
 
 class _SigmoidLaterReduced(torch.autograd.Function):
@@ -89,8 +89,8 @@ class _SigmoidLaterReduced(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, arguments: Arguments, factor: float,
-                divisor: Tensor | None) -> Tensor:
-        sums = sum_of(logits, pieces(logits.numel(), _block(logits)))
+                divisor: Tensor | None, dtype: torch.dtype) -> Tensor:
+        sums = sum_of(logits, pieces(logits.numel(), _block(logits)), dtype=dtype)
         _launch(logits, target, arguments, sums=sums, scale=factor, divisor=divisor)
         ctx.save_for_backward(logits, target, divisor)
         ctx.arguments, ctx.factor = arguments, factor
@@ -100,14 +100,14 @@ class _SigmoidLaterReduced(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, divisor = ctx.saved_tensors
         if torch.is_grad_enabled():
-            above = upstream * ctx.factor / (1.0 if divisor is None else divisor[0])
+            above = scaled(upstream, ctx.factor, divisor)
             result = _differentiable(logits, target, ctx.arguments, above.expand(logits.shape))
         else:
             result, batched = torch.empty_like(logits), is_batched(upstream)
             _launch(logits, target, ctx.arguments, grad=result, scale=ctx.factor, divisor=divisor,
                     upstream=None if batched else upstream)
             result = (result.float() * upstream).to(result.dtype) if batched else result
-        return result, None, None, None, None
+        return result, None, None, None, None, None
 
 
 class _SigmoidLater(torch.autograd.Function):

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .finish import finish
-from .maths import INF, LOG2E, LOWEST, exp_of_distance, row_start
+from .maths import EACH, INF, LOG2E, LOWEST, ONE, exp_of_distance, row_start
 from .soft_rows import at_largest, largest_class, rival_terms, row_terms
 from .tile import FEW_CLASSES, load_tile, store_tile
 
@@ -63,8 +63,10 @@ def soft_kernel(
         tl.store(loss + o_r, row_loss, mask=m_r)
     if GRAD or BY_TARGET:
         row_scale = tl.zeros([ROWS], tl.float32) + scale
-        if UPSTREAM:
+        if UPSTREAM == EACH:
             row_scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
+        if UPSTREAM == ONE:
+            row_scale *= tl.load(upstream).to(tl.float32)
     if BY_TARGET:
         slope = tl.where(is_top, value[:, None], b_value) * (label_part * row_scale[:, None])
         if WEIGHTED:

@@ -14,29 +14,33 @@ from ..reduction import Divisor, reduce
 from . import soft_operators
 from .curves import constants
 from .soft_launch import SoftProblem, soft_loss_sum, soft_losses
-from .upstream import mean_factor, times_upstream
+from .upstream import mean_factor, scaled, times_upstream
+
+_NONE = (None,) * 6  # for everything but logits and target
 
 
 def soft_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
-              label_smoothing: float = 0.0, reduction: str = "mean", divisor: Divisor = None) -> Tensor:
-    """``reference.soft_loss`` by the kernels: float32, for logits and probabilities (N, C); a mean is over ``divisor``
-    where there is one.
+              label_smoothing: float = 0.0, reduction: str = "mean", divisor: Divisor = None,
+              dtype: torch.dtype = torch.float32) -> Tensor:
+    """``reference.soft_loss`` by the kernels, for logits and probabilities (N, C); a mean is over ``divisor`` where
+    there is one. The loss has this ``dtype``.
 
     The targets may need a gradient too. ``torch.compile`` sees one operator, and one for the gradients.
     """
     if torch.compiler.is_compiling():
         rows = soft_operators.rows(logits, target, weight, curve, label_smoothing)
-        return reduce(rows, reduction, divisor)
+        return reduce(rows, reduction, divisor).to(dtype)
     problem = _problem(logits, target, weight, curve, label_smoothing)
     factor, over = mean_factor(logits.shape[0], reduction, divisor, logits.device)
     if not (torch.is_grad_enabled() and (logits.requires_grad or target.requires_grad)):
         if reduction == "none":
-            return soft_losses(problem)
-        return soft_loss_sum(problem, factor, over)
-    if reduction == "none" or torch.float16 in (logits.dtype, target.dtype):
-        losses: Tensor = _SoftLater.apply(logits, target, problem.weight, curve, problem.smoothing)
-        return reduce(losses, reduction, divisor)
-    loss: Tensor = _SoftAhead.apply(logits, target, problem.weight, curve, problem.smoothing, factor, over)
+            return soft_losses(problem, dtype=dtype)
+        return soft_loss_sum(problem, factor, over, dtype=dtype)
+    if reduction == "none":
+        losses: Tensor = _SoftLater.apply(logits, target, problem.weight, curve, problem.smoothing, dtype)
+        return losses
+    form = _SoftLaterReduced if torch.float16 in (logits.dtype, target.dtype) else _SoftAhead
+    loss: Tensor = form.apply(logits, target, problem.weight, curve, problem.smoothing, factor, over, dtype)
     return loss
 
 
@@ -58,38 +62,64 @@ def soft_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, weight
 class _SoftAhead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, curve: Curve, smoothing: float,
-                factor: float, divisor: Tensor | None) -> Tensor:
+                factor: float, divisor: Tensor | None, dtype: torch.dtype) -> Tensor:
         grad = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
         by_target = torch.empty_like(target) if ctx.needs_input_grad[1] else None
         problem = SoftProblem(logits, _with_strides_of(target, by_target), weight, constants(curve), smoothing)
         ctx.save_for_backward(logits, target, weight, divisor, grad, by_target)
         ctx.arguments, ctx.factor = (curve, smoothing, "sum"), factor
-        return soft_loss_sum(problem, factor, divisor, grad=grad, by_target=by_target)
+        return soft_loss_sum(problem, factor, divisor, grad=grad, by_target=by_target, dtype=dtype)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, weight, divisor, *made = ctx.saved_tensors
         if torch.is_grad_enabled():
-            above = upstream * ctx.factor / (1.0 if divisor is None else divisor[0])
+            above = scaled(upstream, ctx.factor, divisor)
             gradients = _differentiable(logits, target, weight, above, ctx.needs_input_grad, *ctx.arguments)
         else:
             gradients = [None if grad is None else times_upstream(grad, upstream) for grad in made]
-        return (*gradients, None, None, None, None, None)
+        return *gradients, *_NONE
+
+
+class _SoftLaterReduced(torch.autograd.Function):
+    """The sum or the mean, whose gradients are made in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, curve: Curve, smoothing: float,
+                factor: float, divisor: Tensor | None, dtype: torch.dtype) -> Tensor:
+        ctx.save_for_backward(logits, target, weight, divisor)
+        ctx.arguments, ctx.factor = (curve, smoothing, "sum"), factor
+        return soft_loss_sum(SoftProblem(logits, target, weight, constants(curve), smoothing), factor, divisor,
+                             dtype=dtype)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target, weight, divisor = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            above = scaled(upstream, ctx.factor, divisor)
+            return *_differentiable(logits, target, weight, above, ctx.needs_input_grad, *ctx.arguments), *_NONE
+        batched = is_batched(upstream)
+        one = torch.ones((), device=logits.device) if batched else upstream
+        curve, smoothing, _ = ctx.arguments
+        gradients = _gradients(logits, target, weight, one, ctx.needs_input_grad, curve, smoothing, ctx.factor, divisor)
+        if batched:
+            gradients = [None if grad is None else (grad.float() * upstream).to(grad.dtype) for grad in gradients]
+        return *gradients, *_NONE
 
 
 class _SoftLater(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, curve: Curve,
-                smoothing: float) -> Tensor:
+                smoothing: float, dtype: torch.dtype) -> Tensor:
         ctx.save_for_backward(logits, target, weight)
         ctx.arguments = curve, smoothing, "none"
-        return soft_losses(SoftProblem(logits, target, weight, constants(curve), smoothing))
+        return soft_losses(SoftProblem(logits, target, weight, constants(curve), smoothing), dtype=dtype)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, weight = ctx.saved_tensors
         if torch.is_grad_enabled():
-            gradients = _differentiable(logits, target, weight, upstream, ctx.needs_input_grad, *ctx.arguments)
+            gradients = _differentiable(logits, target, weight, upstream.float(), ctx.needs_input_grad, *ctx.arguments)
         else:
             batched = is_batched(upstream)
             one = torch.ones(logits.shape[0], device=logits.device) if batched else upstream
@@ -97,16 +127,17 @@ class _SoftLater(torch.autograd.Function):
             if batched:
                 gradients = [None if grad is None else (grad.float() * upstream[:, None]).to(grad.dtype)
                              for grad in gradients]
-        return *gradients, None, None, None
+        return *gradients, None, None, None, None
 
 
 def _gradients(logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor, needs: Any, curve: Curve,
-               smoothing: float) -> list[Tensor | None]:
-    """The gradients on logits and target of the rows' losses, each times its ``upstream``, where needed."""
+               smoothing: float, factor: float = 1.0, divisor: Tensor | None = None) -> list[Tensor | None]:
+    """The gradients on logits and target, where needed, of what :func:`soft_losses` writes."""
     grad = torch.empty_like(logits) if needs[0] else None
     by_target = torch.empty_like(target) if needs[1] else None
     problem = SoftProblem(logits, _with_strides_of(target, by_target), weight, constants(curve), smoothing)
-    soft_losses(problem, upstream=upstream.contiguous(), grad=grad, by_target=by_target)
+    soft_losses(problem, upstream=upstream.contiguous(), grad=grad, by_target=by_target, factor=factor,
+                divisor=divisor)
     return [grad, by_target]
 
 

@@ -12,6 +12,7 @@ from . import sums
 from .cached_launch import Kept, Prepared
 from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, Constants
 from .layout import layout, pieces
+from .maths import EACH, ONE
 from .soft import soft_kernel
 from .soft_streamed import soft_streamed_kernel
 from .tiling import Tiling, ends_for, piece_of, processors, soft_tiling_for, tiling_override
@@ -28,28 +29,33 @@ class SoftProblem(NamedTuple):
 
 
 def soft_losses(problem: SoftProblem, *, upstream: Tensor | None = None, grad: Tensor | None = None,
-                by_target: Tensor | None = None) -> Tensor:
-    """The loss of every row, and whatever there is a buffer for.
+                by_target: Tensor | None = None, factor: float = 1.0, divisor: Tensor | None = None,
+                dtype: torch.dtype = torch.float32) -> Tensor:
+    """The loss of every row, in ``dtype``, and whatever there is a buffer for.
 
     ``grad`` (which may be the logits) receives the gradient of the rows' losses on the logits, ``by_target``, which has
-    the target's strides, that on the targets: each row times its ``upstream``.
+    the target's strides, that on the targets: each row times its ``upstream``, or all times the one that there is, and
+    times ``factor`` over ``divisor``.
     """
     rows = layout(problem.logits).rows
-    out = torch.empty(rows, dtype=torch.float32, device=problem.logits.device)
+    out = torch.empty(rows, dtype=dtype, device=problem.logits.device)
     if rows:
-        launch = _launch_for(problem, Asked(False, 1.0, False, None if upstream is None else upstream.dtype), grad,
-                             by_target)
-        launch(out.get_device(), *problem[:3], None, upstream, out, None, None, grad, by_target)
+        how = 0 if upstream is None else EACH.value if upstream.ndim else ONE.value
+        asked = Asked(False, float(factor), divisor is not None, dtype, how,
+                      None if upstream is None else upstream.dtype)
+        launch = _launch_for(problem, asked, grad, by_target)
+        launch(out.get_device(), *problem[:3], divisor, upstream, out, None, None, grad, by_target)
     return out
 
 
 def soft_loss_sum(problem: SoftProblem, factor: float, divisor: Tensor | None = None, *, grad: Tensor | None = None,
-                  by_target: Tensor | None = None) -> Tensor:
-    """The sum of the rows' losses, times ``factor`` over ``divisor``, and its gradients where there is a buffer."""
+                  by_target: Tensor | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The sum of the rows' losses, times ``factor`` over ``divisor``, in ``dtype``, and its gradients where there is a
+    buffer."""
     if not layout(problem.logits).rows:
-        return sums.sum_of(problem.logits, 0).total(divisor, factor)
-    launch = _launch_for(problem, Asked(True, float(factor), divisor is not None, None), grad, by_target)
-    made = sums.sum_of(problem.logits, launch.programs)
+        return sums.sum_of(problem.logits, 0, dtype=dtype).total(divisor, factor)
+    launch = _launch_for(problem, Asked(True, float(factor), divisor is not None, dtype), grad, by_target)
+    made = sums.sum_of(problem.logits, launch.programs, dtype=dtype)
     launch(problem.logits.get_device(), *problem[:3], divisor, None, *made[:3], grad, by_target)
     return made.total(divisor, factor)
 
@@ -60,7 +66,9 @@ class Asked(NamedTuple):
     sums: bool
     scale: float
     divided: bool
-    upstream: torch.dtype | None
+    dtype: torch.dtype  # of the losses or their sum
+    how: int = 0  # the upstream gradient, maths.ONE or EACH row's
+    upstream: torch.dtype | None = None
 
 
 _launches = Kept()
@@ -108,7 +116,7 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None, by_target:
         "KIND": curve.kind, "TAIL": curve.tail, "UNBOUNDED": curve.unbounded, "UNIT": unit, "BLOCK": tiling.block,
         "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None,
         "SUMS": asked.sums, "LAST": sums.ending(programs, 0, in_order=False) if asked.sums else 0,
-        "UPSTREAM": asked.upstream is not None, "SMOOTH": smoothing > 0, "DIVIDED": asked.divided,
+        "UPSTREAM": asked.how, "SMOOTH": smoothing > 0, "DIVIDED": asked.divided,
         "num_warps": tiling.warps, "enable_fp_fusion": True,
     }
     if not tiling.streamed:

@@ -7,7 +7,7 @@ from .blocks import offsets, stream_index, stream_rivals
 from .curves import LIKE_CROSS_ENTROPY
 from .ends import end_columns, inner_part, inner_row
 from .finish import finish
-from .maths import INF, LOG2E, LOWEST, row_start, shifted
+from .maths import EACH, INF, LOG2E, LOWEST, ONE, row_start, shifted
 from .soft_rows import at_largest, largest_class, rival_terms, row_terms
 
 
@@ -177,8 +177,10 @@ def soft_streamed_kernel(
             tl.store(loss + i_row, row_loss)
         if GRAD or BY_TARGET:
             row_scale = scale
-            if UPSTREAM:
+            if UPSTREAM == EACH:
                 row_scale *= tl.load(upstream + i_row).to(tl.float32)
+            if UPSTREAM == ONE:
+                row_scale *= tl.load(upstream).to(tl.float32)
             out, out_by_target = row, masses
             if GRAD:
                 out = grad + row_start(i_row, inner, grad_stride_outer, grad_stride_inner)

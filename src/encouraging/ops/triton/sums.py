@@ -103,19 +103,24 @@ class Sum(NamedTuple):
     counter: Tensor | None
     programs: int
     ending: int
+    dtype: torch.dtype = torch.float32  # of the sum
 
     def total(self, divisor: Tensor | None, factor: float) -> Tensor:
         """The sum times ``factor`` over ``divisor``, by which the last program has multiplied it already."""
-        return total(self.shares, self.programs, divisor, factor) if self.out is None else self.out
+        if self.out is not None:
+            return self.out
+        return total(self.shares, self.programs, divisor, factor, dtype=self.dtype)
 
 
-def sum_of(like: Tensor, programs: int, rows: int = 0, in_order: bool = False) -> Sum:
-    """Buffers for a sum over so many programs, on the device of ``like``."""
+def sum_of(like: Tensor, programs: int, rows: int = 0, in_order: bool = False,
+           dtype: torch.dtype = torch.float32) -> Sum:
+    """Buffers for a sum of this type over so many programs, on the device of ``like``."""
     way = ending(programs, rows, in_order)
     if way == LATER.value:
-        return Sum(None, torch.empty(max(1, programs), dtype=torch.float32, device=like.device), None, programs, way)
-    out = torch.empty((), dtype=torch.float32, device=like.device)
-    return Sum(out, *room_for(way, like, programs), programs, way)
+        shares = torch.empty(max(1, programs), dtype=torch.float32, device=like.device)
+        return Sum(None, shares, None, programs, way, dtype)
+    out = torch.empty((), dtype=dtype, device=like.device)
+    return Sum(out, *room_for(way, like, programs), programs, way, dtype)
 
 
 def room_for(way: int, like: Tensor, programs: int) -> tuple[Tensor, Tensor | None]:

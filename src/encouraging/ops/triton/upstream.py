@@ -26,6 +26,11 @@ def times_upstream(grad: Tensor, upstream: Tensor) -> Tensor:
     return result
 
 
+def scaled(upstream: Tensor, factor: float, divisor: Tensor | None) -> Tensor:
+    """What the losses' sum is multiplied by, where torch differentiates it: in float32, whatever the loss's type."""
+    return upstream.float() * factor / (1.0 if divisor is None else divisor[0])
+
+
 def one_or_each(upstream: Tensor) -> tuple[Tensor, int]:
     """The upstream gradient of a loss per element as the kernels read it: its one number where it is the same for all,
     which is how a sum or a mean hands it down, or contiguous."""
