@@ -8,8 +8,9 @@
 #     cifar100     cifar100-learning-rate-quick: the rates with five seeds, the sweep over LE with three
 #     cifar10      cifar10-learning-rate-quick, -representation-quick and -label-smoothing-quick with three seeds
 #     resnet50     cifar10-resnet50-quick (112 pixels, 30 epochs) with five seeds
+#     quick        the runs of cifar10, cifar100 and resnet50 in one queue: a part that ends leaves no idle GPU behind
 #     full         cifar10-resnet50 at 224 pixels, one seed per loss
-# DATA holds cifar-100-binary/ or cifar-10-batches-bin/, whichever the part needs. Runs go to OUT, records to
+# DATA holds cifar-100-binary/ or cifar-10-batches-bin/, whichever the part needs (quick: both). Runs go to OUT, records to
 # OUT-records. After SECONDS (default: when all is done) every run writes a checkpoint and stops; the same command
 # continues. What has a record in the folder RECORDED, such as results, is not trained again.
 set -euo pipefail
@@ -26,23 +27,22 @@ grid() {
         --seconds $((seconds > SECONDS ? seconds - SECONDS : 1)) "$@"
 }
 
+cifar100=(cifar100-learning-rate-quick:5:ce,ce_2x,el_075,el_1_half,el_1,ce_4x,el_1_matched,el_075_2x
+          cifar100-learning-rate-quick:3:el_05,el_0,el_025,el_09)
+cifar10=(cifar10-learning-rate-quick:3:ce,ce_2x,el_075,el_1_half
+         cifar10-representation-quick:3:ce,el_1
+         cifar10-label-smoothing-quick:3)
+resnet50=(cifar10-resnet50-quick:5:ce,el_075)
+
 case $part in
 throughput)
     exec "$python" "$here/cifar_throughput.py" --out "$out/cifar-throughput.json" ;;
-cifar100)
-    grid --jobs "${jobs:-6}" \
-        cifar100-learning-rate-quick:5:ce,ce_2x,el_075,el_1_half,el_1,ce_4x,el_1_matched,el_075_2x \
-        cifar100-learning-rate-quick:3:el_05,el_0,el_025,el_09 ;;
-cifar10)
-    grid --jobs "${jobs:-6}" \
-        cifar10-learning-rate-quick:3:ce,ce_2x,el_075,el_1_half \
-        cifar10-representation-quick:3:ce,el_1 \
-        cifar10-label-smoothing-quick:3 ;;
-resnet50)
-    grid --jobs "${jobs:-3}" cifar10-resnet50-quick:5:ce,el_075 ;;
-full)
-    grid --jobs "${jobs:-1}" cifar10-resnet50:1:ce,el_075 ;;
+cifar100) grid --jobs "${jobs:-6}" "${cifar100[@]}" ;;
+cifar10)  grid --jobs "${jobs:-6}" "${cifar10[@]}" ;;
+resnet50) grid --jobs "${jobs:-3}" "${resnet50[@]}" ;;
+quick)    grid --jobs "${jobs:-8}" "${cifar10[@]}" "${cifar100[@]}" "${resnet50[@]}" ;;
+full)     grid --jobs "${jobs:-1}" cifar10-resnet50:1:ce,el_075 ;;
 *)
-    echo "$part: expected throughput, cifar100, cifar10, resnet50 or full" >&2
+    echo "$part: expected throughput, cifar100, cifar10, resnet50, quick or full" >&2
     exit 2 ;;
 esac
