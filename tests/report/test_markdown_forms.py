@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from encouraging import cli
+from encouraging.recipes import read_recipe
 from encouraging.report.markdown_board import whole_board
 from encouraging.report.markdown_figure import drawn
 from encouraging.report.markdown_forms import FORMS, updated
@@ -113,11 +114,15 @@ def test_the_short_form_counts_the_rest_by_recipe(board):
 
 
 def test_the_questions_are_answered_by_claims_of_the_board(board):
-    """Every line of questions.toml is a claim about a bonus, and has that claim's numbers and verdict."""
+    """Every line of questions.toml is a claim about a bonus, and has that claim's numbers and verdict. A recipe that
+    stands in for another one is shown once it has records."""
     lines = FORMS["questions"](board)
     text = (REPOSITORY / "src" / "encouraging" / "report" / "questions.toml").read_text()
     rows = {(row.recipe, row.row.claim.metric, row.row.claim.arm, row.row.claim.beats): row for row in board.rows}
     answers = [answer for question in tomllib.loads(text)["questions"] for answer in question["answers"]]
+    recorded = {row.recipe for row in board.rows}
+    answers = [answer for answer in answers
+               if answer["recipe"] in recorded or not read_recipe(answer["recipe"]).stands_in]
     shown = [line for line in lines[2:] if line.startswith("| ")]
     for answer, line in zip(answers, shown, strict=True):
         row = rows[answer["recipe"], answer["metric"], answer["arm"], answer["beats"]]
