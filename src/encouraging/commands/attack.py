@@ -19,14 +19,13 @@ from ..engine.precision import float32_is
 from ..engine.records import read_records
 from ..errors import ArgumentError
 from ..judge.claims import NOT_MEASURED, ClaimRow, claim_rows, finals_of
-from ..judge.looks import Plan as LookPlan
-from ..judge.looks import plan_of
+from ..judge.looks import LookPlan, plan_of
 from ..judge.metric_book import book_of
 from ..recipes import departures_of, kept_recipes
 from ..recipes.grid import default_threads
 from ..recipes.trained import TrainedImages, check_run_data, load_trained, run_folders
 from ..report.numbers import plural
-from .attack_plan import Plan, read_epsilons
+from .attack_plan import AttackPlan, read_epsilons
 from .attack_progress import AttackDisplay
 from .attack_table import print_attacks
 from .progress import failures
@@ -40,7 +39,7 @@ class AttackJob:
     """The attacks on one run: everything another process needs."""
 
     folder: str
-    plan: Plan
+    plan: AttackPlan
     examples: int | None
     seed: int
     batch_size: int | None
@@ -63,7 +62,7 @@ def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattac
         The exit code: 0 when everything was measured, 1 when something failed, 130 when it was stopped.
     """
     console = console or Console()
-    plan = Plan(tuple(attacks), autoattack, read_epsilons(eps, "--eps"), read_epsilons(eps_l2, "--eps-l2"))
+    plan = AttackPlan(tuple(attacks), autoattack, read_epsilons(eps, "--eps"), read_epsilons(eps_l2, "--eps-l2"))
     if examples is not None and examples < 1:
         raise ArgumentError(f"--examples {examples}: expected a positive number of test images.")
     chosen, folders = choose_device(device), run_folders(paths)

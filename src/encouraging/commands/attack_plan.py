@@ -47,7 +47,7 @@ def default_epsilons(data: str) -> Mapping[str, tuple[float, ...]]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class AttackPlan:
     """What the command line asks for. No ``attacks``: the paper's, and those that the claims of a recipe name."""
 
     attacks: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from ..engine.together import run_together
 from ..engine.tracker import check_tracker
 from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
-from ..judge.looks import Plan, plan_of
+from ..judge.looks import LookPlan, plan_of
 from ..judge.metric_book import book_for
 from ..recipes import Recipe, departures_of, read_recipe, read_runs
 from ..recipes.grid import Job, check_arms, cores, default_threads, jobs_of, train_job
@@ -73,7 +73,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     folder = Path(out) / recipe.name
     try:
         if until_decided:
-            plan = Plan(*map(tuple, world.share(make_plan(recipe, folder) if world.leads else None, chosen)))
+            plan = LookPlan(*map(tuple, world.share(make_plan(recipe, folder) if world.leads else None, chosen)))
             recipe = recipe.model_copy(update={"seeds": plan.seeds, "looks": plan.looks})
         grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(chosen), data=_absolute(data),
                        threads=threads, tracker=track, at_once=1 if world.size > 1 else jobs)

@@ -18,7 +18,7 @@ from ..engine.records import read_records
 from ..engine.sweep import Event
 from ..errors import RecipeError
 from ..judge.claims import claim_rows, finals_of
-from ..judge.looks import LOOKS, Plan, keep_plan, plan_looks, read_plan
+from ..judge.looks import LOOKS, LookPlan, keep_plan, plan_looks, read_plan
 from ..judge.metric_book import book_for
 from ..judge.stats import UNDECIDED
 from ..recipes import Recipe
@@ -37,7 +37,7 @@ def check_until_decided(recipe: Recipe, arms: Sequence[str], seeds: str | None) 
                               f"Leave out one of the two; a recipe can have looks of its own: looks = [3, 6, 12].")
 
 
-def make_plan(recipe: Recipe, folder: Path) -> Plan:
+def make_plan(recipe: Recipe, folder: Path) -> LookPlan:
     """The plan of a recipe's folder; where there is none yet, it is made and written."""
     found = read_plan(folder)
     if found is not None:
@@ -69,7 +69,7 @@ def _ends(recipe: Recipe, part: Sequence[Job], count: int, folder: Path, console
     """Whether the training ends after a look: a run of it did not end, or no claim is undecided."""
     if not all(RunDir(job.folder).done or RunDir(job.folder).diverged for job in part):
         return True
-    seen = Plan(recipe.looks, recipe.seeds[:count])  # later seeds may exist: this look does not know them
+    seen = LookPlan(recipe.looks, recipe.seeds[:count])  # later seeds may exist: this look does not know them
     rows = claim_rows(recipe, finals_of(recipe.name, read_records(folder, failed=True)),
                       book_for(recipe), seen)
     undecided = sum(row.verdict == UNDECIDED for row in rows)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import ArgumentError, did_you_mean
-from ..judge.attack_names import called, size_words
+from ..judge.attack_names import attack_label, size_words
 from ..judge.stats import mean_of
 from .arms import Group
 from .board import ScoreRow
@@ -40,7 +40,7 @@ def attack_figure(group: Group, attacks: Sequence[str], scores: Sequence[ScoreRo
              *table(["attack", "arm", *map(size_words, sizes)])]
     for row in shown:
         means = {size: mean_of(values) for size, values in row.points.items()}
-        lines.append(cells([called(row.attack), plain_text(row.arm), *(
+        lines.append(cells([attack_label(row.attack), plain_text(row.arm), *(
             plus_minus(means[size].value, means[size].std, 1, PLAIN) if size in means else "" for size in sizes)]))
     words = gain_words([score.gain for score in scores if score.gain is not None], PLAIN)
     return [*lines, *(["", words] if words else [])], drawn.svg()

@@ -11,7 +11,7 @@ from typing import Any
 from ..engine.files import read_json
 from ..engine.records import Record
 from ..errors import RunError
-from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at, own_words
+from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at, own_heading
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
 from ..judge.scale_free import Gain, gains_under_attack
@@ -157,7 +157,7 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
                            *(_mean(number_at(r.final, path) for r in runs) for path in extra.values()),
                            _median((r.timing.get("seconds") for r in runs), 0)]))
     rows = claim_rows(recipe, finals, book, plan_of(recipe, everything), departures)
-    for papers, title in ((True, "What the paper claims:"), (False, f"{own_words(rows).capitalize()}:")):
+    for papers, title in ((True, "What the paper claims:"), (False, f"{own_heading(rows).capitalize()}:")):
         if chosen := [row for row in rows if row.papers == papers]:
             lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen, bool(recipe.paper))]
     if images := image_words(row for run in mine for row in attack_rows(run.arm, [(run.numbers, run.attacks)])):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...judge.attack_names import called, size_words
+from ...judge.attack_names import attack_label, size_words
 from ...recipes.departures import image_counts_of
 from ..numbers import listed
 
@@ -123,7 +123,7 @@ def image_words(rows: Iterable[AttackRow]) -> str:
     for name, by_images in parts.items():
         for images, own in by_images.items():
             others = [row for count, some in by_images.items() if count != images for row in some]
-            attacks.setdefault(images, []).append(called(name) + _which(own, others))
+            attacks.setdefault(images, []).append(attack_label(name) + _which(own, others))
     if not attacks:
         return ""
     most = max(attacks, key=lambda images: (len(attacks[images]), images))

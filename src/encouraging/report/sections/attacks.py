@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...engine.records import Record
-from ...judge.attack_names import METHODS, called, size_words
+from ...judge.attack_names import METHODS, attack_label, size_words
 from ...judge.stats import mean_of
 from ...metrics import LEVELS, mean_spread
 from ..arms import Arm, over_seeds, titles
@@ -71,11 +71,11 @@ class Flattery:
 
     @property
     def words(self) -> str:
-        return (f"Warning: {called(self.attack)} makes {self.arm} look more robust than it is. At epsilon "
+        return (f"Warning: {attack_label(self.attack)} makes {self.arm} look more robust than it is. At epsilon "
                 f"{size_words(self.eps)} it leaves {show(self.accuracy, 1)}% of the test images classified correctly, "
-                f"but {listed([called(name) for name in self.others])} together leave {show(self.robust, 1)}%: report "
-                f"that number. Seen in {self.seen} of {plural(self.runs, 'run')}; the numbers are means over all of "
-                "them.")
+                f"but {listed([attack_label(name) for name in self.others])} together leave "
+                f"{show(self.robust, 1)}%: report that number. Seen in {self.seen} of {plural(self.runs, 'run')}; the "
+                "numbers are means over all of them.")
 
 
 def flattering(records: Sequence[Record]) -> list[Flattery]:
@@ -100,7 +100,7 @@ def flattering(records: Sequence[Record]) -> list[Flattery]:
 
 def _flattering_table(records: Sequence[Record]) -> list[Table]:
     found = flattering(records)
-    rows = [[Cell(called(one.attack)), Cell(one.arm, words=True), Cell(size_words(one.eps)),
+    rows = [[Cell(attack_label(one.attack)), Cell(one.arm, words=True), Cell(size_words(one.eps)),
              Cell(show(one.accuracy, 1)), Cell(show(one.robust, 1)), Cell(f"{one.seen} of {one.runs}")]
             for one in found]
     return [Table("Flattering attacks: where the attack by cross-entropy leaves at least one point more, in percent, "
@@ -137,8 +137,9 @@ def picture(arms: Sequence[Arm], attacks: Sequence[str] = ()) -> Picture | None:
     for name in dict.fromkeys(row.attack for row in rows):
         lines = [(by_name[row.arm], {size: float(np.mean(values)) for size, values in row.points.items()})
                  for row in rows if row.attack == name]
-        panels.append(Panel(_lines(lines), called(name), "size of the perturbation", "accuracy, %", height=236))
-        words += [f"under {called(name)} of size {size_words(max(line))}, {arm.name} keeps {show(line[max(line)])}%"
+        label = attack_label(name)
+        panels.append(Panel(_lines(lines), label, "size of the perturbation", "accuracy, %", height=236))
+        words += [f"under {label} of size {size_words(max(line))}, {arm.name} keeps {show(line[max(line)])}%"
                   for arm, line in lines]
     drawn = {row.arm for row in rows}
     scale_free = ("" if not any(row.attack.endswith("_scale_free") for row in rows) else
@@ -156,7 +157,7 @@ def _left_out(rows: Sequence[AttackRow]) -> str:
     found: dict[tuple[str, int | None], dict[float, None]] = {}
     for row in rows:
         found.setdefault((row.attack, row.images), {}).update(dict.fromkeys(row.points))
-    words = [f"{called(name)} at {listed([size_words(size) for size in sorted(sizes)])}"
+    words = [f"{attack_label(name)} at {listed([size_words(size) for size in sorted(sizes)])}"
              + (f" ({images} images)" if images else "") for (name, images), sizes in found.items()]
     return f" Not drawn, because measured on fewer images: {listed(words)}." if words else ""
 
@@ -182,7 +183,7 @@ def _tables(arms: Sequence[Arm]) -> list[Table]:
     for grid, images in dict.fromkeys((tuple(row.points), row.images) for row in rows):
         own = [row for row in rows if (tuple(row.points), row.images) == (grid, images)]
         differ = len({count for row in own for count in row.counts}) > 1
-        body = [[Cell(called(row.attack)), Cell(row.arm, words=True), *([Cell(range_words(row.counts))] * differ),
+        body = [[Cell(attack_label(row.attack)), Cell(row.arm, words=True), *([Cell(range_words(row.counts))] * differ),
                  *(Cell(_mean(row.points[size])) for size in grid)] for row in own]
         spread = " ± standard deviation" if any(count > 1 for row in own for count in row.counts) else ""
         tables.append(Table(f"Accuracy in percent by the size of the perturbation, {measured_words(own)}{spread}.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...judge.claims import CONTRADICTED, NOT_MEASURED, REPRODUCED, ClaimRow
 from ...judge.metric_book import MetricBook
-from ...judge.power import MOST, SeedRange
+from ...judge.power import MAX_SEEDS, SeedRange
 from ...judge.stats import FAILS, HOLDS, NO_DIFFERENCE, UNDECIDED
 from ..numbers import between, listed, plural, show
 
@@ -89,5 +89,5 @@ def needed_words(needed: SeedRange) -> str:
     >>> needed_words(SeedRange(4, 31)), needed_words(SeedRange(5, None)), needed_words(SeedRange(3, 3))
     ('4 to 31', '5 to more than 10000', '3')
     """
-    fewest, most = (f"more than {MOST}" if end is None else str(end) for end in needed)
+    fewest, most = (f"more than {MAX_SEEDS}" if end is None else str(end) for end in needed)
     return fewest if fewest == most else f"{fewest} to {most}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...judge.claims import ClaimRow, claim_rows, finals_of, own_words
+from ...judge.claims import ClaimRow, claim_rows, finals_of, own_heading
 from ...judge.looks import plan_of
 from ...judge.metric_book import MetricBook
 from ...judge.scale_free import NO_GAIN, Gain, gains_under_attack
@@ -60,7 +60,7 @@ class Claims:
     def kinds(self) -> list[tuple[str, list[ClaimView]]]:
         """The paper's claims and other questions, each under its heading where there are both."""
         kinds = [("Claims of the paper", [view for view in self.views if view.papers]),
-                 (own_words(self.rows).capitalize(), [view for view in self.views if not view.papers])]
+                 (own_heading(self.rows).capitalize(), [view for view in self.views if not view.papers])]
         present = [(title, views) for title, views in kinds if views]
         return present if len(present) > 1 else [("", views) for _, views in present]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...judge.attack_names import attack_words, called, size_words
+from ...judge.attack_names import attack_label, attack_words, size_words
 from ...judge.scale_free import GONE, NO_CLAIM, NO_GAIN, OPEN, SURVIVES, Gain
 from ..numbers import PAGE, Style, listed, plural, signed
 from .parts import Cell, Table
@@ -48,7 +48,7 @@ def _sizes(gains: Sequence[Gain], style: Style) -> list[str]:
 
 def gain_rows(gains: Sequence[Gain], style: Style = PAGE) -> list[list[str]]:
     """The cells of the table."""
-    return [[called(gain.attack), size_words(gain.size), f"{gain.row.claim.arm} beats {gain.row.claim.beats}",
+    return [[attack_label(gain.attack), size_words(gain.size), f"{gain.row.claim.arm} beats {gain.row.claim.beats}",
              "" if gain.row.claim.paper_difference is None else signed(gain.row.claim.paper_difference, 1, style),
              signed(gain.row.comparison.mean, 1, style), signed(gain.difference, 1, style), gain.answer]
             for gain in gains]
