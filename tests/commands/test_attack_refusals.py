@@ -53,7 +53,7 @@ def test_a_full_disk_is_told_in_words(runs: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("encouraging.attacks._files.replace_file", full)
     said = call(runs / "ce/seed0", *FEW, code=1)
-    assert "what was attacked so far could not be written ([Errno 28] No space left on device)" in said
+    assert "the results so far could not be written ([Errno 28] No space left on device)" in said
     assert "Traceback" not in said
 
 
