@@ -30,8 +30,8 @@ WIDE = 72  # columns of a terminal from which claims have a column per number
 
 def print_table(console: Console, recipe: Recipe, finals: Finals, plan: LookPlan | None = None,
                 departures: Departures | None = None, folder: Path | None = None) -> None:
-    """What the runs have otherwise than the recipe, mean and deviation of every arm, then every claim's paired
-    difference, interval and verdict; claims that wait for an attack on the runs in ``folder`` are counted instead."""
+    """Print how the runs differ from the recipe, mean and deviation of every arm, and every claim's paired difference,
+    interval and verdict. Claims that wait for an attack on the runs in ``folder`` are only counted."""
     print_departures(console, departures)
     book = book_for(recipe)
     console.print(_arms(recipe, finals, book))
@@ -108,7 +108,7 @@ def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
 
 
 def _narrow_claims(rows: Sequence[ClaimRow], title: str) -> Table:
-    """The same where six columns would be a few letters wide each: the numbers stand below their names."""
+    """The same for narrow terminals: the numbers are below the claim instead of in columns."""
     table = Table(title=title, title_justify="left", show_lines=True)
     for head in ("claim", "verdict"):
         table.add_column(head, overflow="fold")
