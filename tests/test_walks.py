@@ -74,7 +74,7 @@ def documented(heading: str) -> list[str]:
 
 def forget_numbers() -> None:
     """As in a new process: other tests may have asked for the numbers of a curve as tensors."""
-    for known in (_together.constant, _together._of_normal, _together._of_conservative):
+    for known in (_together.constant, _together._normal_constants, _together._conservative_constants):
         known.cache_clear()
 
 

@@ -64,9 +64,9 @@ def class_labels(labels: Any, caller: str) -> Tensor:
         raise DtypeError(f"{caller}: labels are {numbers.dtype}; expected integers. Use labels.long().")
     numbers = numbers.long()
     if values_exist(numbers) and bool((numbers < 0).any()):
-        first = int((numbers < 0).flatten().nonzero()[0])
-        raise ArgumentError(f"{caller}: the label at position {first} is {int(numbers.flatten()[first])}; expected "
-                            "class indices from 0 on. Leave out examples without a class.")
+        position = int((numbers < 0).flatten().nonzero()[0])
+        raise ArgumentError(f"{caller}: the label at position {position} is {int(numbers.flatten()[position])}; "
+                            "expected class indices from 0 on. Leave out examples without a class.")
     return numbers
 
 
@@ -79,7 +79,7 @@ def _in_order(counts: Mapping[Any, Any], caller: str) -> list[Any]:
     return [counts[index] for index in range(len(counts))]
 
 
-def _tensor(values: Any, caller: str, what: str) -> Tensor:
+def _tensor(values: Any, caller: str, noun: str) -> Tensor:
     try:
         if isinstance(values, str | bytes | int | float | None):
             raise TypeError
@@ -89,7 +89,7 @@ def _tensor(values: Any, caller: str, what: str) -> Tensor:
         if tensor.is_complex():
             raise TypeError
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise DtypeError(f"{caller}: {what} are a {type(values).__name__}; expected numbers in a tensor, a numpy "
-                         f"array, a list or a tuple{' (or a mapping from class index to count)' * (what == 'counts')}."
+        raise DtypeError(f"{caller}: {noun} are a {type(values).__name__}; expected numbers in a tensor, a numpy "
+                         f"array, a list or a tuple{' (or a mapping from class index to count)' * (noun == 'counts')}."
                          ) from error
     return tensor

@@ -1,4 +1,4 @@
-"""What can go wrong, by name. Every message says what came, what was expected and what to do."""
+"""The errors of the package. Every message says what came, what was expected and what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import metadata
 
 
 def did_you_mean(word: object, words: Iterable[str]) -> str:
-    """The end of an error about an unknown word: the nearest right one, or nothing where none is near.
+    """The end of an error message about an unknown word: the nearest known one, or nothing where none is near.
 
     >>> did_you_mean("gama", ["gamma", "halt"])
     " Did you mean 'gamma'?"
@@ -29,7 +29,7 @@ def install_words(package: str, error: Exception) -> str:
     missing = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
     if missing == package:
         return f"the package {package}: pip install {package}."
-    if missing and "." not in missing:  # a part of a package that is not found is a broken package
+    if missing and "." not in missing:  # a missing submodule means that the package itself is broken
         return f"the package {package}, which needs {missing}: pip install {missing}."
     broken = "torchvision" if "torchvision" in str(error) else package
     torch = _version("torch")
@@ -46,7 +46,7 @@ def _version(package: str) -> str:
 
 
 class CurveError(ValueError):
-    """A curve's parameter, or its name, is not one that exists, or its pull does not fit its value."""
+    """A curve or a parameter of it does not exist or has a wrong value, or its pull does not match its value."""
 
 
 class ArgumentError(ValueError):
@@ -58,7 +58,7 @@ class SignatureError(TypeError):
 
 
 class ShapeError(ValueError):
-    """Logits, target or weight do not fit each other."""
+    """The shapes of logits, target or weight do not match."""
 
 
 class TargetError(ValueError):
@@ -70,7 +70,7 @@ class DtypeError(TypeError):
 
 
 class DerivativeError(ValueError):
-    """A derivative was asked for that this implementation does not have."""
+    """This implementation does not have the requested derivative."""
 
 
 class DataError(ValueError):

@@ -22,17 +22,17 @@ def without(logits: Tensor, label: Tensor) -> Tensor:
 def label_gap(logits: Tensor, label: Tensor, highest: Tensor, log_total: Tensor) -> Tensor:
     """The label's logit minus the rivals' logsumexp, which is ``highest + log_total``. A logit of +inf has no gap: NaN,
     as in torch's cross-entropy."""
-    own = logits.gather(-1, label)
-    return own.masked_fill(own == torch.inf, torch.nan) - highest - log_total
+    label_logit = logits.gather(-1, label)
+    return label_logit.masked_fill(label_logit == torch.inf, torch.nan) - highest - log_total
 
 
 def rival_weights(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The highest rival's logit, the rivals' exponentials relative to it, and the sum of these, which is 0 where all
     rivals are at -inf."""
-    others = without(logits, label)
-    highest = others.detach().amax(-1, keepdim=True)
+    rivals = without(logits, label)
+    highest = rivals.detach().amax(-1, keepdim=True)
     highest = highest.masked_fill(highest == -torch.inf, 0.0)
-    weights = (others - highest).exp()
+    weights = (rivals - highest).exp()
     return highest, weights, weights.sum(-1, keepdim=True)
 
 

@@ -1,4 +1,4 @@
-"""What changes the logits before the softmax, so that any curve can follow: margins, and a fixed length."""
+"""Changes of the logits before the softmax, which any curve can follow: margins, and a fixed length."""
 
 import math
 
@@ -11,8 +11,8 @@ from .targets import checked_labels
 from .torch_state import in_backward, in_transform
 
 
-# One operation, which a compiler does not look into: with both steps in its graph, torch 2.13 takes the decayed number
-# for the copy in the backward pass.
+# One operation that a compiler does not see into: with both steps in its graph, torch 2.13 uses the decayed number
+# instead of the copy in the backward pass.
 @torch.library.custom_op("encouraging::decayed", mutates_args=("number",))
 def _decayed(number: Tensor, decay: float, least: float) -> Tensor:
     """A copy of the number, which is then multiplied by ``decay``, down to ``least``."""
@@ -84,9 +84,9 @@ class LSoftmaxLinear(nn.Module):
         length = self.weight.norm(dim=-1)[label] * input.norm(dim=-1, keepdim=True)
         # Clamped, so that a length of 0 does not divide by 0 and rounding does not leave [-1, 1].
         cosine = (plain / length.clamp_min(torch.finfo(length.dtype).tiny)).clamp(-1, 1)
-        pushed = length * angle_margin(cosine, self.margin)
+        margin_logit = length * angle_margin(cosine, self.margin)
         beta = self._next_beta().to(logits.dtype)
-        mixed = (pushed + beta * plain) / (1 + beta)
+        mixed = (margin_logit + beta * plain) / (1 + beta)
         return logits.scatter(-1, label, mixed.to(logits.dtype))
 
     def _next_beta(self) -> Tensor:
@@ -99,7 +99,7 @@ class LSoftmaxLinear(nn.Module):
             return self._last_beta
         beta = self.beta.clone()
         self.beta.mul_(self.decay).clamp_(min=self.beta_min)
-        self._last_beta = None if in_transform() else beta  # what torch.func wraps must not stay behind
+        self._last_beta = None if in_transform() else beta  # a tensor that torch.func wraps must not be kept
         return beta
 
     def extra_repr(self) -> str:

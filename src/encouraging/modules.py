@@ -102,14 +102,15 @@ class _NamedCurveLoss(CurveLoss):
 
     def _refuse_arguments(self, misplaced: tuple[object, ...], arguments: Iterable[str]) -> None:
         name, parameters = type(self).__name__, inspect.signature(type(self)).parameters.values()
-        takes = [each.name for each in parameters if each.kind == each.KEYWORD_ONLY] + list(Arguments.__annotations__)
+        keywords = [parameter.name for parameter in parameters if parameter.kind == parameter.KEYWORD_ONLY]
+        allowed = [*keywords, *Arguments.__annotations__]
         if misplaced:
             value = misplaced[0] if isinstance(misplaced[0], int | float) else "..."
-            raise SignatureError(f"{name} takes its arguments by keyword: expected {name}({takes[0]}={value}) or "
+            raise SignatureError(f"{name} takes its arguments by keyword: expected {name}({allowed[0]}={value}) or "
                                  f"{name}(weight=...), got {len(misplaced)} without a name.")
-        unknown = next(word for word in arguments if word not in takes)
-        raise SignatureError(f"{name} has no argument {unknown!r}; it takes {', '.join(takes)}."
-                             + did_you_mean(unknown, takes))
+        unknown = next(word for word in arguments if word not in allowed)
+        raise SignatureError(f"{name} has no argument {unknown!r}; it takes {', '.join(allowed)}."
+                             + did_you_mean(unknown, allowed))
 
     def extra_repr(self) -> str:
         if not isinstance(self.curve, self.family):
@@ -170,7 +171,7 @@ class EncouragingLoss(_NamedCurveLoss):
 
     @log_end.setter
     def log_end(self, value: float) -> None:
-        self._eps = self.eps  # that of the present curve, which the next one may not have
+        self._eps = self.eps  # kept, because the next curve may have none
         self.curve = curves.encouraging(value, self._eps)
 
     @property
@@ -256,7 +257,8 @@ class LDAMLoss(CurveLoss):
                              f"{target.dtype} {tuple(target.shape)}.")
         if input.shape[-1] != len(self.margins):
             raise ShapeError(f"input has {input.shape[-1]} classes but class_counts named {len(self.margins)}.")
-        wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input  # the scale lifts roundings
+        # The scale would enlarge the rounding errors of 16 bits.
+        wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
         loss = super().forward(self.scale * subtract_margin(wide, target, self.margins), target, divisor=divisor)
         return loss.to(result_dtype(input))
 

@@ -1,5 +1,5 @@
-"""The losses as modules that are no ``nn.CrossEntropyLoss``: each class by itself, squared errors, and the output layer
-together with its loss.
+"""The losses as modules that are not an ``nn.CrossEntropyLoss``: each class by itself, squared errors, and the output
+layer together with its loss.
 
 Annotations are evaluated here, as in ``torch.nn``: libraries that wrap a loss (fastai) read them from its instances,
 where the names of this file are not known.
@@ -104,11 +104,11 @@ class LinearCurveLoss(nn.Linear):
     def __init__(self, in_features: int, out_features: int, curve: Curve, *, bias: bool = False,
                  class_weight: Tensor | None = None, device: Any = None, dtype: Any = None, **arguments: Any) -> None:
         check_curve(curve)
-        own = ("hidden", "weight", "target", "curve", "bias", "class_weight")  # what the module itself passes on
-        takes = [name for name in inspect.signature(linear_curve_loss).parameters if name not in own]
-        for name in sorted(arguments.keys() - set(takes)):
-            hint = " The weights of classes are class_weight." if name == "weight" else did_you_mean(name, takes)
-            raise ArgumentError(f"{name}={arguments[name]!r}: expected one of {', '.join(takes)}.{hint}")
+        passed_by_module = ("hidden", "weight", "target", "curve", "bias", "class_weight")
+        allowed = [name for name in inspect.signature(linear_curve_loss).parameters if name not in passed_by_module]
+        for name in sorted(arguments.keys() - set(allowed)):
+            hint = " The weights of classes are class_weight." if name == "weight" else did_you_mean(name, allowed)
+            raise ArgumentError(f"{name}={arguments[name]!r}: expected one of {', '.join(allowed)}.{hint}")
         check_reduction(arguments.get("reduction", "mean"))
         check_smoothing(arguments.get("label_smoothing", 0.0))
         check_divisor(arguments.get("divisor"), arguments.get("reduction", "mean"))

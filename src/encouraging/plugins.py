@@ -23,7 +23,8 @@ def is_reference(name: str) -> bool:
 
 
 def load_object(reference: str, folder: str | None = None) -> Any:
-    """What ``module:name`` names; modules and files are looked for in the recipe's folder and in this one too."""
+    """The object that ``module:name`` refers to. Modules and files are also searched in the recipe's folder and in the
+    working directory."""
     module_name, _, name = reference.rpartition(":")
     module = _load_module(module_name, reference, folder)
     try:
@@ -33,7 +34,7 @@ def load_object(reference: str, folder: str | None = None) -> Any:
 
 
 def load_function(reference: str, folder: str | None, key: str) -> Any:
-    """A user's own function; an error names the key of the recipe that it stands under."""
+    """A user's own function; errors name the ``key`` of the recipe that refers to it."""
     try:
         function = load_object(reference, folder)
     except RecipeError as error:
@@ -44,9 +45,9 @@ def load_function(reference: str, folder: str | None, key: str) -> Any:
 
 
 def _load_module(name: str, reference: str, folder: str | None) -> ModuleType:
-    folders = list(dict.fromkeys(str(Path(place).resolve()) for place in (folder or ".", ".")))
+    folders = list(dict.fromkeys(str(Path(directory).resolve()) for directory in (folder or ".", ".")))
     if name.endswith(".py"):
-        path = next((Path(place) / name for place in folders if (Path(place) / name).is_file()), None)
+        path = next((Path(directory) / name for directory in folders if (Path(directory) / name).is_file()), None)
         if path is None:
             raise RecipeError(f"{reference!r}: there is no file {name} in {' or '.join(folders)}.")
         return _load_file(path.resolve())
@@ -61,7 +62,7 @@ def _load_module(name: str, reference: str, folder: str | None) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """This very file as a module. It has the file's name, or a longer one where another module is called so."""
+    """The file as a module, under the file's name, or under a longer name where another module has that name."""
     for name, loaded in list(sys.modules.items()):
         if getattr(loaded, "__file__", None) == str(path) and name not in ("__main__", "__mp_main__"):
             return loaded
@@ -85,5 +86,6 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _search_in(folders: list[str]) -> None:
-    """At the end, so that nothing installed is hidden, and for good: worker processes import modules by their names."""
+    """Append folders to ``sys.path``: at its end, so that they hide nothing installed, and for the rest of the process,
+    because worker processes import modules by name."""
     sys.path += [folder for folder in folders if folder not in sys.path]

@@ -49,7 +49,7 @@ class Rows(NamedTuple):
 
 
 def as_rows(input: Tensor, target: Tensor) -> Rows:
-    """Bring (C), (N, C) or (N, C, d1, ..., dk) and its target to rows, or say what does not fit."""
+    """Bring (C), (N, C) or (N, C, d1, ..., dk) and its target to rows; refuse shapes and types that do not match."""
     check_input(input)
     if input.ndim == 0:
         raise ShapeError("input is a single number: expected logits of shape (C), (N, C) or (N, C, d1, ..., dk).")
@@ -93,8 +93,8 @@ def _check_labels(input: Tensor, target: Tensor, shape: torch.Size) -> None:
 
 
 def sequence_hint(name: str, shape: torch.Size, labels: torch.Size) -> str:
-    """What to do about a language model's labels that do not fit a tensor of ``shape``, (..., positions, classes or
-    width): nothing where another layout or a shift would not make them fit."""
+    """What to do about labels of a language model that do not match a tensor of ``shape``, (..., positions, classes or
+    width). Empty where neither another layout nor a shift would help."""
     positions = shape[:-1]
     if len(shape) == 3 and name == "input" and labels in (positions, (positions.numel(),)):
         return (f" For logits of shape (N, d, C), with the classes last, pass {name}.flatten(0, 1) and "
@@ -150,7 +150,7 @@ def _is_fraction(number: object) -> bool:
 
 def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduction: str,
                     label_smoothing: float) -> int:
-    """Refuse arguments that do not fit the rows; the ``ignore_index`` as Python's own integer."""
+    """Refuse arguments that do not match the rows; returns ``ignore_index`` as a Python integer."""
     check_reduction(reduction)
     check_smoothing(label_smoothing)
     ignore_index = checked_ignore_index(ignore_index)
@@ -170,7 +170,7 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
 
 
 def checked_ignore_index(ignore_index: SupportsIndex) -> int:
-    """Whatever is an integer, such as numpy's."""
+    """``ignore_index`` as a Python integer; it may be any integer type, such as numpy's."""
     try:
         number = ignore_index if isinstance(ignore_index, int) else operator.index(ignore_index)
     except TypeError as error:
@@ -205,7 +205,7 @@ def checked_labels(target: Tensor, classes: int) -> Tensor:
 
 
 def check_presence(input: Tensor, target: Tensor) -> None:
-    """Refuse a target that says neither which class is present nor, for every logit, whether (or how surely) its is."""
+    """Refuse a target that is neither the index of the present class nor one 0, 1 or probability per logit."""
     if not isinstance(target, Tensor):
         raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of 0s and 1s or of probabilities.")
     index = target.shape == input.shape[:-1] and input.ndim > 0 and not (

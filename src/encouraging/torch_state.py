@@ -37,12 +37,12 @@ def is_jit_tracing() -> bool:
 
 
 def autocasts(device: str) -> bool:
-    """Whether autocast is on for this type of device; the meta device knows of none."""
+    """Whether autocast is on for this type of device; the meta device has none."""
     return device != "meta" and torch.is_autocast_enabled(device)
 
 
 def without_autocast(device: str) -> AbstractContextManager[object]:
-    """A context in which nothing is cast on this type of device; the meta device, which has no autocast, has none."""
+    """A context without autocast on this type of device; the meta device needs none."""
     return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)
 
 
@@ -72,7 +72,7 @@ def values_are_readable(tensor: Tensor) -> bool:
     """Whether the host can read the tensor's numbers without waiting for a device or breaking a trace or transform."""
     if not tensor.is_cpu or not is_eager():
         return False
-    return _dispatch_modes() == 0  # make_fx, linearize and fake tensors stand on it
+    return _dispatch_modes() == 0  # make_fx, linearize and fake tensors use this stack
 
 
 def values_exist(tensor: Tensor) -> bool:
@@ -83,7 +83,7 @@ def values_exist(tensor: Tensor) -> bool:
 def backward_must_be_differentiable(upstream: Tensor) -> bool:
     """Whether a backward pass that received ``upstream`` is itself differentiated, traced or batched.
 
-    ``is_grads_batched=True`` hands over a batch in disguise, which fast in-place code cannot write into.
+    ``is_grads_batched=True`` passes a batched tensor, which fast in-place code cannot write into.
     """
     return (torch.is_grad_enabled() or not is_eager() or in_forward_mode()
             or _is_legacy_batch(upstream))

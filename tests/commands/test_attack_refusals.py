@@ -19,7 +19,7 @@ from attack_calls import FEW, call
     (["--eps-l2", "-1"], "--eps-l2 -1: expected numbers"),
     (["--examples", "0"], "expected a positive number of test images"),
     (["--device", "abacus"], "expected cpu, cuda or auto"),
-    (["--eps", "0,8"], "Sizes in grey levels are divided by 255: 8/255"),
+    (["--eps", "0,8"], "Divide sizes in grey levels by 255: 8/255"),
 ])
 def test_a_wrong_word_is_answered_and_ends_with_2(runs: Path, words: list[str], message: str) -> None:
     assert message in call(runs, *words, code=2)
@@ -53,7 +53,7 @@ def test_a_full_disk_is_told_in_words(runs: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("encouraging.attacks._files.replace_file", full)
     said = call(runs / "ce/seed0", *FEW, code=1)
-    assert "what was attacked so far could not be written ([Errno 28] No space left on device)" in said
+    assert "the results so far could not be written ([Errno 28] No space left on device)" in said
     assert "Traceback" not in said
 
 

@@ -131,7 +131,7 @@ def test_a_case_slower_than_before_is_named_and_sets_the_exit_code(tmp_path: Pat
     (["--matrix", "--seed", "2"], "--seed belongs to --random"),
     (["--matrix", "--shape", "8x5"], "--shape belongs to a measurement without --matrix"),
     (["--check"], "--check belongs to --matrix or --random"),
-    (["--only", "thiers"], "--only thiers: no loss is called so. They are: "),
+    (["--only", "thiers"], "--only thiers: expected the beginning of one of these names: "),
     (["--random", "3", "--check", "--part", "9/9"], "Ask for at most 3 parts"),
 ])
 def test_wrong_words_are_answered_in_one_line(words: list[str], message: str, tmp_path: Path,
@@ -191,23 +191,23 @@ def test_random_cases_are_measured_in_parts_and_one_that_breaks_is_named(
 
 def test_an_item_comes_back_to_the_process_that_prepared_it() -> None:
     with Workers(2) as workers:
-        workers.all(remember, [1, 2, 3])
-        answers = {item: workers.one(pid_and_seen, item, 10) for item in (1, 2, 3)}
+        workers.prepare(remember, [1, 2, 3])
+        answers = {item: workers.result(pid_and_seen, item, 10) for item in (1, 2, 3)}
     assert all(10 * item in seen for item, (_, seen) in answers.items())
     assert sum(len(seen) for seen in dict(answers.values()).values()) == 3
     assert os.getpid() not in {pid for pid, _ in answers.values()}
     with Workers(1) as alone:
-        alone.all(remember, [4])
-        assert alone.one(pid_and_seen, 4, 10)[0] == os.getpid()
+        alone.prepare(remember, [4])
+        assert alone.result(pid_and_seen, 4, 10)[0] == os.getpid()
 
 
 def test_a_process_that_ends_takes_no_other_item_with_it() -> None:
     with Workers(2) as workers:
-        workers.all(end_at_2, [1, 2, 3, 4, 5, 6])
+        workers.prepare(end_at_2, [1, 2, 3, 4, 5, 6])
         found = []
         for item in range(1, 7):
             with suppress(BrokenProcessPool):
-                found.append(workers.one(pid_and_seen, item, 1))
+                found.append(workers.result(pid_and_seen, item, 1))
     assert len(found) >= 1
     assert len({pid for pid, _ in found}) == 1
 
@@ -260,11 +260,11 @@ def test_every_case_is_compiled_from_code_of_its_own(monkeypatch: pytest.MonkeyP
     assert first(logits, target) == second(logits, target) == formula(logits, target)
 
 
-def test_a_rest_comes_before_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_comes_before_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[object] = []
     monkeypatch.setattr(bench_timing.time, "sleep", happened.append)
     taken = bench_timing.medians({"a": lambda: happened.append("a"), "b": lambda: happened.append("b")}, "cpu", 0.0,
-                                 rounds=2, rest=0.3)
+                                 rounds=2, pause=0.3)
     assert happened[:6] == ["a"] * 3 + ["b"] * 3  # before anything is measured
     assert happened[6:] == [0.3, "a", 0.3, "b"] * 2
     assert set(taken) == {"a", "b"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from encouraging.engine.records import collect, read_records
 from encouraging.errors import RunError
 from encouraging.judge.claims import claim_rows, finals_of, judge_claims
-from encouraging.judge.looks import LOOKS, Plan, keep_plan, plan_looks, plan_of, read_plan
+from encouraging.judge.looks import LOOKS, LookPlan, keep_plan, plan_looks, plan_of, read_plan
 from encouraging.judge.metric_book import MetricBook
 from encouraging.recipes import Claim, read_recipe
 from encouraging.report.page import build_report
@@ -55,7 +55,7 @@ def test_a_damaged_plan_is_refused_in_words(tmp_path, tree):
 
 
 def test_a_look_is_taken_when_all_of_its_runs_have_ended():
-    plan = Plan((4, 8), tuple(range(8)))
+    plan = LookPlan((4, 8), tuple(range(8)))
     finals = numbers(8)
     for ended, look, n in ((3, 0, 3), (4, 1, 4), (7, 1, 4), (8, 2, 8)):
         part = {"ce": finals["ce"], "el": {seed: finals["el"][seed] for seed in range(ended)}}
@@ -65,7 +65,7 @@ def test_a_look_is_taken_when_all_of_its_runs_have_ended():
 
 
 def test_seeds_beyond_the_plan_change_nothing():
-    plan = Plan((4,), (0, 1, 2, 3))
+    plan = LookPlan((4,), (0, 1, 2, 3))
     few, many = (judge_claims([CLAIM], numbers(n), BOOK, plan=plan)[0] for n in (4, 9))
     assert few == many
 
@@ -87,9 +87,9 @@ def test_a_report_judges_by_the_looks_of_the_folder_and_so_does_a_record_of_it(t
 
 def test_runs_of_several_plans_pay_for_all_looks():
     recipe = read_recipe("mnist", ["looks=[4,8]", "seeds=8"])
-    assert plan_of(recipe) == Plan((4, 8), tuple(range(8)))
+    assert plan_of(recipe) == LookPlan((4, 8), tuple(range(8)))
 
     class Run:
         recipe, looks = "mnist", {"looks": [5, 8, 16], "seeds": list(range(16))}
 
-    assert plan_of(recipe, [Run()]) == Plan((4, 5, 8, 16), tuple(range(16)))
+    assert plan_of(recipe, [Run()]) == LookPlan((4, 5, 8, 16), tuple(range(16)))

@@ -94,7 +94,7 @@ def test_lists_by_arm_keep_every_number(source):
     ("n.csv", "arm,seed,accuracy\nce,0,high\n", "line 2: accuracy is 'high', expected a number"),
     ("n.csv", "arm;seed;accuracy\nce;0;92,1\n", "accuracy is '92,1', expected a number. Write a point instead"),
     ("n.csv", "arm,seed,accuracy\nce,0,1\n".encode("utf-16"), "it is not text in UTF-8"),
-    ("n.csv", "arm,seed,accuracy\nce,0,1\nce,0,2\n", "line 3: arm ce with seed 0 is there twice"),
+    ("n.csv", "arm,seed,accuracy\nce,0,1\nce,0,2\n", "line 3: arm ce with seed 0 appears twice"),
     ("n.csv", "arm,seed,accuracy\nce,0\n", "line 2: not as many cells as the 3 columns"),
     ("n.csv", "arm,seed,accuracy\nce,0,1,2\n", "line 2: not as many cells"),
     ("n.csv", "arm,seed,arm\nce,0,1\n", "line 1: expected the names of the columns, each once"),

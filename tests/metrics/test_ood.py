@@ -155,7 +155,7 @@ def test_labels_do_not_change_the_scores() -> None:
 
 @pytest.mark.parametrize(("inside", "outside", "says"), [
     (torch.tensor([1.0, torch.nan]), torch.tensor([1.0]), "with NaN"),
-    (torch.tensor([1.0]), torch.tensor([]), "not empty"),
+    (torch.tensor([1.0]), torch.tensor([]), "non-empty"),
     (torch.ones(2, 2), torch.ones(2), r"\(2, 2\)"),
 ])
 def test_what_cannot_be_ranked_is_refused(inside: torch.Tensor, outside: torch.Tensor, says: str) -> None:

@@ -33,7 +33,7 @@ def lines(sweep):
 
 
 def test_rates_are_lines_and_what_a_claim_compares_with_them_is_a_point(rates):
-    sweep = by_setting.over(group("cifar100-learning-rate-quick", rates), "train.lr")
+    sweep = by_setting.sweep_over(group("cifar100-learning-rate-quick", rates), "train.lr")
     found = lines(sweep)
     assert found["ce"] == [0.025, 0.05, 0.1]
     assert found["el_1"] == [0.0125, 0.025]
@@ -42,7 +42,7 @@ def test_rates_are_lines_and_what_a_claim_compares_with_them_is_a_point(rates):
 
 
 def test_an_arm_without_the_setting_is_a_line_across(rates):
-    sweep = by_setting.over(group("cifar100-learning-rate-quick", rates), "log_end")
+    sweep = by_setting.sweep_over(group("cifar100-learning-rate-quick", rates), "log_end")
     assert lines(sweep)["el"][-2:] == [0.75, 1.0]
     assert "ce" in [arm.name for arm in sweep.references]
 
@@ -73,7 +73,8 @@ def test_lines_whose_names_begin_alike_stay_apart(rates):
     names = {"ce": "ce_1_a", "ce_2x": "ce_2_a", "el_1": "ce_1_b", "el_1_half": "ce_2_b"}
     renamed = [replace(record, config={**record.config, "arm": names[record.arm]}) for record in rates
                if record.arm in names]
-    found = lines(by_setting.over(replace(group("cifar100-learning-rate-quick", renamed), recipe=None), "train.lr"))
+    without_recipe = replace(group("cifar100-learning-rate-quick", renamed), recipe=None)
+    found = lines(by_setting.sweep_over(without_recipe, "train.lr"))
     assert sorted(found.values()) == [[0.0125, 0.025], [0.025, 0.05]]
 
 
@@ -86,7 +87,7 @@ def test_a_line_is_not_called_like_another_ones_first_arm(rates):
                                      "train": [{**record.config["train"][0], "lr": 0.1 * (1 + number)}]})
              for record in rates if record.arm == "ce" for number in range(4)]
     made = replace(group("cifar100-learning-rate-quick", renamed + third), recipe=None)
-    assert sorted(map(len, lines(by_setting.over(made, "train.lr")).values())) == [2, 2, 4]
+    assert sorted(map(len, lines(by_setting.sweep_over(made, "train.lr")).values())) == [2, 2, 4]
 
 
 def test_an_arm_whose_setting_is_none_is_a_line_across(rates):
@@ -94,7 +95,7 @@ def test_an_arm_whose_setting_is_none_is_a_line_across(rates):
     records = [replace(record, config={**record.config, "objectives": [], "train": [{"clip_norm": values[record.arm]}]})
                for record in rates if record.arm in values]
     made = replace(group("cifar100-learning-rate-quick", records), recipe=None)
-    sweep = by_setting.over(made, "train.clip_norm")
+    sweep = by_setting.sweep_over(made, "train.clip_norm")
     assert lines(sweep) == {"ce": [0.1, 0.2, 0.3]}
     assert [arm.name for arm in sweep.references] == ["el_075"]
     assert len(by_setting.sections(made)) == 1

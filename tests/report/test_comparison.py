@@ -108,11 +108,12 @@ def test_seeds_that_one_arm_lacks_are_left_out_and_counted():
     ({"ce": [1.0]}, {}, "^numbers of the arm ce alone; expected two arms or more"),
     ({}, {}, "^no numbers; expected two arms or more"),
     ({"ce": {0: 1.0}, "el": {1: 1.0}}, {}, "no seed has numbers of ce and of another arm"),
-    ({"ce": [1.0], "ours": [1.0]}, {"baseline": "our"}, "baseline 'our': there are ce, ours. Did you mean 'ours'?"),
+    ({"ce": [1.0], "ours": [1.0]}, {"baseline": "our"},
+     "baseline 'our': expected one of the arms ce, ours. Did you mean 'ours'?"),
     ({"ce": [1.0], "el": [1.0]}, {"better": "low"}, "expected 'higher' or 'lower'. Did you mean 'lower'?"),
     ({"ce": [1.0], "el": [1.0]}, {"expected": -1.0}, "expected = -1.0: expected a number above 0"),
     ({"ce": [1.0], "el": [1.0]}, {"overlap": float("nan")}, "overlap = nan"),
-    ({"ce": [1.0], "el": [1.0]}, {"metric": ["x", "x"]}, "expected each once"),
+    ({"ce": [1.0], "el": [1.0]}, {"metric": ["x", "x"]}, "expected each name once"),
 ])
 def test_what_cannot_be_compared_is_refused_in_words(numbers, how, words):
     with pytest.raises((DataError, ArgumentError), match=words.replace("?", r"\?")):

@@ -13,7 +13,7 @@ import synthetic_runs as synthetic
 from encouraging import cli
 from encouraging.errors import ArgumentError
 from encouraging.recipes import read_runs
-from encouraging.report.markdown_figure import drawn
+from encouraging.report.markdown_figure import with_figures
 
 RECORDS = Path(__file__).parents[2] / "results" / "mnist-initialisation"
 KEY = "model_options.head_scale"
@@ -44,7 +44,7 @@ def run(*words):
 
 
 def test_two_figures_of_a_recipe_have_two_pictures(records):
-    page, pictures = drawn(marker() + marker("first_updates.confidence") + marker(), records, "page.md")
+    page, pictures = with_figures(marker() + marker("first_updates.confidence") + marker(), records, "page.md")
     assert list(pictures) == [f"images/mnist-initialisation{end}.svg" for end in ("", "-2", "-3")]
     assert all(f"]({path})" in page for path in pictures)
     first, second, third = pictures.values()
@@ -71,8 +71,8 @@ def test_a_page_is_not_written_over_by_another_of_the_same_command(tmp_path):
 
 def test_runs_whose_recipe_is_not_known_are_drawn_without_verdicts(records):
     mine = [replace(record, config={**record.config, "recipe": "mine"}, recipe_tree=None) for record in records]
-    page, pictures = drawn(marker(recipe="mine"), mine, "page.md")
-    whole, _ = drawn(marker(), records, "page.md")
+    page, pictures = with_figures(marker(recipe="mine"), mine, "page.md")
+    whole, _ = with_figures(marker(), records, "page.md")
     assert list(pictures) == ["images/mine.svg"]
     assert [line for line in page.splitlines() if line.startswith("|")] == [
         line for line in whole.splitlines() if line.startswith("|")]
@@ -82,17 +82,17 @@ def test_runs_whose_recipe_is_not_known_are_drawn_without_verdicts(records):
 def test_runs_that_all_diverged_cannot_be_drawn(records):
     failed = [replace(record, failed="the loss became NaN", final={}, timing={}) for record in records]
     with pytest.raises(ArgumentError, match="all runs of mnist-initialisation diverged"):
-        drawn(marker(), failed, "page.md")
+        with_figures(marker(), failed, "page.md")
 
 
 def test_values_that_look_alike_keep_their_own_numbers(records):
-    page, _ = drawn(marker(), with_values(records, {"ce_025": 0.12345678, "ce_10": 0.12345679}), "page.md")
+    page, _ = with_figures(marker(), with_values(records, {"ce_025": 0.12345678, "ce_10": 0.12345679}), "page.md")
     assert "| 0.12345678 | 99.60" in page
     assert "| 0.12345679 | 99.06" in page
 
 
 def test_values_are_text_in_a_table(records):
-    page, _ = drawn(marker(), with_values(records, {"ce_025": "a|b", "ce_10": "<b>"}), "page.md")
+    page, _ = with_figures(marker(), with_values(records, {"ce_025": "a|b", "ce_10": "<b>"}), "page.md")
     assert r"| a\|b | 99.60" in page
     assert "| &lt;b&gt; | 99.06" in page
 
@@ -103,20 +103,20 @@ def test_values_are_text_in_a_table(records):
 ])
 def test_arms_that_the_setting_does_not_tell_apart_are_refused(records, values, words):
     with pytest.raises(ArgumentError, match=words):
-        drawn(marker(), with_values(records, values), "page.md")
+        with_figures(marker(), with_values(records, values), "page.md")
 
 
 def test_an_arm_whose_seeds_have_different_values_is_refused(records):
     mixed = [replace(record, config={**record.config, "model_options": {"head_scale": 7.0}})
              if (record.arm, record.seed) == ("ce_1", 2) else record for record in records]
     with pytest.raises(ArgumentError, match=r"the runs of ce_1 have several values of model_options\.head_scale"):
-        drawn(marker(), mixed, "page.md")
+        with_figures(marker(), mixed, "page.md")
 
 
 def test_what_is_better_when_lower_rises_to_its_worst(records):
-    assert "the mean FPR95" in (page := drawn(marker("ood.min_energy.fpr95"), records, "page.md")[0])
+    assert "the mean FPR95" in (page := with_figures(marker("ood.min_energy.fpr95"), records, "page.md")[0])
     assert " rises by " in page
-    assert " falls by " in drawn(marker(), records, "page.md")[0]
+    assert " falls by " in with_figures(marker(), records, "page.md")[0]
 
 
 @pytest.mark.parametrize(("key", "head", "line"), [
@@ -125,8 +125,8 @@ def test_what_is_better_when_lower_rises_to_its_worst(records):
 def test_arms_that_differ_in_their_loss_or_rate_are_drawn_over_it(key, head, line):
     """The controls of the learning rate, and the sweep over LE, which are arms of one recipe."""
     records = synthetic.shipped("cifar100-learning-rate-quick", seeds=2)
-    page, pictures = drawn(f"<!-- figure: cifar100-learning-rate-quick over {key}: best_accuracy -->\n"
-                           "<!-- end of figure -->\n", records, "page.md")
+    page, pictures = with_figures(f"<!-- figure: cifar100-learning-rate-quick over {key}: best_accuracy -->\n"
+                                  "<!-- end of figure -->\n", records, "page.md")
     assert head in page
     assert f"\n{line}" in page
     assert list(pictures) == ["images/cifar100-learning-rate-quick.svg"]
@@ -138,7 +138,7 @@ ATTACKED = RECORDS.parent / "mnist-attack"
 def test_attacks_are_drawn_over_epsilon_with_what_is_left_of_gains():
     records = read_runs(ATTACKED, failed=True)
     text = "<!-- figure: mnist-attack over epsilon: pgd pgd_scale_free -->\n<!-- end of figure -->\n"
-    page, pictures = drawn(text, records, "page.md")
+    page, pictures = with_figures(text, records, "page.md")
     assert list(pictures) == ["images/mnist-attack.svg"]
     assert b"PGD scale-free" in pictures["images/mnist-attack.svg"]
     assert b"FGSM" not in pictures["images/mnist-attack.svg"]
@@ -148,7 +148,7 @@ def test_attacks_are_drawn_over_epsilon_with_what_is_left_of_gains():
         ["| PGD scale-free", "el"]]
     assert "on the first 10000 test images, mean over 8 seeds" in page
     assert "PGD of size 0.3: +8.8 becomes +0.3" in page
-    assert drawn(page, records, "page.md") == (page, pictures)
+    assert with_figures(page, records, "page.md") == (page, pictures)
 
 
 @pytest.mark.parametrize(("attacks", "words"), [
@@ -156,4 +156,4 @@ def test_attacks_are_drawn_over_epsilon_with_what_is_left_of_gains():
 def test_attacks_that_were_not_measured_are_answered(attacks, words):
     marked = f"<!-- figure: mnist-attack over epsilon: {attacks} -->\n<!-- end of figure -->"
     with pytest.raises(ArgumentError, match=words.replace("?", r"\?")):
-        drawn(marked, read_runs(ATTACKED), "page.md")
+        with_figures(marked, read_runs(ATTACKED), "page.md")

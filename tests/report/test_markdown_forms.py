@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from encouraging import cli
 from encouraging.recipes import read_recipe
 from encouraging.report.markdown_board import whole_board
-from encouraging.report.markdown_figure import drawn
-from encouraging.report.markdown_forms import FORMS, updated
+from encouraging.report.markdown_figure import with_figures
+from encouraging.report.markdown_forms import FORMS, with_scoreboards
 from encouraging.report.numbers import PLAIN
 
 REPOSITORY = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def test_a_claim_that_a_bonus_costs_is_told_as_worse_with_a_bonus(board):
 @pytest.mark.parametrize("page", ["README.md", "docs/choosing.md"])
 def test_the_pages_have_the_board_of_the_committed_records(board, page):
     text = (REPOSITORY / page).read_text()
-    assert updated(text, board, page) == text
+    assert with_scoreboards(text, board, page) == text
 
 
 @pytest.mark.parametrize(("page", "path"), [
@@ -53,7 +53,7 @@ def test_the_pages_have_the_board_of_the_committed_records(board, page):
 def test_the_figures_of_the_pages_are_drawn_from_the_committed_records(records, page, path):
     """Text between markers, and the words and numbers in the picture."""
     text = (REPOSITORY / "docs" / page).read_text()
-    written, pictures = drawn(text, records, page)
+    written, pictures = with_figures(text, records, page)
     assert written == text
     assert list(pictures) == [path]
     for path, svg in pictures.items():
@@ -75,7 +75,7 @@ def _words(svg):
 ])
 def test_a_figure_that_cannot_be_drawn_is_answered(records, marker, words):
     with pytest.raises(ValueError, match=re.escape(words)):
-        drawn(f"<!-- figure: {marker} -->\n<!-- end of figure -->", records, "page.md")
+        with_figures(f"<!-- figure: {marker} -->\n<!-- end of figure -->", records, "page.md")
 
 
 MASKED = "better only under attacks that follow cross-entropy"

@@ -149,7 +149,7 @@ def test_the_table_has_every_attack_and_the_picture_counts_scale_free_ones_toget
                                              ("pgd_l2_dlr", "PGD in L2 by DLR"), ("autoattack_l2", "AutoAttack in L2"),
                                              ("fgsm_normalised", "FGSM on the label’s logit, normalised")])
 def test_attacks_have_names_for_readers(name: str, words: str) -> None:
-    assert attacks.called(name) == words
+    assert attacks.attack_label(name) == words
 
 
 def test_margins_of_hardened_models_are_drawn_clean_and_under_attack() -> None:

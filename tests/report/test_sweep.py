@@ -164,5 +164,5 @@ def test_a_damaged_sweep_is_an_error_in_words(damage):
     tree = records[-1].recipe_tree
     arms = {**tree["arms"], records[-1].arm: {**tree["arms"][records[-1].arm], "swept": damage}}
     broken = [*records[:2], *(replace(record, recipe_tree={**tree, "arms": arms}) for record in records[-2:])]
-    with pytest.raises(RunError, match=r"the sweep that a run of digits, el_05\.log_end-1, kept cannot be read"):
+    with pytest.raises(RunError, match=r"the sweep in the record of digits, el_05\.log_end-1, cannot be read"):
         build_report(broken)

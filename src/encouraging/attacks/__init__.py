@@ -1,4 +1,4 @@
-"""Attacks on any classifier ``model(x) -> logits``, and whether their numbers are to be believed."""
+"""Attacks on any classifier ``model(x) -> logits``, and whether their numbers can be trusted."""
 
 from ._accuracy import L2_EPSILONS, LINF_EPSILONS, Progress, RobustAccuracy, accuracy_over_eps
 from ._attack import Attack

@@ -20,7 +20,7 @@ from ._model import Model, checked, evaluating, plain
 # The paper's epsilons for images in [0, 1].
 LINF_EPSILONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 L2_EPSILONS = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-ROUNDING = 1e-3  # by which a sum of steps may exceed what it is in exact arithmetic
+ROUNDING = 1e-3  # relative error that a sum of steps may have
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,10 @@ class RobustAccuracy:
         columns = list(dict.fromkeys(eps for eps in sorted((eps for row in table.values() for eps in row), key=float)))
         lines = [["epsilon", *columns], *([name, *(f"{row[eps]:.1f}" if eps in row else "" for eps in columns)]
                                           for name, row in table.items())]
-        first, *widths = (max(map(len, column)) for column in zip(*lines, strict=True))
-        return "\n".join("  ".join([line[0].ljust(first), *(cell.rjust(width) for cell, width
-                                                            in zip(line[1:], widths, strict=True))]) for line in lines)
+        name_width, *widths = (max(map(len, column)) for column in zip(*lines, strict=True))
+        return "\n".join("  ".join([name.ljust(name_width),
+                                    *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
+                         for name, *cells in lines)
 
 
 def percent(survived: Tensor) -> float:
@@ -72,7 +73,7 @@ def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Atta
 
     An example counts where it is classified correctly both before and after the attack; so examples that the model
     gets wrong anyway are not attacked. A tie between the label and a rival counts as wrong, and so do logits that are
-    NaN. Epsilons that the steps of an attack cannot reach give one and the same result, which is computed once.
+    NaN. Epsilons beyond the reach of an attack's steps all give the same result, which is computed once.
 
     Args:
         model: any function from inputs to logits (N, C); a module is put into evaluation mode meanwhile.
@@ -80,10 +81,10 @@ def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Atta
         y: labels, the shape (N,).
         attacks: a list, whose names are those of :attr:`Attack.name`, or a mapping from names.
         epsilons: one grid for all attacks, or a mapping from their names.
-        seed: random starts follow from it and from the place of an example in x.
-        batch_size: the largest number of examples that are attacked at a time; AutoAttack draws by batch.
+        seed: random starts depend on it and on the position of an example in x alone.
+        batch_size: the largest number of examples that are attacked at a time; AutoAttack's random draws depend on it.
         state_path: a file that is written after every attack and epsilon (AutoAttack: after every part, beside it). A
-            call that was stopped goes on from there; the state of another model, data or seed is refused.
+            call that was stopped continues from there; the state of another model, data or seed is refused.
         progress: called after every batch, and with the accuracy at the end of every attack and epsilon.
 
     Returns:
@@ -102,7 +103,7 @@ def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Atta
     epsilon      0  0.25  0.5
     fgsm     100.0  50.0  0.0
     """
-    named, grids = _plan(attacks, epsilons)
+    named, grids = _check_attacks(attacks, epsilons)
     check_settings(seed=seed, batch_size=batch_size)
     unclipped = [name for name, attack in named.items() if attack.setting("clip") is False]
     highest = check_batch(x, y, box=len(unclipped) < len(named))
@@ -142,57 +143,57 @@ def _attacked(model: Model, x: Tensor, y: Tensor, index: Tensor, name: str, atta
         parts = len(attack.setting("parts") or STANDARD)
         done: list[str] = []
 
-        def after(part: str, _: float) -> None:
+        def after_part(part: str, _: float) -> None:
             done.append(part)
             report(Progress(name, eps, min(1.0, len(done) / parts)))
 
-        found = attack(model, x, y, eps, seed=seed, batch_size=batch_size, progress=after,
-                       state_path=state.beside(name, eps))
-        return _correct(model, found, y, batch_size)
-    kept = []
+        perturbed = attack(model, x, y, eps, seed=seed, batch_size=batch_size, progress=after_part,
+                           state_path=state.beside(name, eps))
+        return _correct(model, perturbed, y, batch_size)
+    survived = []
     call = {"seed": seed} if attack.method != "fgsm" else {}
     for first in range(0, len(x), batch_size):
         rows = slice(first, first + batch_size)
         if call:
             call["index"] = index[rows]  # type: ignore[assignment]
-        kept.append(_correct(model, attack(model, x[rows], y[rows], eps, **call), y[rows], batch_size))
+        survived.append(_correct(model, attack(model, x[rows], y[rows], eps, **call), y[rows], batch_size))
         report(Progress(name, eps, min(1.0, (first + batch_size) / len(x))))
-    return torch.cat(kept)
+    return torch.cat(survived)
 
 
 @torch.no_grad()
 def _correct(model: Model, x: Tensor, y: Tensor, batch_size: int) -> Tensor:
-    return torch.cat([margin(model(part), label) > 0
-                      for part, label in zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True)])
+    return torch.cat([margin(model(batch), label) > 0
+                      for batch, label in zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True)])
 
 
 def _clean(model: Model, x: Tensor, y: Tensor, batch_size: int) -> Tensor:
-    """Which examples are right before any attack; a model that has diverged is refused."""
-    kept = []
+    """Which examples are classified correctly before any attack; a model that has diverged is refused."""
+    has_nan = []
 
-    def remembered(batch: Tensor) -> Tensor:
+    def noting_nan(batch: Tensor) -> Tensor:
         logits = model(batch)
-        kept.append(logits.isnan().any(1))
+        has_nan.append(logits.isnan().any(1))
         return logits
 
-    correct = _correct(remembered, x, y, batch_size)
-    if torch.cat(kept).all():
+    correct = _correct(noting_nan, x, y, batch_size)
+    if torch.cat(has_nan).all():
         raise ArgumentError("model(x): the logits of all examples are NaN; expected numbers. Did training diverge, "
                             "or do the inputs lack the normalisation that the model was trained with?")
     return correct
 
 
-def _plan(attacks: Sequence[Attack] | Mapping[str, Attack],
-          epsilons: Sequence[float] | Mapping[str, Sequence[float]]
-          ) -> tuple[dict[str, Attack], dict[str, list[float]]]:
+def _check_attacks(attacks: Sequence[Attack] | Mapping[str, Attack],
+                   epsilons: Sequence[float] | Mapping[str, Sequence[float]]
+                   ) -> tuple[dict[str, Attack], dict[str, list[float]]]:
     if isinstance(attacks, Attack):
         raise DtypeError(f"attacks: expected a list or a mapping, got {attacks!r} alone. Pass [{attacks!r}].")
     for grid in epsilons.values() if isinstance(epsilons, Mapping) else [epsilons]:
         if not isinstance(grid, Iterable) or isinstance(grid, str):
             raise DtypeError(f"epsilons: expected a list of numbers, got {grid!r}. For one epsilon pass [{grid!r}].")
     pairs: Iterable[tuple[str, Attack]]
-    pairs = list(attacks.items()) if isinstance(attacks, Mapping) else [(_named(a).name, a) for a in attacks]
-    named = {name: _named(attack) for name, attack in pairs}
+    pairs = list(attacks.items()) if isinstance(attacks, Mapping) else [(_check_attack(a).name, a) for a in attacks]
+    named = {name: _check_attack(attack) for name, attack in pairs}
     if len(named) < len(list(pairs)):
         raise ArgumentError(f"attacks: two of them have the same name ({', '.join(name for name, _ in pairs)}). Pass a "
                             "mapping from names of your own.")
@@ -207,14 +208,14 @@ def _plan(attacks: Sequence[Attack] | Mapping[str, Attack],
     return named, grids
 
 
-def _named(attack: object) -> Attack:
+def _check_attack(attack: object) -> Attack:
     if not isinstance(attack, Attack):
         raise DtypeError(f"attacks: expected values like Attack('pgd', loss='margin'), got {type(attack).__name__}.")
     return attack
 
 
 class _State:
-    """What an earlier call has measured, in a file that may be absent."""
+    """The results of earlier calls, in a file; without a path nothing is stored."""
 
     def __init__(self, path: Path | None, model: Model, x: Tensor, y: Tensor, seed: int, batch_size: int) -> None:
         self.path = path
@@ -241,12 +242,12 @@ class _State:
             beside.unlink(missing_ok=True)
 
     def beside(self, name: str, eps: float) -> Path | None:
-        """Where AutoAttack keeps its own state meanwhile."""
+        """The path of AutoAttack's own state, beside this file."""
         if self.path is None:
             return None
         return self.path.with_name(f"{self.path.name}.{name}.{eps:g}.{self.batch_size}")
 
     def _cell(self, name: str, attack: Attack, eps: float) -> str:
-        """AutoAttack draws per batch: what it found with another batch size is another result."""
+        """The key of a result. AutoAttack draws per batch: its result depends on the batch size."""
         drawn = f" batch_size={self.batch_size}" if attack.method == "autoattack" else ""
         return f"{name} {attack!r} {eps!r}{drawn}"

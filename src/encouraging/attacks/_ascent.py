@@ -28,38 +28,38 @@ class Ascent:
     damping: float = 0.0
 
     def run(self, model: Model, x: Tensor, y: Tensor, *, seed: int | Tensor, index: Tensor, restart: int = 0) -> Tensor:
-        """One start and a fixed number of steps; nothing waits for the device."""
+        """One start and a fixed number of steps; it never synchronises with the device."""
         loss = objective(self.loss)
-        found = self._boxed(self.ball.start(x, self.eps, seed, restart, index)) if self.random_start else x
+        perturbed = self._boxed(self.ball.start(x, self.eps, seed, restart, index)) if self.random_start else x
         for _ in range(self.steps):
-            gradient = input_gradient(model, found, y, loss)
+            gradient = input_gradient(model, perturbed, y, loss)
             step = self.ball.direction(gradient)
             if self.damping:
                 length = torch.linalg.vector_norm(gradient.flatten(1), dim=1).view(-1, *[1] * (x.ndim - 1))
                 step = step * (length / (length + self.damping))
-            found = self._boxed(self.ball.project(found + self.step_size * step, x, self.eps))
-        return found
+            perturbed = self._boxed(self.ball.project(perturbed + self.step_size * step, x, self.eps))
+        return perturbed
 
     def worst(self, model: Model, x: Tensor, y: Tensor, *, seed: int, index: Tensor) -> Tensor:
         """The first restart that breaks an example, or else the one that leaves it the smallest margin.
 
-        Examples that are broken take no part in later restarts, which changes nothing in the result.
+        Broken examples are left out of later restarts, which does not change the result.
         """
-        found = self.run(model, x, y, seed=seed, index=index)
+        perturbed = self.run(model, x, y, seed=seed, index=index)
         if self.restarts == 1:
-            return found
-        left, lowest = _margins(model, found, y)
+            return perturbed
+        remaining, lowest = _margins(model, perturbed, y)
         for restart in range(1, self.restarts):
             unbroken = (lowest > 0).nonzero()[:, 0]
             if not len(unbroken):
                 break
-            left, lowest = left[unbroken], lowest[unbroken]
-            again = self.run(model, x[left], y[left], seed=seed, index=index[left], restart=restart)
-            _, margins = _margins(model, again, y[left])
-            better = ~(margins >= lowest)  # NaN is no decision for the label
-            found[left[better]] = again[better]
+            remaining, lowest = remaining[unbroken], lowest[unbroken]
+            retried = self.run(model, x[remaining], y[remaining], seed=seed, index=index[remaining], restart=restart)
+            _, margins = _margins(model, retried, y[remaining])
+            better = ~(margins >= lowest)  # written so that NaN counts as broken
+            perturbed[remaining[better]] = retried[better]
             lowest = torch.where(better, margins, lowest)
-        return found
+        return perturbed
 
     def _boxed(self, x: Tensor) -> Tensor:
         return x.clamp(0, 1) if self.clip else x

@@ -1,4 +1,4 @@
-"""An attack with its settings as one value: what a list of attacks holds, and a recipe can say."""
+"""An attack with its settings as one value, for lists of attacks and recipes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._model import Model
 from ._pgd import pgd, pgd_l2
 
 METHODS: dict[str, Callable[..., Tensor]] = {"fgsm": fgsm, "pgd": pgd, "pgd_l2": pgd_l2, "autoattack": autoattack}
-# What belongs to a call and not to the attack.
+# Arguments of a single call, which are no settings of the attack.
 CALL = {"model", "x", "y", "eps", "seed", "index", "batch_size", "state_path", "progress"}
 
 
@@ -40,11 +40,11 @@ class Attack:
         if method not in METHODS:
             raise ArgumentError(f"Attack({method!r}): expected one of {', '.join(map(repr, METHODS))}."
                                 f"{did_you_mean(method, METHODS)}")
-        known = sorted(set(inspect.signature(METHODS[method]).parameters) - CALL)
+        allowed = sorted(set(inspect.signature(METHODS[method]).parameters) - CALL)
         for name in settings:
-            if name not in known:
+            if name not in allowed:
                 raise ArgumentError(f"Attack({method!r}): {name!r} is no setting of {method}; expected some of "
-                                    f"{', '.join(known)}.{did_you_mean(name, known)}")
+                                    f"{', '.join(allowed)}.{did_you_mean(name, allowed)}")
         check_settings(**settings)
         if method == "autoattack":
             check_autoattack(**settings)
@@ -73,8 +73,8 @@ class Attack:
 
     @property
     def reach(self) -> float:
-        """The largest distance that the steps can cover; infinity where a random start or AutoAttack depends on epsilon
-        all the same.
+        """The largest distance that the steps can cover; infinity for a random start and AutoAttack, which depend on
+        epsilon beyond that.
 
         >>> Attack("pgd_l2", steps=10, step_size=0.5).reach, Attack("pgd").reach
         (5.0, inf)

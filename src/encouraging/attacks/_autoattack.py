@@ -62,9 +62,9 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
             four classes ``"apgd-dlr"`` replaces ``"apgd-t"``.
         seed: fixes the random numbers. AutoAttack draws them per batch: another ``batch_size`` draws others.
         batch_size: the largest number of examples that are attacked at a time; ``None`` for all.
-        state_path: a file that is written after every part. A call with the same arguments goes on from there and
-            ends with the same result as one that was never stopped; other arguments are refused.
-        progress: called after every part with its name and the accuracy that is left, in percent.
+        state_path: a file that is written after every part. A call with the same arguments continues from there
+            and ends with the same result as one that was never stopped; other arguments are refused.
+        progress: called after every part with its name and the remaining accuracy in percent.
 
     Returns:
         Inputs, perturbed where an attack succeeded and unchanged elsewhere, without a gradient.
@@ -95,25 +95,25 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
                                 f"{SMALLEST_SIDE} pixels, got {tuple(images.shape[2:])}. Leave it out.")
         parts = tuple(parts or standard_parts(classes, norm, side))
         attacker = _attacker(package, logits_of, x.device, classes, norm, eps, seed)
-        found, survived, done = images.clone(), torch.ones(len(x), dtype=torch.bool, device=x.device), 0
+        perturbed, survived, done = images.clone(), torch.ones(len(x), dtype=torch.bool, device=x.device), 0
         key = digest(model, x, y, "autoattack", eps, norm, parts, seed, batch_size)
         if path is not None and path.exists():
             state = read_tensors(path, key)
-            found, survived, done = state["found"].to(x.device), state["survived"].to(x.device), int(state["done"])
+            perturbed, survived, done = state["found"].to(x.device), state["survived"].to(x.device), int(state["done"])
         for number, part in enumerate(parts[done:], done + 1):
-            left = survived.nonzero()[:, 0]
-            if len(left):
+            remaining = survived.nonzero()[:, 0]
+            if len(remaining):
                 attacker.attacks_to_run = [part]
-                moved, answer = attacker.run_standard_evaluation(images[left], y[left],
-                                                                 batch_size=batch_size or len(x))
-                broken = answer != y[left]
-                found[left[broken]] = moved[broken]
-                survived[left[broken]] = False
+                candidates, predictions = attacker.run_standard_evaluation(images[remaining], y[remaining],
+                                                                           batch_size=batch_size or len(x))
+                broken = predictions != y[remaining]
+                perturbed[remaining[broken]] = candidates[broken]
+                survived[remaining[broken]] = False
             if path is not None:
-                write_tensors(path, key, {"found": found, "survived": survived, "done": torch.tensor(number)})
+                write_tensors(path, key, {"found": perturbed, "survived": survived, "done": torch.tensor(number)})
             if progress is not None:
                 progress(part, 100 * survived.double().mean().item())
-    return found.reshape(x.shape)
+    return perturbed.reshape(x.shape)
 
 
 def check_autoattack(norm: str = "linf", parts: Sequence[str] | None = None) -> None:
@@ -144,7 +144,7 @@ def _attacker(package: Any, model: Model, device: torch.device, classes: int, no
     attacker = package.AutoAttack(model, norm=NORMS[norm], eps=eps, version="standard", device=device, seed=seed)
     attacker.apgd_targeted.n_target_classes = attacker.fab.n_target_classes = min(TARGETS, classes - 1)
     if classes < 3:
-        attacker.apgd.dlr_loss = difference_of_logits_ratio  # its own looks for a third logit
+        attacker.apgd.dlr_loss = difference_of_logits_ratio  # pyautoattack's own needs a third logit
     if classes < 4:
         attacker.logger = logging.getLogger("auto-attack.few-classes")
         attacker.logger.addFilter(_is_not_about_dlr)
@@ -152,7 +152,7 @@ def _attacker(package: Any, model: Model, device: torch.device, classes: int, no
 
 
 def _is_not_about_dlr(record: logging.LogRecord) -> bool:
-    """With two or three classes it warns that the DLR loss cannot be used; here it can."""
+    """Drops pyautoattack's warning that the DLR loss needs more classes: the one here does not."""
     return "DLR loss" not in record.getMessage()
 
 
@@ -182,7 +182,8 @@ def _frozen(model: Model) -> Iterator[None]:
 
 @contextmanager
 def _outside_state(x: Tensor) -> Iterator[None]:
-    """The parts seed torch's global generators, and a check of theirs takes away the tracer of debuggers."""
+    """Restores what the parts change: they seed torch's global generators, and a check of theirs removes the tracer of
+    debuggers."""
     tracer = sys.gettrace()
     try:
         with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):

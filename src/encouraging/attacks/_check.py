@@ -1,4 +1,4 @@
-"""Arguments of attacks, refused in words."""
+"""Checks of the arguments of attacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import ArgumentError, DtypeError, ShapeError, TargetError
 from ._objective import objective
 
-LARGEST = 1e18  # of a radius or a step: the squares of larger ones overflow in float32, and an attack would stand still
+LARGEST = 1e18  # of a radius or a step: the squares of larger ones overflow in float32, and the attack would not move
 
 
 def check_batch(x: Tensor, y: Tensor, *, box: bool = True) -> int:
@@ -37,7 +37,7 @@ def check_batch(x: Tensor, y: Tensor, *, box: bool = True) -> int:
 
 
 def check_types(x: Tensor, y: Tensor) -> None:
-    """What can be seen without looking at values."""
+    """Checks that need no values, and so no synchronisation with the device."""
     for name, tensor in (("x", x), ("y", y)):
         if not isinstance(tensor, Tensor):
             raise DtypeError(f"{name}: expected a tensor, got {type(tensor).__name__}.")
@@ -81,18 +81,18 @@ def check_settings(**settings: object) -> None:
                 raise ArgumentError(f"{name}={value!r}: expected True or False.")
         elif name == "batch_size":
             if value is not None:
-                _whole(name, value, 1)
+                _check_integer(name, value, 1)
         elif name in ("steps", "restarts"):
-            _whole(name, value, 1)
+            _check_integer(name, value, 1)
         elif name == "seed":
-            _whole(name, value, 0)
+            _check_integer(name, value, 0)
     if settings.get("restarts", 1) != 1 and not settings.get("random_start", True):
         raise ArgumentError(f"restarts={settings['restarts']} with random_start=False: every restart would repeat the "
                             "first. Use random_start=True or restarts=1.")
 
 
 def check_index(index: Tensor | None, x: Tensor) -> Tensor:
-    """The examples' own numbers, from which their random starts follow; without any, their places in the batch."""
+    """The indices of the examples, which their random starts depend on; by default their positions in the batch."""
     if index is None:
         return torch.arange(len(x), device=x.device)
     if not isinstance(index, Tensor) or index.is_floating_point() or index.shape != x.shape[:1]:
@@ -102,12 +102,12 @@ def check_index(index: Tensor | None, x: Tensor) -> Tensor:
 
 
 def check_state_path(path: str | Path | None) -> Path | None:
-    """Where a state is to be written: refused now and not after the first attack."""
+    """The path of a state file, checked before the first attack and not after it."""
     if path is None:
         return None
     path = Path(path)
     if not path.parent.is_dir():
-        raise ArgumentError(f"state_path={str(path)!r}: there is no folder {path.parent}. Make it first.")
+        raise ArgumentError(f"state_path={str(path)!r}: there is no folder {path.parent}. Create it first.")
     return path
 
 
@@ -115,6 +115,6 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _whole(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 63:
-        raise ArgumentError(f"{name}={value!r}: expected a whole number, {least} or more.")
+def _check_integer(name: str, value: object, minimum: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value < 1 << 63:
+        raise ArgumentError(f"{name}={value!r}: expected a whole number, {minimum} or more.")

@@ -1,4 +1,4 @@
-"""State of an attack that was stopped: files that appear whole or not at all, and belong to one model and data set."""
+"""State files of attacks, to continue after a stop: written whole or not at all, each for one model and dataset."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ..whole_file import replace_file
 
 
 def digest(model: object, x: Tensor, y: Tensor, *settings: object) -> str:
-    """A number that changes with the weights of a module, the data or the settings."""
-    found = hashlib.sha256(repr(settings).encode())
+    """A hash of the weights of a module, the data and the settings."""
+    sha = hashlib.sha256(repr(settings).encode())
     weights = model.state_dict() if isinstance(model, nn.Module) else {}
     for name, value in {**weights, "x": x, "y": y}.items():
-        found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode() if isinstance(value, Tensor)
-                     else f"{name} {value!r}".encode())
+        sha.update(f"{name} {tuple(value.shape)} {value.dtype}".encode() if isinstance(value, Tensor)
+                   else f"{name} {value!r}".encode())
         if isinstance(value, Tensor) and value.numel():
-            found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()[:32]
+            sha.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()[:32]
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ def read_json(path: Path, key: str) -> dict[str, Any]:
         written = value["key"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unreadable(path, error) from error
-    _same(path, key, written)
+    _check_key(path, key, written)
     return dict(value)
 
 
@@ -53,9 +53,9 @@ def read_tensors(path: Path, key: str) -> dict[str, Tensor]:
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         written = state.pop("key")
-    except Exception as error:  # torch.load has no class of its own for a file that is not its
+    except Exception as error:  # torch.load raises errors of many classes
         raise _unreadable(path, error) from error
-    _same(path, key, written)
+    _check_key(path, key, written)
     return state
 
 
@@ -63,11 +63,11 @@ def _write(path: Path, content: bytes) -> None:
     try:
         replace_file(path, content)
     except OSError as error:
-        raise RunError(f"{path}: what was attacked so far could not be written ({error}). What was there before is "
-                       "untouched: make room, or make the folder writable, and attack again.") from error
+        raise RunError(f"{path}: the results so far could not be written ({error}). The file of before is unchanged: "
+                       "make room, or make the folder writable, and attack again.") from error
 
 
-def _same(path: Path, key: str, written: object) -> None:
+def _check_key(path: Path, key: str, written: object) -> None:
     if written != key:
         raise ArgumentError(f"{path} is the state of another model, other data or other settings. Give another path, "
                             "or delete the file to begin anew.")

@@ -1,4 +1,4 @@
-"""Are the numbers of cross-entropy-driven attacks to be believed?"""
+"""Whether the numbers of attacks that follow the gradient of cross-entropy can be trusted."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ def _verdicts(result: RobustAccuracy, tolerance: float, level: float) -> Iterato
     for name, attack in result.attacks.items():
         if attack.loss != "ce":
             continue
-        same = [other for other, its in result.attacks.items() if its.method == attack.method and its.loss != "ce"]
-        judges = [other for other, its in result.attacks.items() if its.method == "autoattack"
-                  and its.norm == attack.norm and attack.method != "fgsm"]
+        same = [other for other, other_attack in result.attacks.items()
+                if other_attack.method == attack.method and other_attack.loss != "ce"]
+        judges = [other for other, other_attack in result.attacks.items() if other_attack.method == "autoattack"
+                  and other_attack.norm == attack.norm and attack.method != "fgsm"]
         for eps, survived in result.survived[name].items():
             others = {other: result.survived[other][eps] for other in (*same, *judges) if eps in result.survived[other]}
             if eps > 0 and others:
@@ -99,9 +100,9 @@ def _verdict(name: str, eps: float, survived: Tensor, others: dict[str, Tensor],
     chance = sign_test(int((survived & ~together).sum()), int((together & ~survived).sum()))
     flattered = accuracy - robust > tolerance and chance <= level
     by_loss = [other for other in same if accuracy - percent(others[other]) > tolerance]
-    each = ", ".join(f"{percent(mask):.1f}% under {other}" for other, mask in others.items())
+    by_other = ", ".join(f"{percent(mask):.1f}% under {other}" for other, mask in others.items())
     words = (f"At epsilon {eps:g}, {accuracy:.1f}% of the examples stay classified correctly under {name}, which "
-             f"follows the gradient of cross-entropy; {each}")
+             f"follows the gradient of cross-entropy; {by_other}")
     if not flattered and accuracy - robust > tolerance:
         words += f". On {len(survived)} examples such a difference is no sign of masked gradients: it may be chance."
     elif not flattered:

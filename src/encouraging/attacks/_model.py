@@ -1,4 +1,4 @@
-"""The model as an attack sees it: a function from inputs to logits that is left as it was found."""
+"""The model as an attack sees it: a function from inputs to logits, which is left unchanged."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Model = Callable[[Tensor], Tensor]
 def evaluating(model: Model) -> Iterator[Model]:
     """The model in evaluation mode with gradients enabled; the mode of every submodule is restored afterwards.
 
-    Of a function around a module, that module: in training mode each call would change its batch norm's statistics.
+    For a function that calls modules, these modules: in training mode each call would change batch norm's statistics.
     """
     if isinstance(model, DistributedDataParallel):
-        model = model.module  # the wrapper would wait for gradients of its parameters that never come
+        model = model.module  # the wrapper would wait for gradients that are not computed
     if isinstance(model, type) or not callable(model):
         kind = f"the class {model.__name__}" if isinstance(model, type) else repr(model)
         raise DtypeError(f"model: expected a function from inputs to logits, such as a module, got {kind}.")
-    called = modules_of(model)
-    modes = {module: module.training for root in called for module in root.modules()}
+    roots = modules_of(model)
+    modes = {module: module.training for root in roots for module in root.modules()}
     with ExitStack() as stack:
         if any(modes.values()):
             stack.callback(_restore, modes)
-            for root in called:
+            for root in roots:
                 root.eval()
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
@@ -49,7 +49,7 @@ def _restore(modes: dict[nn.Module, bool]) -> None:
 def modules_of(model: object, seen: tuple[object, ...] = ()) -> list[nn.Module]:
     """The modules that a model calls, as far as it shows them: itself, what a function refers to by name, the object
     that a method belongs to, the arguments of a ``partial``; and what lists, mappings and other objects hold.
-    ``seen``: functions that led here, which may call each other in circles.
+    ``seen`` has the functions that led here, so that circular references end.
 
     >>> net = nn.Linear(2, 2)
     >>> modules_of(lambda x: (net(x), x)[0]) == modules_of(net.forward) == [net]
@@ -58,29 +58,29 @@ def modules_of(model: object, seen: tuple[object, ...] = ()) -> list[nn.Module]:
     if isinstance(model, nn.Module):
         return [model]
     if isinstance(model, functools.partial):
-        inside: list[object] = [model.func, *model.args, *model.keywords.values()]
+        referenced: list[object] = [model.func, *model.args, *model.keywords.values()]
     elif inspect.ismethod(model):
-        inside = [model.__self__]
+        referenced = [model.__self__]
     elif inspect.isfunction(model):
         names = inspect.getclosurevars(inspect.unwrap(model))
-        inside = [*names.nonlocals.values(), *names.globals.values()]
+        referenced = [*names.nonlocals.values(), *names.globals.values()]
     else:
-        inside = []
-    found = [module for part in (model, *inside) for module in _held(part)]
-    found += [module for part in inside if isinstance(part, functools.partial) or inspect.isroutine(part)
-              if not any(part is other for other in seen) for module in modules_of(part, (*seen, model, part))]
-    return list(dict.fromkeys(found))
+        referenced = []
+    modules = [module for value in (model, *referenced) for module in _modules_in(value)]
+    modules += [module for value in referenced if isinstance(value, functools.partial) or inspect.isroutine(value)
+                if not any(value is earlier for earlier in seen) for module in modules_of(value, (*seen, model, value))]
+    return list(dict.fromkeys(modules))
 
 
-def _held(part: object) -> list[nn.Module]:
+def _modules_in(holder: object) -> list[nn.Module]:
     """A module, or the modules in a list, tuple or mapping, or among an object's attributes; libraries, classes and
     functions are not searched."""
-    if isinstance(part, nn.Module):
-        return [part]
-    if isinstance(part, type | ModuleType) or inspect.isroutine(part):
+    if isinstance(holder, nn.Module):
+        return [holder]
+    if isinstance(holder, type | ModuleType) or inspect.isroutine(holder):
         return []
-    values = part if isinstance(part, list | tuple) else part.values() if isinstance(part, Mapping) else \
-        getattr(part, "__dict__", {}).values()
+    values = holder if isinstance(holder, list | tuple) else holder.values() if isinstance(holder, Mapping) else \
+        getattr(holder, "__dict__", {}).values()
     return [value for value in values if isinstance(value, nn.Module)]
 
 
@@ -90,9 +90,9 @@ def plain(tensor: Tensor) -> Tensor:
 
 
 def checked(model: Model, highest: int = -1, of: Model | None = None) -> Model:
-    """The same model, which refuses to go on with an output that is no logits, or has no class ``highest``.
+    """The same model, with a check that its outputs are logits that include the class ``highest``.
 
-    Only shapes are looked at, so nothing waits for the device. ``of``: the module, where ``model`` only calls it.
+    Only shapes are checked, so that nothing synchronises with the device. ``of`` is the module that ``model`` calls.
     """
     def logits_of(x: Tensor) -> Tensor:
         try:
@@ -120,12 +120,12 @@ def _misfit(model: Model, x: Tensor) -> str | None:
     if not isinstance(model, nn.Module):
         return None
     floating = [tensor for tensor in model.state_dict(keep_vars=True).values() if tensor.is_floating_point()]
-    elsewhere = [tensor.device for tensor in floating if tensor.device != x.device]
-    if elsewhere:
-        return f"x is on {x.device} and the model on {elsewhere[0]}. Expected one device: model.to(x.device)."
-    other = [tensor.dtype for tensor in floating if tensor.dtype != x.dtype]
-    if other:
-        return (f"x is {x.dtype} and the model has parameters of {other[0]}. Expected one type: model.to(x.dtype), or "
+    devices = [tensor.device for tensor in floating if tensor.device != x.device]
+    if devices:
+        return f"x is on {x.device} and the model on {devices[0]}. Expected one device: model.to(x.device)."
+    dtypes = [tensor.dtype for tensor in floating if tensor.dtype != x.dtype]
+    if dtypes:
+        return (f"x is {x.dtype} and the model has parameters of {dtypes[0]}. Expected one type: model.to(x.dtype), or "
                 "a function that converts its input.")
     if any(tensor.is_inference() for tensor in floating):
         return "its parameters were made under torch.inference_mode(). Make or load the model outside of it."
@@ -142,4 +142,4 @@ def input_gradient(model: Model, x: Tensor, label: Tensor, loss: Objective) -> T
             raise ArgumentError("model(x): the logits have no gradient with respect to x. Expected a model made of "
                                 "differentiable operations, without torch.no_grad() or detach() inside.")
         (gradient,) = torch.autograd.grad(loss(logits, label).sum(), x)
-    return gradient.nan_to_num(0.0)  # a NaN would leave the ball and the box with every later step
+    return gradient.nan_to_num(0.0)  # with a NaN the example would stay NaN in every later step

@@ -1,4 +1,4 @@
-"""Random numbers that follow from a seed and the index of an example, and from nothing else.
+"""Random numbers that depend on a seed and the index of an example alone.
 
 A generator's next numbers depend on how many were drawn before, and so on the batch size and on which examples were
 left out. Here every number is a hash (SplitMix64) of seed, stream, example and position: an example gets the same start

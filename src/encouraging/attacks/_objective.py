@@ -1,4 +1,4 @@
-"""What an attack makes as large as it can: one number per example, from logits (N, C) and labels (N)."""
+"""What an attack maximises: one number per example, from logits (N, C) and labels (N)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 
 def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     """The paper's choice, whose gradient vanishes on confident examples. In float32 the part on the label, 1 - p,
-    rounds to 0 from a margin of about 17 on, and all of it from about 100 on: the attack then stands still."""
+    rounds to 0 from a margin of about 17 on, and all of it from about 100 on: the attack does not move then."""
     return F.cross_entropy(logits, label, reduction="none")
 
 
@@ -34,8 +34,8 @@ def difference_of_logits_ratio(logits: Tensor, label: Tensor) -> Tensor:
     """
     if logits.shape[1] < 3:
         return negative_margin(logits, label)
-    top = logits.topk(3, 1).values
-    distance = top[:, 0] - top[:, 2]
+    largest = logits.topk(3, 1).values
+    distance = largest[:, 0] - largest[:, 2]
     return negative_margin(logits, label) / torch.where((distance > 0) & distance.isfinite(), distance, 1.0)
 
 

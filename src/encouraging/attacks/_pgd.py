@@ -24,11 +24,11 @@ def pgd(model: Model, x: Tensor, y: Tensor, eps: float, *, steps: int = 40, step
         steps: how many steps; each is projected onto the ball, then clipped to [0, 1].
         step_size: the length of a step, in the units of ``eps``.
         loss: what the steps increase: ``"ce"`` (the paper's), ``"margin"``, ``"dlr"`` or ``"label_logit"``. Attacks
-            driven by ``"ce"`` can fail on confident models; ``"margin"`` and ``"dlr"`` do not care about scale.
+            driven by ``"ce"`` can fail on confident models; ``"margin"`` and ``"dlr"`` do not depend on the scale.
         random_start: begin at a random point of the ball, clipped to [0, 1], instead of at x.
         restarts: how many random starts. Of every example the first result that is misclassified is kept, or else
             the one with the smallest margin.
-        seed: random starts follow from it and from ``index``, whatever the batch and the device.
+        seed: random starts depend on it and on ``index`` alone, not on the batch or the device.
         index: the number of every example in its data set, the shape (N,); 0, 1, ... by default.
         batch_size: the largest number of examples that are attacked at a time; all of them by default.
 
@@ -58,7 +58,7 @@ def pgd_l2(model: Model, x: Tensor, y: Tensor, eps: float, *, steps: int = 40, s
 
     ``damping`` is added to the length by which an example's gradient is divided. The paper's attack is the one with
     ``DAMPING``: its code adds 1e-10 to the gradient of the mean over 128 images. Where a model is confident the
-    gradient of cross-entropy is shorter than that, the steps come to a halt, and the model seems robust.
+    gradient of cross-entropy is shorter than that, the steps become too small, and the model seems robust.
 
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> _ = torch.nn.init.eye_(model.weight)

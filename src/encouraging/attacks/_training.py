@@ -25,10 +25,10 @@ TRAINING_ATTACKS = {
 
 def adversarial_batch(model: Model, x: Tensor, y: Tensor, attack: Attack, eps: float, *, seed: int | Tensor = 0,
                       index: Tensor | None = None) -> Tensor:
-    """Perturb a training batch, without ever waiting for the device: usable in a CUDA graph.
+    """Perturb a training batch without synchronising with the device, so that it can be part of a CUDA graph.
 
     The model is attacked in evaluation mode, so that batch norm keeps its statistics, and returns to its mode;
-    gradients of parameters are neither computed nor accumulated. Values of x and y are not looked at: x must be in
+    gradients of parameters are neither computed nor accumulated. Values of x and y are not checked: x must be in
     [0, 1]. An active autocast stays active.
 
     Args:
@@ -37,9 +37,9 @@ def adversarial_batch(model: Model, x: Tensor, y: Tensor, attack: Attack, eps: f
         y: labels, the shape (N,).
         attack: ``fgsm``, ``pgd`` or ``pgd_l2`` with one start; the paper's are in ``TRAINING_ATTACKS``.
         eps: the radius of the ball.
-        seed: random starts follow from it and from ``index``. Give every step another one; in a CUDA graph it is an
+        seed: random starts depend on it and on ``index``. Give every step another one; in a CUDA graph it is an
             int64 tensor on the device that changes between replays.
-        index: the number of every example, the shape (N,); its place in the batch by default.
+        index: the index of every example, the shape (N,); its position in the batch by default.
 
     Returns:
         The perturbed batch, without a gradient.

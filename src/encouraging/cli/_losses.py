@@ -51,20 +51,20 @@ def bench(
         typer.Option(min=0.0, help="How long to measure each loss per shape: 1, or 0.2 with --matrix and --random."),
     ] = None,
     only: Annotated[
-        str, typer.Option(metavar="NAME", help="Measure only losses whose name begins so: ours, or torch.")
+        str, typer.Option(metavar="NAME", help="Measure only losses whose name begins with this: ours, or torch.")
     ] = "",
     matrix: Annotated[
         bool,
         typer.Option("--matrix", help="Measure some two hundred calls (class counts, types, arguments, curves) beside "
                                       "the same formula in torch, eager and compiled; the worst ratio first."),
     ] = False,
-    random: Annotated[int | None, typer.Option(min=1, help="The same for so many calls drawn at random.")] = None,
+    random: Annotated[int | None, typer.Option(min=1, help="The same for this many calls drawn at random.")] = None,
     seed: Annotated[int, typer.Option(help="The seed of --random.")] = 0,
     part: Annotated[
         str | None, typer.Option(metavar="I/N", help="The I-th of N parts of --matrix or --random.")
     ] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Processes that compile the calls of --matrix or --random beside each other.")
+        int, typer.Option(min=1, help="Processes that compile the calls of --matrix or --random in parallel.")
     ] = 1,
     check: Annotated[
         bool,

@@ -71,8 +71,8 @@ def attack(
     eps_l2: Annotated[
         str | None, typer.Option(help="Euclidean lengths for the L2 attacks: 0,1,3. Default: as for --eps.")
     ] = None,
-    examples: Annotated[int | None, typer.Option(help="Only the first test images; default: all.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random starts.")] = 0,
+    examples: Annotated[int | None, typer.Option(help="How many test images, from the first on; default: all.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the random starts.")] = 0,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Images that are attacked at once. Default: 1000, or fewer large ones.")
     ] = None,

@@ -64,8 +64,8 @@ def results(
     out: Annotated[Path, typer.Option("--out", "-o", help="The Markdown page to write.")] = Path("docs/results.md"),
     update: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Also write anew what this Markdown page has between <!-- scoreboard: short "
-                     "--> and <!-- end of scoreboard -->; may be repeated."),
+        typer.Option(metavar="FILE", help="Also update the blocks of this Markdown page, such as the one between "
+                     "<!-- scoreboard: short --> and <!-- end of scoreboard -->; may be repeated."),
     ] = None,
 ) -> None:
     """Write the page of results: our measurements beside the paper's, made from the records alone."""

@@ -19,20 +19,19 @@ from ..engine.precision import float32_is
 from ..engine.records import read_records
 from ..errors import ArgumentError
 from ..judge.claims import NOT_MEASURED, ClaimRow, claim_rows, finals_of
-from ..judge.looks import Plan as LookPlan
-from ..judge.looks import plan_of
+from ..judge.looks import LookPlan, plan_of
 from ..judge.metric_book import book_of
 from ..recipes import departures_of, kept_recipes
 from ..recipes.grid import default_threads
 from ..recipes.trained import TrainedImages, check_run_data, load_trained, run_folders
 from ..report.numbers import plural
-from .attack_plan import Plan, read_epsilons
+from .attack_plan import AttackPlan, read_epsilons
 from .attack_progress import AttackDisplay
 from .attack_table import print_attacks
 from .progress import failures
 from .run_table import print_claims, print_departures
 
-BATCH = 1000  # at most, and fewer large images; AutoAttack draws per batch: another size gives other numbers
+BATCH = 1000  # images at most, fewer where they are large; with another size AutoAttack draws other random numbers
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class AttackJob:
     """The attacks on one run: everything another process needs."""
 
     folder: str
-    plan: Plan
+    plan: AttackPlan
     examples: int | None
     seed: int
     batch_size: int | None
@@ -63,12 +62,12 @@ def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattac
         The exit code: 0 when everything was measured, 1 when something failed, 130 when it was stopped.
     """
     console = console or Console()
-    plan = Plan(tuple(attacks), autoattack, read_epsilons(eps, "--eps"), read_epsilons(eps_l2, "--eps-l2"))
+    plan = AttackPlan(tuple(attacks), autoattack, read_epsilons(eps, "--eps"), read_epsilons(eps_l2, "--eps-l2"))
     if examples is not None and examples < 1:
         raise ArgumentError(f"--examples {examples}: expected a positive number of test images.")
     chosen, folders = choose_device(device), run_folders(paths)
     for recipe in kept_recipes(read_records(*folders)).values():
-        plan.of(recipe)  # refuse what cannot be done before the first run
+        plan.attacks_on(recipe)  # refuse what cannot be done before the first run
     check_run_data(folders, chosen, data)
     # A GPU needs one thread of its host: more would only wait for each other.
     threads = threads or (default_threads(jobs) if chosen.type == "cpu" else 1)
@@ -95,12 +94,12 @@ def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattac
 def _show(folders: Sequence[Path], console: Console) -> None:
     records = read_records(*folders)
     for recipe in kept_recipes(records).values():
-        own = [record for record in records if record.recipe == recipe.name]
-        departures = departures_of(recipe.name, own)
+        members = [record for record in records if record.recipe == recipe.name]
+        departures = departures_of(recipe.name, members)
         print_departures(console, departures)
-        print_attacks(console, recipe, own)
-        if recipe.claims and any(record.attacks for record in own):
-            plan, book = plan_of(recipe, records), book_of(own)
+        print_attacks(console, recipe, members)
+        if recipe.claims and any(record.attacks for record in members):
+            plan, book = plan_of(recipe, records), book_of(members)
             rows = claim_rows(recipe, finals_of(recipe.name, records), book, plan, departures)
             _show_claims([row for row in rows if row.claim.metric.startswith("attacks.")], plan, console)
 
@@ -117,24 +116,24 @@ def _show_claims(rows: Sequence[ClaimRow], plan: LookPlan, console: Console) -> 
 
 
 def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Measure what is missing of one run, or find everything measured; how many seconds it took."""
+    """Measure what is missing of one run; returns how many attacks and epsilons that were, and the seconds."""
     started, folder = time.monotonic(), Path(job.folder)
     if job.threads is not None:
         torch.set_num_threads(job.threads)
     with RunDir(folder).lock(), float32_is("ieee"):
         results = load_results(folder, job.seed)
         trained = load_trained(folder, choose_device(job.device), job.data)
-        images, labels = (part[: job.examples] for part in trained.task.test)
+        images, labels = (tensor[: job.examples] for tensor in trained.task.test)
         results.test_images = len(trained.task.test[1])
-        wanted = job.plan.of(trained.recipe)
-        at_once = {name: results.batch_size(name, job.batch_size) or min(BATCH, trained.task.piece) for name in wanted}
-        missing = {name: results.missing(name, one, epsilons, len(labels)) for name, (one, epsilons) in wanted.items()}
-        progress = _Counter(tell, sum(map(len, missing.values())))
-        for units, size in dict.fromkeys((one.units, at_once[name]) for name, (one, _) in wanted.items()):
-            todo = {name: (one, missing[name]) for name, (one, _) in wanted.items()
-                    if (one.units, at_once[name]) == (units, size) and missing[name]}
-            if todo:
-                _measure(job, trained, results, images, labels, units, size, todo, progress)
+        requested = job.plan.attacks_on(trained.recipe)
+        missing: dict[tuple[str, int], dict[str, tuple[Measured, list[float]]]] = {}  # by units and batch size
+        for name, (measured, epsilons) in requested.items():
+            batch_size = results.batch_size(name, job.batch_size) or min(BATCH, trained.task.piece)
+            if left := results.missing(name, measured, epsilons, len(labels)):
+                missing.setdefault((measured.units, batch_size), {})[name] = measured, left
+        progress = _Counter(tell, sum(len(left) for attacks in missing.values() for _, left in attacks.values()))
+        for (units, batch_size), attacks in missing.items():
+            _measure(job, trained, results, images, labels, units, batch_size, attacks, progress)
         results.write(folder)
         for state in folder.glob("attacks-*.state*"):
             state.unlink()
@@ -142,21 +141,21 @@ def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[s
 
 
 def _measure(job: AttackJob, trained: TrainedImages, results: AttackResults, images: torch.Tensor,
-             labels: torch.Tensor, units: str, batch_size: int, todo: dict[str, tuple[Measured, list[float]]],
+             labels: torch.Tensor, units: str, batch_size: int, attacks: dict[str, tuple[Measured, list[float]]],
              progress: _Counter) -> None:
     task = trained.task
     x = task.attacked(images) if units == "pixels" else task.normalise(task.unit(images))
-    # A state belongs to these weights, images and seed: other ones have another name, and are not in the way.
+    # The name has weights, images and seed: the state of other ones is never continued from.
     state = Path(job.folder) / f"attacks-{units}-{results.weights[:8]}-{len(labels)}-{job.seed}.state"
-    found = accuracy_over_eps(trained.attacked_model if units == "pixels" else trained.model, x, labels,
-                              {name: one.attack for name, (one, _) in todo.items()},
-                              {name: epsilons for name, (_, epsilons) in todo.items()}, seed=job.seed,
-                              batch_size=batch_size, state_path=state, progress=progress)
-    for name, (one, epsilons) in todo.items():
-        one.survived.update(found.survived[name])
-        if one.attack.method == "autoattack":
-            one.batch_sizes.update(dict.fromkeys(epsilons, batch_size))
-        results.add(name, one)
+    accuracies = accuracy_over_eps(trained.attacked_model if units == "pixels" else trained.model, x, labels,
+                                   {name: measured.attack for name, (measured, _) in attacks.items()},
+                                   {name: epsilons for name, (_, epsilons) in attacks.items()}, seed=job.seed,
+                                   batch_size=batch_size, state_path=state, progress=progress)
+    for name, (measured, epsilons) in attacks.items():
+        measured.survived.update(accuracies.survived[name])
+        if measured.attack.method == "autoattack":
+            measured.batch_sizes.update(dict.fromkeys(epsilons, batch_size))
+        results.add(name, measured)
 
 
 class _Counter:

@@ -18,23 +18,23 @@ METHODS = ("fgsm", "pgd", "pgd_l2")
 LOSSES = ("ce", "margin", "dlr")
 
 
-def _known() -> dict[str, Measured]:
+def _all_attacks() -> dict[str, Measured]:
     grid = [Attack(method, loss=loss) for method in METHODS for loss in LOSSES]
     judges = [Attack("autoattack", norm=norm) for norm in ("linf", "l2")]
     # What the authors' attacks on L-Softmax do: epsilon counts normalised pixels, which may leave their range.
     normalised = {"fgsm_normalised": Measured(Attack("fgsm", loss="label_logit", clip=False), "normalised")}
-    # What the authors' attack in L2 does: it comes to a halt where a gradient is shorter than rounding error.
+    # What the authors' attack in L2 does: it stops where a gradient is shorter than rounding error.
     damped = {"pgd_l2_damped": Measured(Attack("pgd_l2", damping=DAMPING))}
     return {attack.name: Measured(attack) for attack in (*grid, *judges)} | normalised | damped
 
 
-KNOWN = _known()
+KNOWN = _all_attacks()
 GRID = tuple(Attack(method, loss=loss).name for method in METHODS for loss in LOSSES)
 JUDGES = ("autoattack", "autoattack_l2")
 PAPER_EPSILONS = {"linf": LINF_EPSILONS, "l2": L2_EPSILONS}
 # RobustBench has 8/255 and 0.5 for natural images; the smaller ones are for models that were trained on clean images.
 NATURAL_EPSILONS = {"linf": tuple(k / 255 for k in (0, 1, 2, 4, 8)), "l2": (0.0, 0.125, 0.25, 0.5)}
-STROKES = frozenset({"mnist", "fashion_mnist", "digits"})  # light strokes on dark: they stand the paper's epsilons
+STROKES = frozenset({"mnist", "fashion_mnist", "digits"})  # light on dark: models survive the paper's large epsilons
 
 
 def default_epsilons(data: str) -> Mapping[str, tuple[float, ...]]:
@@ -47,8 +47,8 @@ def default_epsilons(data: str) -> Mapping[str, tuple[float, ...]]:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the command line asks for. No ``attacks``: the paper's, and those that the claims of a recipe name."""
+class AttackPlan:
+    """What the command line asks for. Without ``attacks``: the grid, and what the claims of a recipe name."""
 
     attacks: tuple[str, ...] = ()
     autoattack: bool = False
@@ -60,10 +60,10 @@ class Plan:
             if name not in KNOWN:
                 raise ArgumentError(f"--attack {name}: expected one of {', '.join(KNOWN)}." + did_you_mean(name, KNOWN))
         if max(self.eps or (0,)) > 1 and "fgsm_normalised" not in self.attacks:
-            raise ArgumentError(f"--eps {max(self.eps or ()):g}: pixels are in [0, 1], and sizes above 1 reach every "
-                                "image. Sizes in grey levels are divided by 255: 8/255.")
+            raise ArgumentError(f"--eps {max(self.eps or ()):g}: pixels are in [0, 1], so that a size above 1 "
+                                "allows any image. Divide sizes in grey levels by 255: 8/255.")
 
-    def of(self, recipe: Recipe) -> dict[str, tuple[Measured, list[float]]]:
+    def attacks_on(self, recipe: Recipe) -> dict[str, tuple[Measured, list[float]]]:
         """The attacks on the runs of a recipe, by name, with their epsilons."""
         claimed = claimed_attacks(recipe)
         names = self.attacks or (*GRID, *(name for name in KNOWN if name in claimed and name not in GRID))
@@ -75,8 +75,8 @@ class Plan:
                 for name in names}
 
     def _epsilons(self, attack: Attack, data: str) -> list[float]:
-        own = self.eps_l2 if attack.norm == "l2" else self.eps
-        return list(own if own is not None else default_epsilons(data)[attack.norm])
+        epsilons = self.eps_l2 if attack.norm == "l2" else self.eps
+        return list(epsilons if epsilons is not None else default_epsilons(data)[attack.norm])
 
 
 def claimed_attacks(recipe: Recipe) -> Mapping[str, list[str]]:
@@ -84,18 +84,18 @@ def claimed_attacks(recipe: Recipe) -> Mapping[str, list[str]]:
 
     A claim on scale-free attacks together, ``attacks.pgd_scale_free.0.3``, needs those of the grid.
     """
-    found: dict[str, list[str]] = {}
+    claimed: dict[str, list[str]] = {}
     for claim in recipe.claims:
-        first, _, rest = claim.metric.partition(".")
-        name, _, eps = rest.partition(".")
-        if first == "attacks" and name:
-            found.setdefault(name, []).append(eps)
-    return found
+        kind, _, path = claim.metric.partition(".")
+        name, _, eps = path.partition(".")
+        if kind == "attacks" and name:
+            claimed.setdefault(name, []).append(eps)
+    return claimed
 
 
 def attack_command(recipe: Recipe, folder: Path) -> str:
     """The command that measures what the claims of a recipe name on its runs: with the number of test images that they
-    are about, and with their epsilons where the default has not all of them.
+    are about, and with their epsilons where the default does not have all of them.
 
     >>> from encouraging.recipes import read_recipe
     >>> attack_command(read_recipe("mnist-autoattack"), Path("runs/mnist-autoattack"))
@@ -103,7 +103,7 @@ def attack_command(recipe: Recipe, folder: Path) -> str:
     """
     words = ["encouraging", "attack", str(folder)]
     for norm, option in (("linf", "--eps"), ("l2", "--eps-l2")):
-        claimed = {eps for name, own in claimed_attacks(recipe).items() for eps in own
+        claimed = {eps for name, epsilons in claimed_attacks(recipe).items() for eps in epsilons
                    if ("_l2" in name) == (norm == "l2")}
         default = {f"{eps:g}" for eps in default_epsilons(recipe.data)[norm]}
         if not claimed <= default:
@@ -121,7 +121,7 @@ def read_epsilons(text: str | None, option: str) -> tuple[float, ...] | None:
     """
     if text is None:
         return None
-    numbers = [_number(part.strip()) for part in text.split(",") if part.strip()]
+    numbers = [_number(word.strip()) for word in text.split(",") if word.strip()]
     if not numbers or not all(number is not None and 0 <= number < math.inf for number in numbers):
         raise ArgumentError(f"{option} {text}: expected numbers from 0 on with commas between them, such as 0,0.1,0.3 "
                             "or 8/255.")
@@ -129,9 +129,9 @@ def read_epsilons(text: str | None, option: str) -> tuple[float, ...] | None:
 
 
 def _number(text: str) -> float | None:
-    above, slash, below = text.partition("/")
+    numerator, slash, denominator = text.partition("/")
     try:
-        return float(above) / float(below) if slash else float(above)
+        return float(numerator) / float(denominator) if slash else float(numerator)
     except (ValueError, ZeroDivisionError):
         return None
 

@@ -51,8 +51,8 @@ class AttackDisplay:
             now = time.monotonic()
             if not self.console.is_terminal and now - self.printed[name] >= PRINT_EVERY:
                 self.printed[name] = now
-                share = 100 * step["done"] / max(step["total"], 1)
-                self.console.print(f"{name}: {share:.0f}%, {status}", markup=False, highlight=False)
+                percent = 100 * step["done"] / max(step["total"], 1)
+                self.console.print(f"{name}: {percent:.0f}%, {status}", markup=False, highlight=False)
         else:
             self._end(event)
 

@@ -13,8 +13,8 @@ from rich.table import Table
 from ..engine.records import Record
 from ..judge.attack_names import size_words
 from ..recipes import Recipe
-from ..report.numbers import PLAIN, show
-from ..report.sections.attack_rows import AttackRow, attack_rows, in_order, measured_words, range_words
+from ..report.numbers import PLAIN, range_words, show
+from ..report.sections.attack_rows import AttackRow, attack_rows, in_order, measured_words
 from ..report.sections.attacks import flattering
 
 WARNINGS = 3  # that are printed in full, worst first
@@ -29,19 +29,19 @@ def print_attacks(console: Console, recipe: Recipe, records: Sequence[Record]) -
                     for row in attack_rows(arm, (({"attacks": _accuracies(record)}, record.attacks)
                                                  for record in records if record.arm == arm)))
     for grid, images in dict.fromkeys((tuple(row.points), row.images) for row in rows):
-        own = [row for row in rows if (tuple(row.points), row.images) == (grid, images)]
-        console.print(f"{recipe.name}: accuracy in percent by epsilon {measured_words(own)}", markup=False,
+        members = [row for row in rows if (tuple(row.points), row.images) == (grid, images)]
+        console.print(f"{recipe.name}: accuracy in percent by epsilon {measured_words(members)}", markup=False,
                       highlight=False)
-        console.print(_table(grid, own))
+        console.print(_table(grid, members))
 
 
 def print_warnings(console: Console, records: Sequence[Record]) -> None:
     """Which attacks make a model look more robust than it is, worst first."""
-    found = flattering(records)
-    for one in found[:WARNINGS]:
-        console.print(one.words, style="yellow", markup=False, highlight=False)
-    if len(found) > WARNINGS:
-        console.print(f"and {len(found) - WARNINGS} more, which the report lists", style="yellow", highlight=False)
+    flatteries = flattering(records)
+    for flattery in flatteries[:WARNINGS]:
+        console.print(flattery.words, style="yellow", markup=False, highlight=False)
+    if len(flatteries) > WARNINGS:
+        console.print(f"and {len(flatteries) - WARNINGS} more, which the report lists", style="yellow", highlight=False)
 
 
 def _accuracies(record: Record) -> dict[str, Any]:

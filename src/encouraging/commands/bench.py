@@ -3,7 +3,7 @@
 The contenders of a case run in turn, round after round, so that a machine that slows down for a while slows all of
 them; the result is the median. On a GPU the second-level cache is flushed before every run, and the run is queued while
 the GPU is still busy, as in training: milliseconds are the GPU's, and the time that the host needs for queueing is
-reported beside them. A run of an output layer begins after a rest, see :func:`bench_timing.medians`. ``floor`` is the
+reported beside them. A run of an output layer begins after a pause, see :func:`bench_timing.medians`. ``floor`` is the
 least that the case can cost: the logits read once and the gradient written once at the bandwidth of a large copy on
 this device, or the three products of an output layer at the speed of a large product.
 """
@@ -29,7 +29,7 @@ from ..engine.environment import choose_device
 from ..engine.outputs import check_output, make_folder, write_output
 from ..errors import ArgumentError, did_you_mean
 from .bench_contenders import layer_contenders, loss_contenders, step
-from .bench_timing import REST, Step, copy_time_per_byte, extra_memory, medians, product_time
+from .bench_timing import PAUSE, Step, copy_time_per_byte, extra_memory, medians, product_time
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -87,16 +87,17 @@ def run_arguments(shapes: Sequence[str], dtype: str | None, out: Path | None, de
     target = _device(device)
     if out is not None:
         check_output(out, make_parents=True)
-    given = None if dtype is None else parse_dtype(dtype)
+    forced_dtype = None if dtype is None else parse_dtype(dtype)
     default = torch.bfloat16 if target == "cuda" else torch.float32
-    chosen: Sequence[Shape] = [parse_shape(text, given or default) for text in shapes]
+    chosen: Sequence[Shape] = [parse_shape(text, forced_dtype or default) for text in shapes]
     if not chosen:
-        chosen = [shape if given is None else shape._replace(dtype=given)
+        chosen = [shape if forced_dtype is None else shape._replace(dtype=forced_dtype)
                   for shape in (GPU_SHAPES if target == "cuda" else CPU_SHAPES)]
     if only:
         names = {name for losses in (loss_contenders(target), layer_contenders(target)) for name in losses}
         if not any(name.startswith(only) for name in names):
-            raise ArgumentError(f"--only {only}: no loss is called so. They are: {'; '.join(sorted(names))}.")
+            raise ArgumentError(f"--only {only}: expected the beginning of one of these names: "
+                                f"{'; '.join(sorted(names))}.")
     run(list(dict.fromkeys(chosen)), out, target, seconds, only)
 
 
@@ -174,17 +175,17 @@ def _case(shape: Shape, device: str, seconds: float, only: str = "") -> dict[str
         if not name.startswith(only):
             continue
         # Liger writes the gradient over its input: it gets one of its own.
-        own = [leaf.detach().clone().requires_grad_() for leaf in leaves] if name == "Liger CE" else leaves
-        steps[name] = partial(step, loss, own, target)
+        inputs = [leaf.detach().clone().requires_grad_() for leaf in leaves] if name == "Liger CE" else leaves
+        steps[name] = partial(step, loss, inputs, target)
     results: dict[str, dict[str, Any]] = {}
-    for name, one in list(steps.items()):
+    for name, contender in list(steps.items()):
         try:
-            results[name] = {"extra_mib": extra_memory(one, device)}
+            results[name] = {"extra_mib": extra_memory(contender, device)}
         except Exception as error:  # a contender that cannot run here is a result, not the end of the table
             results[name] = {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
             del steps[name]
-    rounds, rest = (11, REST if shape.width else 0.0) if device == "cuda" else (5, 0.0)
-    for name, (milliseconds, host) in medians(steps, device, seconds, rounds, rest).items():
+    rounds, pause = (11, PAUSE if shape.width else 0.0) if device == "cuda" else (5, 0.0)
+    for name, (milliseconds, host) in medians(steps, device, seconds, rounds, pause).items():
         results[name] |= {"milliseconds": milliseconds, "share_of_floor": floor / milliseconds}
         if device == "cuda":
             results[name]["host_milliseconds"] = host

@@ -32,42 +32,42 @@ class BenchArguments:
     again: Sequence[Path] = ()
 
 
-def run_bench(asked: BenchArguments) -> int:
+def run_bench(args: BenchArguments) -> int:
     """Do what the flags ask for, and return the exit status."""
-    kinds = {"--matrix": asked.matrix, "--random": asked.count is not None, "--merge": bool(asked.merge),
-             "--compare": asked.compare is not None}
+    kinds = {"--matrix": args.matrix, "--random": args.count is not None, "--merge": bool(args.merge),
+             "--compare": args.compare is not None}
     chosen = [name for name, given in kinds.items() if given]
     if len(chosen) > 1:
         raise ArgumentError(f"{' and '.join(chosen)}: expected one of them at a time.")
     kind = chosen[0] if chosen else "bench"
     cases, shapes = {"--matrix", "--random"}, {"bench"}
     belongs = {
-        "--seed": (bool(asked.seed), {"--random"}), "--part": (asked.part is not None, cases),
-        "--jobs": (asked.jobs > 1, cases), "--check": (asked.check, cases), "--shape": (bool(asked.shapes), shapes),
-        "--dtype": (asked.dtype is not None, shapes), "--only": (bool(asked.only), shapes),
-        "--seconds": (asked.seconds is not None and not asked.check, cases | shapes),
-        "--again": (bool(asked.again), {"--compare"}),
-        "--device": (asked.device != "auto", shapes), "--out": (asked.out is not None, cases | shapes | {"--merge"}),
+        "--seed": (bool(args.seed), {"--random"}), "--part": (args.part is not None, cases),
+        "--jobs": (args.jobs > 1, cases), "--check": (args.check, cases), "--shape": (bool(args.shapes), shapes),
+        "--dtype": (args.dtype is not None, shapes), "--only": (bool(args.only), shapes),
+        "--seconds": (args.seconds is not None and not args.check, cases | shapes),
+        "--again": (bool(args.again), {"--compare"}),
+        "--device": (args.device != "auto", shapes), "--out": (args.out is not None, cases | shapes | {"--merge"}),
     }
     for name, (given, kinds_with_it) in belongs.items():
         if given and kind not in kinds_with_it:
-            wanted = " or ".join(sorted(kinds_with_it - shapes)) or f"a measurement without {kind}"
-            raise ArgumentError(f"{name} belongs to {wanted}; leave it out here.")
-    if asked.out is not None:
-        check_output(asked.out, asked.merge, make_parents=True)
-    if asked.compare is not None:
-        return bench_records.compare(*asked.compare, asked.again)
-    if asked.merge:
-        bench_records.merge(asked.merge, asked.out)
+            expected = " or ".join(sorted(kinds_with_it - shapes)) or f"a measurement without {kind}"
+            raise ArgumentError(f"{name} belongs to {expected}; leave it out here.")
+    if args.out is not None:
+        check_output(args.out, args.merge, make_parents=True)
+    if args.compare is not None:
+        return bench_records.compare(*args.compare, args.again)
+    if args.merge:
+        bench_records.merge(args.merge, args.out)
         return 0
     from . import bench, bench_matrix  # with torch, for seconds that records do not need
 
-    if kind in cases and asked.check:
-        return bench_matrix.run_checks(count=asked.count, seed=asked.seed, part=asked.part, out=asked.out)
+    if kind in cases and args.check:
+        return bench_matrix.run_checks(count=args.count, seed=args.seed, part=args.part, out=args.out)
     elif kind in cases:
-        bench_matrix.run_matrix(count=asked.count, seed=asked.seed, part=asked.part, out=asked.out, jobs=asked.jobs,
-                                seconds=0.2 if asked.seconds is None else asked.seconds)
+        bench_matrix.run_matrix(count=args.count, seed=args.seed, part=args.part, out=args.out, jobs=args.jobs,
+                                seconds=0.2 if args.seconds is None else args.seconds)
     else:
-        bench.run_arguments(asked.shapes, asked.dtype, asked.out, asked.device,
-                            1.0 if asked.seconds is None else asked.seconds, asked.only)
+        bench.run_arguments(args.shapes, args.dtype, args.out, args.device,
+                            1.0 if args.seconds is None else args.seconds, args.only)
     return 0

@@ -153,32 +153,33 @@ def inputs(case: Case, device: str) -> tuple[Tensor, Tensor]:
 
 
 def losses(case: Case, device: str, by_kernels: bool = False, dtype: torch.dtype | None = None) -> tuple[Loss, Loss]:
-    """Our loss, and the formula, with factors in the logits' type; ``by_kernels`` also where it would not take them, on
-    a CPU."""
+    """Our loss and the formula, with class weights in the logits' type or ``dtype``; ``by_kernels`` takes the kernels
+    even on a CPU, where the loss itself would not choose them."""
     call, curve = CALLS[case.call], case.make()
-    given: dict[str, Any] = dict(call.arguments)
+    arguments: dict[str, Any] = dict(call.arguments)
     for name in ("weight", "pos_weight"):
-        if name in given:
-            given[name] = torch.linspace(0.5, 1.5, case.classes, device=device, dtype=dtype or _DTYPES[case.dtype])
+        if name in arguments:
+            arguments[name] = torch.linspace(0.5, 1.5, case.classes, device=device, dtype=dtype or _DTYPES[case.dtype])
     if call.link == "softmax":
-        ours = {("label_smoothing" if name == "smoothing" else name): value for name, value in given.items()}
+        ours = {("label_smoothing" if name == "smoothing" else name): value for name, value in arguments.items()}
         return (partial(curve_loss, curve=curve, impl="triton" if by_kernels else "auto", **ours),
-                partial(bench_formulas.softmax_loss, curve=case.formula(), **given))
-    direct = dispatch.kernels() if by_kernels else None
+                partial(bench_formulas.softmax_loss, curve=case.formula(), **arguments))
+    kernels = dispatch.kernels() if by_kernels else None
     if call.link == "sigmoid":
-        return (partial(direct.sigmoid_loss if direct else sigmoid_curve_loss, curve=curve, **given),
-                partial(bench_formulas.sigmoid_loss, curve=curve, **given))
-    return partial(direct.mse_loss if direct else mirror_mse_loss, **given), partial(bench_formulas.mse_loss, **given)
+        return (partial(kernels.sigmoid_loss if kernels else sigmoid_curve_loss, curve=curve, **arguments),
+                partial(bench_formulas.sigmoid_loss, curve=curve, **arguments))
+    return (partial(kernels.mse_loss if kernels else mirror_mse_loss, **arguments),
+            partial(bench_formulas.mse_loss, **arguments))
 
 
 def check(case: Case, device: str) -> float:
     """The error of our gradient, relative to the largest element of the formula's in float64."""
     logits, target = inputs(case, device)
-    found = logits.detach().clone().requires_grad_()
+    ours = logits.detach().clone().requires_grad_()
     exact = logits.detach().double().requires_grad_()
-    losses(case, device, by_kernels=True)[0](found, target).sum().backward()  # type: ignore[no-untyped-call]
-    wide = target.double() if target.is_floating_point() else target
-    losses(case, device, dtype=torch.float64)[1](exact, wide).sum().backward()  # type: ignore[no-untyped-call]
-    if found.grad is None or exact.grad is None:
+    losses(case, device, by_kernels=True)[0](ours, target).sum().backward()  # type: ignore[no-untyped-call]
+    exact_target = target.double() if target.is_floating_point() else target
+    losses(case, device, dtype=torch.float64)[1](exact, exact_target).sum().backward()  # type: ignore[no-untyped-call]
+    if ours.grad is None or exact.grad is None:
         return math.inf
-    return float((found.grad.double() - exact.grad).abs().max() / exact.grad.abs().max().clamp(min=1e-30))
+    return float((ours.grad.double() - exact.grad).abs().max() / exact.grad.abs().max().clamp(min=1e-30))

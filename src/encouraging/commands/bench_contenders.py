@@ -42,7 +42,7 @@ def loss_contenders(device: str) -> dict[str, Contender]:
         contenders["torch.compile CE"] = torch.compile(F.cross_entropy, dynamic=False)
         liger = _liger("liger_cross_entropy")
         if liger is not None:
-            contenders["Liger CE"] = lambda z, y: _first(liger(z, y))
+            contenders["Liger CE"] = lambda z, y: _loss_of(liger(z, y))
     return contenders
 
 
@@ -63,7 +63,7 @@ def layer_contenders(device: str) -> dict[str, Contender]:
         contenders["torch.compile linear + CE"] = torch.compile(plain, dynamic=False)
         liger = _liger("liger_fused_linear_cross_entropy")
         if liger is not None:
-            contenders["Liger fused linear CE"] = lambda h, w, y: _first(liger(h, w, y))
+            contenders["Liger fused linear CE"] = lambda h, w, y: _loss_of(liger(h, w, y))
     return contenders
 
 
@@ -74,7 +74,7 @@ def _liger(name: str) -> Callable[..., Any] | None:
         return None
 
 
-def _first(result: Any) -> Tensor:
+def _loss_of(result: Any) -> Tensor:
     loss: Tensor = result[0] if isinstance(result, tuple) else result
     return loss
 

@@ -27,7 +27,7 @@ from .bench_records import finish, line, now, write
 from .bench_timing import copy_time_per_byte, medians, walls
 from .bench_workers import Workers
 
-SMALL_BYTES = 1 << 20  # below, the host decides, and wall time is what a user has
+SMALL_BYTES = 1 << 20  # below it the host is the limit, and wall time is what a user sees
 
 _prepared: dict[Case, tuple[dict[str, Loss], dict[str, str]]] = {}
 
@@ -54,15 +54,15 @@ def prepare(case: Case) -> None:
 
 
 def _compiled(formula: Any) -> Loss:
-    """The formula compiled. It gets a code object of its own, by which the compiler remembers: with one in common, it
-    would look through all cases in every call, and give up after eight."""
+    """The formula compiled. Every case gets a code object of its own, because the compiler caches by code object: with
+    a common one it would search all cases in every call, and give up after eight."""
     function, arguments = formula.func, formula.keywords
 
     def loss(logits: Tensor, target: Tensor) -> Tensor:
         return function(logits, target, **arguments)  # type: ignore[no-any-return]
 
-    own = FunctionType(loss.__code__.replace(), loss.__globals__, loss.__name__, None, loss.__closure__)
-    return torch.compile(own, dynamic=False)
+    own_function = FunctionType(loss.__code__.replace(), loss.__globals__, loss.__name__, None, loss.__closure__)
+    return torch.compile(own_function, dynamic=False)
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
@@ -72,14 +72,14 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     logits, target = inputs(case, "cuda")
     steps = {name: partial(_step, loss, logits, target) for name, loss in contenders.items()}
     small = logits.nbytes < SMALL_BYTES
-    both = {} if small else medians(steps, "cuda", seconds)
-    times = walls(steps, seconds) if small else {name: device for name, (device, _) in both.items()}
-    rivals = [taken for name, taken in times.items() if name != "ours"]
+    device_and_host = {} if small else medians(steps, "cuda", seconds)
+    times = walls(steps, seconds) if small else {name: device for name, (device, _) in device_and_host.items()}
+    rivals = [milliseconds for name, milliseconds in times.items() if name != "ours"]
     floor = (2 * logits.nbytes + target.nbytes) * copy_time_per_byte("cuda")
     del logits, target, steps
     torch.cuda.empty_cache()
     return {**case._asdict(), "case": str(case), "measured": "wall" if small else "device", "milliseconds": times,
-            "host_milliseconds": {name: host for name, (_, host) in both.items()}, "failed": failed,
+            "host_milliseconds": {name: host for name, (_, host) in device_and_host.items()}, "failed": failed,
             "floor_milliseconds": floor,
             "ratio": times["ours"] / min(rivals) if rivals and "ours" in times else math.inf}
 
@@ -109,10 +109,10 @@ def run_matrix(*, count: int | None = None, seed: int = 0, part: str | None = No
         "triton": importlib.import_module("triton").__version__, "date": now(),
         "drawn": [] if count is None else [{"count": count, "seed": seed}], "cases": []}
     with Workers(min(jobs, len(cases))) as workers:
-        workers.all(prepare, cases)
+        workers.prepare(prepare, cases)
         for i, case in enumerate(cases):
             try:
-                record["cases"].append(workers.one(measure, case, seconds))
+                record["cases"].append(workers.result(measure, case, seconds))
             except Exception as error:  # out of memory, or a process that ended: the other cases are still measured
                 words = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                 record["cases"].append({**case._asdict(), "case": str(case), "skipped": words})

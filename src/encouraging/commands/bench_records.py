@@ -38,26 +38,26 @@ def read(path: Path) -> dict[str, Any]:
 def merge(paths: Sequence[Path], out: Path | None = None) -> dict[str, Any]:
     """One record of several parts of ``--matrix`` or ``--random``, printed as a whole. The parts must come from one
     device and one set of versions; a case that several of them have counts once, as the last has it."""
-    parts = [read(path) for path in paths]
-    whole = dict(parts[0])
-    for path, record in zip(paths, parts, strict=True):
+    records = [read(path) for path in paths]
+    merged = dict(records[0])
+    for path, record in zip(paths, records, strict=True):
         for name in ("device", "torch", "triton", "encouraging"):
-            if record.get(name) != whole.get(name):
+            if record.get(name) != merged.get(name):
                 raise ArgumentError(
-                    f"--merge {path}: it has {name} {record.get(name)}, and {paths[0]} has {whole.get(name)}. Expected "
-                    "parts from one machine with one set of versions.")
+                    f"--merge {path}: it has {name} {record.get(name)}, and {paths[0]} has {merged.get(name)}. "
+                    "Expected parts from one machine with one set of versions.")
         if any("case" not in case for case in record["cases"]):
             raise ArgumentError(f"--merge {path}: expected a record of --matrix or --random.")
-    whole["cases"] = list({case["case"]: case for record in parts for case in record["cases"]}.values())
-    whole["drawn"] = [draw for record in parts for draw in record.get("drawn") or []]
-    return finish(whole, out)
+    merged["cases"] = list({case["case"]: case for record in records for case in record["cases"]}.values())
+    merged["drawn"] = [draw for record in records for draw in record.get("drawn") or []]
+    return finish(merged, out)
 
 
 def line(case: dict[str, Any]) -> str:
-    """What a case shows."""
+    """A case in one line of the report."""
     if "ratio" not in case:
         return f"      {case['case']}: {case['skipped']}"
-    times = ", ".join(f"{name} {taken:.3f}" for name, taken in case["milliseconds"].items())
+    times = ", ".join(f"{name} {milliseconds:.3f}" for name, milliseconds in case["milliseconds"].items())
     return f"{case['ratio']:5.2f} {case['case']}: {times} ms ({case['measured']})"
 
 
@@ -85,8 +85,8 @@ def compare(before: Path, after: Path, again: Sequence[Path] = ()) -> int:
     """Print our times in two records, the most slowed down first. Returns the exit status: 1 where one is slower than
     before by more than 3%.
 
-    A GPU that is warm lowers its clock for seconds, and all rounds of a case are slower then; nothing makes it faster.
-    So where the second was measured ``again``, each case counts as in the record that has it fastest.
+    A warm GPU lowers its clock for seconds, which slows all rounds of a case; nothing makes it faster. So where the
+    second record was measured ``again``, each case counts with its fastest time.
     """
     old = read(before)
     earlier = _our_times(old)
@@ -96,17 +96,17 @@ def compare(before: Path, after: Path, again: Sequence[Path] = ()) -> int:
         if old["device"] != new["device"]:
             raise ArgumentError(f"--compare: {before} was measured on {old['device']}, {path} on {new['device']}. "
                                 "Expected records of one device.")
-        for name, taken in _our_times(new).items():
-            later[name] = min(taken, later.get(name, taken))
-    both = sorted((later[name] / earlier[name], name) for name in earlier.keys() & later.keys())
-    if not both:
+        for name, milliseconds in _our_times(new).items():
+            later[name] = min(milliseconds, later.get(name, milliseconds))
+    ratios = sorted((later[name] / earlier[name], name) for name in earlier.keys() & later.keys())
+    if not ratios:
         raise ArgumentError(f"--compare: {before} and {after} have no case in common.")
-    for ratio, name in reversed(both):
+    for ratio, name in reversed(ratios):
         print(f"{ratio:5.2f} {name}: {earlier[name]:.3f} ms, now {later[name]:.3f}"
               f"{'  SLOWER' if ratio > ALLOWED else ''}")
-    slower = sum(ratio > ALLOWED for ratio, _ in both)
+    slower = sum(ratio > ALLOWED for ratio, _ in ratios)
     alone = len(earlier.keys() ^ later.keys())
-    print(f"{len(both)} times in both records, {slower} slower by more than 3%"
+    print(f"{len(ratios)} times in both records, {slower} slower by more than 3%"
           f"{f'; {alone} are in one of them alone' if alone else ''}")
     return 1 if slower else 0
 

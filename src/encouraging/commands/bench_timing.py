@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch
 
 Step = Callable[..., object]
-REST = 0.1  # seconds before a run of matrix products
+PAUSE = 0.1  # seconds before a run of matrix products
 _HEAD_START = 4_000_000  # GPU cycles, about 2 ms: longer than any contender takes to queue its work
 
 
@@ -24,12 +24,12 @@ def _flush(device: str) -> Step:
 
 
 def medians(steps: Mapping[str, Step], device: str, seconds: float, rounds: int = 5,
-            rest: float = 0.0) -> dict[str, tuple[float, float]]:
-    """Median milliseconds of every step on the device and on the host, measured in turn, round after round: at least so
-    many ``rounds``, and ``seconds`` for every step.
+            pause: float = 0.0) -> dict[str, tuple[float, float]]:
+    """Median milliseconds of every step on the device and on the host. The steps take turns, for at least ``rounds``
+    rounds and ``seconds`` per step.
 
-    The device has ``rest``, in seconds, before every run. Matrix products are bound by its power: without a rest, a
-    step is a tenth faster when its turn comes after one that draws little.
+    Before every run the device pauses for ``pause`` seconds. Matrix products are limited by its power: without a pause,
+    a step is a tenth faster when it follows one that draws little power.
     """
     if not steps:
         return {}
@@ -41,18 +41,19 @@ def medians(steps: Mapping[str, Step], device: str, seconds: float, rounds: int 
     start = time.perf_counter()
     while time.perf_counter() - start < seconds * len(steps) or min(map(len, times.values())) < rounds:
         for name, step in steps.items():
-            if rest:
-                time.sleep(rest)  # the run before has ended
+            if pause:
+                time.sleep(pause)  # the run before has ended
             times[name].append(_time(step, flush, device))
-    return {name: (statistics.median(one for one, _ in taken), statistics.median(host for _, host in taken))
-            for name, taken in times.items()}
+    return {name: (statistics.median(device_time for device_time, _ in rounds_taken),
+                   statistics.median(host_time for _, host_time in rounds_taken))
+            for name, rounds_taken in times.items()}
 
 
 def walls(steps: Mapping[str, Step], seconds: float, in_a_row: int = 10) -> dict[str, float]:
     """Median milliseconds by the clock until a step on the GPU is done.
 
-    The steps take turns of so many runs, in changing order: waking autograd's thread takes 0.1 ms or 0.4, as the
-    machine pleases at the moment, which would be the difference between steps that are measured one after the other.
+    The steps take turns of ``in_a_row`` runs, in changing order: the time to wake autograd's thread drifts between 0.1
+    and 0.4 ms, and would otherwise count as a difference between the steps.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
@@ -69,15 +70,15 @@ def walls(steps: Mapping[str, Step], seconds: float, in_a_row: int = 10) -> dict
                 torch.cuda.synchronize()
                 times[name].append(1e3 * (time.perf_counter() - before))
         turns = [*turns[1:], turns[0]]
-    return {name: statistics.median(taken) for name, taken in times.items()}
+    return {name: statistics.median(milliseconds) for name, milliseconds in times.items()}
 
 
 def _time(step: Step, flush: Step, device: str) -> tuple[float, float]:
     if device != "cuda":
         start = time.perf_counter()
         step()
-        taken = 1e3 * (time.perf_counter() - start)
-        return taken, taken
+        milliseconds = 1e3 * (time.perf_counter() - start)
+        return milliseconds, milliseconds
     before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
     torch.cuda._sleep(_HEAD_START)  # type: ignore[no-untyped-call]
@@ -110,14 +111,14 @@ def extra_memory(step: Step, device: str) -> float | None:
 def copy_time_per_byte(device: str) -> float:
     """Milliseconds that a large copy takes per byte that it reads or writes."""
     source = torch.empty(1 << 30 if device == "cuda" else 1 << 27, dtype=torch.uint8, device=device)
-    other = torch.empty_like(source)
-    return medians({"copy": lambda: other.copy_(source)}, device, 0.2)["copy"][0] / (2 * source.numel())
+    destination = torch.empty_like(source)
+    return medians({"copy": lambda: destination.copy_(source)}, device, 0.2)["copy"][0] / (2 * source.numel())
 
 
 def product_time(rows: int, classes: int, width: int, dtype: torch.dtype, device: str, seconds: float) -> float:
     """Milliseconds of the three products of an output layer, at the speed of one large product."""
     n = 8192 if device == "cuda" else 512
     a, b = (torch.randn(n, n, device=device, dtype=dtype) for _ in range(2))
-    rest = REST if device == "cuda" else 0.0
-    per_flop = medians({"product": lambda: a @ b}, device, seconds, rest=rest)["product"][0] / (2 * n**3)
+    pause = PAUSE if device == "cuda" else 0.0
+    per_flop = medians({"product": lambda: a @ b}, device, seconds, pause=pause)["product"][0] / (2 * n**3)
     return 6 * rows * classes * width * per_flop

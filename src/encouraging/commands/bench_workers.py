@@ -21,7 +21,7 @@ class Workers:
     def __init__(self, count: int) -> None:
         context = multiprocessing.get_context("spawn")
         self._pools = [ProcessPoolExecutor(1, mp_context=context) for _ in range(count)] if count > 1 else []
-        self._of: dict[Any, ProcessPoolExecutor] = {}
+        self._pool_of: dict[Any, ProcessPoolExecutor] = {}
 
     def __enter__(self) -> Workers:
         return self
@@ -31,32 +31,32 @@ class Workers:
         for pool in self._pools:
             pool.shutdown(wait=error is None, cancel_futures=True)
 
-    def all(self, function: Callable[[_Item], object], items: Sequence[_Item]) -> None:
-        """Call the function with all items, beside each other. What it raises comes up in :meth:`one`. With one worker
+    def prepare(self, function: Callable[[_Item], object], items: Sequence[_Item]) -> None:
+        """Call the function with all items, in parallel. Errors are raised later, by :meth:`result`. With one worker
         nothing is done ahead."""
         if not self._pools:
             return
         print(f"compiling {len(items)} cases in {len(self._pools)} processes ...", flush=True)
-        left = iter(items)
+        remaining = iter(items)
         busy: dict[Future[object], ProcessPoolExecutor] = {}
 
         def give_next(pool: ProcessPoolExecutor) -> None:
-            for item in left:
-                self._of[item] = pool
-                with suppress(BrokenProcessPool):  # a process that has ended gets no more; :meth:`one` says so
+            for item in remaining:
+                self._pool_of[item] = pool
+                with suppress(BrokenProcessPool):  # a process that has ended gets no more items; :meth:`result` raises
                     busy[pool.submit(function, item)] = pool
                 return
 
         for pool in self._pools:
             give_next(pool)
-        while busy:  # whoever is done takes the next: some items take ten times as long as others
+        while busy:  # a pool that is done takes the next item: some take ten times as long as others
             done, _ = wait(busy, return_when=FIRST_COMPLETED)
             for future in done:
                 future.exception()
                 give_next(busy.pop(future))
 
-    def one(self, function: Callable[..., _Result], item: Any, *arguments: Any) -> _Result:
+    def result(self, function: Callable[..., _Result], item: Any, *arguments: Any) -> _Result:
         """The result for an item, from the process that has prepared it."""
-        if item not in self._of:
+        if item not in self._pool_of:
             return function(item, *arguments)
-        return self._of[item].submit(function, item, *arguments).result()
+        return self._pool_of[item].submit(function, item, *arguments).result()

@@ -52,11 +52,11 @@ def attack_words(recipe: Recipe, rows: Sequence[ClaimRow], finals: Finals, folde
     command = attack_command(recipe, folder or Path("runs") / recipe.name)
     untrained = dict.fromkeys(arm for row in rows for arm in row.claim.arms
                               if all(FAILED in final for final in finals.get(arm, {}).values()))
-    one = len(rows) == 1
-    words = (f"{plural(len(rows), 'claim')} {'waits' if one else 'wait'} for an attack: "
-             f"measure {'it' if one else 'them'} with `{command}`")
-    needed = f"; {'it also needs' if one else 'they also need'} finished runs of {listed(list(untrained))}"
-    return words + (needed if untrained else "")
+    single = len(rows) == 1
+    words = (f"{plural(len(rows), 'claim')} {'waits' if single else 'wait'} for an attack: "
+             f"measure {'it' if single else 'them'} with `{command}`")
+    also_needed = f"; {'it also needs' if single else 'they also need'} finished runs of {listed(list(untrained))}"
+    return words + (also_needed if untrained else "")
 
 
 def missing_numbers(recipe: Recipe, finals: Finals) -> Iterator[str]:
@@ -64,14 +64,14 @@ def missing_numbers(recipe: Recipe, finals: Finals) -> Iterator[str]:
     ended = [final for seeds in finals.values() for final in seeds.values()]
     for path in dict.fromkeys(path for claim in recipe.claims for path in claim.metrics):
         if ended and not path.startswith("attacks.") and all(number_at(final, path) is None for final in ended):
-            every = {name for final in ended for name in _paths(final)}
+            known_paths = {name for final in ended for name in _paths(final)}
             yield (f"a claim is about {path!r}, a number that no run has in its final.json."
-                   f"{did_you_mean(path, sorted(every))}")
+                   f"{did_you_mean(path, sorted(known_paths))}")
 
 
 def unknown_metrics(recipe: Recipe, book: MetricBook) -> Iterator[str]:
-    """Metrics of claims that are a letter or two away from a declared one, which is worth a word before hours of
-    training. Others may be among the numbers of the end, which a task need not declare, and which have dots."""
+    """Metrics of claims that look like a misspelt declared one, reported before hours of training. Other metrics may be
+    among the final numbers, which a task need not declare; paths with dots are of this kind."""
     declared = [name for path in book.metrics for name in (path, f"best_{path}")]
     for path in dict.fromkeys(path for claim in recipe.claims for path in claim.metrics):
         near = difflib.get_close_matches(path, declared, n=1, cutoff=0.85)

@@ -23,18 +23,18 @@ from .run_table import print_claims
 
 
 def compare_file(path: Path, metrics: Sequence[str], out: Path | None, *, console: Console | None = None,
-                 **how: Any) -> list[Path]:
+                 **options: Any) -> list[Path]:
     """Print the claims about the numbers of a file and write their page; the files that were written."""
     if out is not None:
         check_output(out, [path])
-    found = compare(path, metrics, **how)
+    comparisons = compare(path, metrics, **options)
     console = console or Console()
-    console.print(_arms(found))
-    print_claims(console, found.rows)
-    missing = [f"{claim_words(row)}: {words}" for row in found if (words := found.missing(row))]
-    for line in [*missing, *found.notes]:
+    console.print(_arms(comparisons))
+    print_claims(console, comparisons.rows)
+    missing = [f"{claim_words(row)}: {words}" for row in comparisons if (words := comparisons.missing(row))]
+    for line in [*missing, *comparisons.notes]:
         console.print(line, markup=False, highlight=False, style="yellow")
-    return [] if out is None else [found.write(out)]
+    return [] if out is None else [comparisons.write(out)]
 
 
 class MetricWords(NamedTuple):
@@ -97,15 +97,15 @@ def _number(text: str, where: str) -> float:
         raise ArgumentError(f"{where}: {text!r} is no number; expected the difference that would matter.") from error
 
 
-def _arms(found: Comparisons) -> Table:
+def _arms(comparisons: Comparisons) -> Table:
     """Mean and standard deviation of every arm over its seeds."""
-    table = Table(title=escape(found.title), title_justify="left")
+    table = Table(title=escape(comparisons.title), title_justify="left")
     table.add_column("arm", overflow="fold")
     table.add_column("n", justify="right")
-    metrics = list(found.book.metrics.values())
+    metrics = list(comparisons.book.metrics.values())
     for metric in metrics:
         table.add_column(LongNames(metric.path), justify="right", overflow="fold")
-    for arm, seeds in found.numbers.items():
+    for arm, seeds in comparisons.numbers.items():
         values = [[number for final in seeds.values() if (number := number_at(final, metric.path)) is not None]
                   for metric in metrics]
         cells = [plus_minus(*describe(reached), metric.digits, PLAIN) if reached else "-"

@@ -37,7 +37,7 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
     source = open_logits(path)
     class_names = None if names is None else read_names(names, source.classes)
     label = profile if profile is None or isinstance(profile, int) else class_of(profile, class_names, source.classes)
-    warnings = list(misgivings(source))
+    warnings = list(warnings_about(source))
     for warning in warnings:  # before the numbers that it makes doubtful
         console.print(escape(warning), style="yellow", highlight=False)
     diagnosis = read_through(source, label, console)
@@ -46,7 +46,7 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
     # A run directory is named after its seed: recipe and arm are the folders above it.
     title = "/".join(path.resolve().parts[-3:]) if (path / "config.json").is_file() else shown(path.name)
     console.print(overview(diagnosis, title))
-    notes = list(remarks(diagnosis, source))
+    notes = list(notes_about(diagnosis, source))
     for note in notes:
         console.print(escape(note), highlight=False)
     written = []
@@ -121,8 +121,8 @@ def class_of(word: str, names: Sequence[str] | None, classes: int) -> int:
                         f"{did_you_mean(word, names or ())}")
 
 
-def misgivings(source: Logits) -> Iterator[str]:
-    """Why the numbers may not mean what they say."""
+def warnings_about(source: Logits) -> Iterator[str]:
+    """Reasons to doubt all numbers of the diagnosis."""
     if source.probabilities and source.binary_column:
         yield ("These are probabilities, not logits: every number is between 0 and 1. Give the logits, "
                "log(p / (1 - p)); the numbers here describe a sigmoid of probabilities.")
@@ -131,7 +131,7 @@ def misgivings(source: Logits) -> Iterator[str]:
                "logits, or the logarithms of the probabilities; the numbers here describe a softmax of probabilities.")
 
 
-def remarks(diagnosis: Mapping[str, Any], source: Logits) -> Iterator[str]:
+def notes_about(diagnosis: Mapping[str, Any], source: Logits) -> Iterator[str]:
     """What a reader of the numbers should know about them."""
     if source.binary_column:
         yield "The single column is read as the logit of class 1 against class 0."

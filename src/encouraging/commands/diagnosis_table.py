@@ -8,12 +8,12 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from ..report.diagnosis_page import weakest
+from ..report.diagnosis_page import overconfidence, weakest
 from ..report.sections.out_of_distribution import SCORES, UNNAMED
 
 
 def overview(diagnosis: Mapping[str, Any], title: str) -> Table:
-    """Subjects on the left, what there is to say about them on the right."""
+    """Subjects on the left, their numbers on the right."""
     table = Table.grid(padding=(0, 2))
     table.title = f"{escape(title)}: {counted(diagnosis['examples'], 'example')}, {diagnosis['classes']:,} classes"
     table.title_justify = "left"
@@ -46,9 +46,7 @@ def _lines(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _calibration(diagnosis: Mapping[str, Any]) -> str:
-    calibration = diagnosis["calibration"]
-    bins = [row for row in calibration["bins"] if row["count"]]
-    excess = sum(row["count"] * (row["confidence"] - row["accuracy"]) for row in bins) / diagnosis["examples"]
+    calibration, excess = diagnosis["calibration"], overconfidence(diagnosis)
     side = "over" if excess > 0 else "under"
     words = f"ECE {calibration['ece']:.4f}, {side}confident by {100 * abs(excess):.2f} points"
     if scaled := calibration.get("temperature"):
@@ -60,16 +58,17 @@ def _calibration(diagnosis: Mapping[str, Any]) -> str:
 
 def _gradient(diagnosis: Mapping[str, Any]) -> Iterator[str]:
     shares = dict(diagnosis["teaching"]["shares"])
-    few = 1 - shares.pop("examples")["0.9"]
+    hard_examples = 1 - shares.pop("examples")["0.9"]
     pulls = diagnosis["teaching"].get("pulls", {})
     if pulls and not any(pulls.values()):
         yield "no loss has any gradient left on these examples"
         return
-    below = [(name, percent(1 - share["0.9"])) for name, share in shares.items()]
-    name, part = below[0]
-    yield f"{name} takes {part} of its gradient from examples below p = 0.9, which are {percent(few)} of all examples"
+    below = [(name, percent(1 - above["0.9"])) for name, above in shares.items()]
+    name, share = below[0]
+    yield (f"{name} takes {share} of its gradient from examples below p = 0.9, which are {percent(hard_examples)} of "
+           "all examples")
     if below[1:]:
-        yield "other losses: " + "; ".join(f"{name}: {part}" for name, part in below[1:])
+        yield "other losses: " + "; ".join(f"{name}: {share}" for name, share in below[1:])
 
 
 def counted(n: int, word: str) -> str:
@@ -81,7 +80,7 @@ def counted(n: int, word: str) -> str:
 
 
 def percent(share: float) -> str:
-    """Whole percents, but never all or nothing where a little is left.
+    """Whole percents; shares close to 0 or 1 get more digits, so that they are not shown as 0% or 100%.
 
     >>> percent(0.126), percent(0.9999)
     ('13%', '99.99%')

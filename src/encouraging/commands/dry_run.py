@@ -37,56 +37,57 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
     finished = sum(RunDir(job.folder).done for job in jobs)
     chosen = list(dict.fromkeys(job.arm for job in jobs))
     are = "is" if finished == 1 else "are"
-    _say(console, f"{recipe.name}: {plural(len(chosen), 'arm')}, {plural(len(recipe.seeds), 'seed')}: "
-                  f"{plural(len(jobs), 'run')}, of which {finished} {are} finished in {out / recipe.name}")
-    _say(console, f"on {device_name(device)}, {plural(threads, 'thread')}")
+    _print(console, f"{recipe.name}: {plural(len(chosen), 'arm')}, {plural(len(recipe.seeds), 'seed')}: "
+                    f"{plural(len(jobs), 'run')}, of which {finished} {are} finished in {out / recipe.name}")
+    _print(console, f"on {device_name(device)}, {plural(threads, 'thread')}")
     for line in (*unreached(recipe, chosen), *unknown_metrics(recipe, book_for(recipe))):
-        _say(console, line)
+        _print(console, line)
     complete = _print_data(recipe, data, console)
     if not complete:
         return
     torch.set_num_threads(threads)
     trained = next((arm for arm in chosen if recipe.stages_of(arm)[0].train.epochs), None)
     if trained is None:
-        _say(console, "nothing is trained: finished weights are evaluated once")
+        _print(console, "nothing is trained: finished weights are evaluated once")
         return
-    _say(console, f"training {trained} for up to {MINUTE:.0f} s, to measure its speed; nothing of it is kept")
+    _print(console, f"training {trained} for up to {MINUTE:.0f} s, to measure its speed; nothing of it is kept")
     measured = rehearse(recipe, trained, device, data, MINUTE)
     unit = EXAMPLES.get(recipe.task)
     speed = f"{rate(measured.per_second)} {unit}/s" if unit else \
         f"{rate(measured.per_second / recipe.stages_of(trained)[0].train.batch_size)} batches/s"
-    _say(console, f"measured with {trained} for {measured.took:.0f} s: {speed}"
-                  + (f", {duration(measured.evaluation)} per evaluation" if measured.evaluation else ""))
+    _print(console, f"measured with {trained} for {measured.took:.0f} s: {speed}"
+                    + (f", {duration(measured.evaluation)} per evaluation" if measured.evaluation else ""))
     table = Table("arm", "epochs", "updates", "per run", "runs left", title_justify="left")
     total = 0.0
     for arm in chosen:
         stages = recipe.stages_of(arm)
-        left = [job for job in jobs if job.arm == arm and not RunDir(job.folder).done]
-        trunk = left[0].trunk if left and all(_branches_off(job, chosen) for job in left) else None
+        unfinished = [job for job in jobs if job.arm == arm and not RunDir(job.folder).done]
+        trunk = unfinished[0].trunk if unfinished and all(_branches_off(job, chosen) for job in unfinished) else None
         shared = trunk.epochs if trunk is not None else 0
-        number = sum(stage.train.epochs for stage in stages)
-        part = 1 - shared / number if shared else 1.0
-        took = part * sum(stage_seconds(stage, measured) for stage in stages)
-        total += len(left) * took
+        epochs_in_all = sum(stage.train.epochs for stage in stages)
+        fraction = 1 - shared / epochs_in_all if shared else 1.0
+        seconds = fraction * sum(stage_seconds(stage, measured) for stage in stages)
+        total += len(unfinished) * seconds
         epochs = "-" if stages[0].train.max_steps is not None else \
-            f"{number - shared} of {number}, after {trunk.arm}'s" if trunk is not None else str(number)
-        count = round(part * sum(updates(stage, measured) for stage in stages))
-        table.add_row(arm, epochs, str(count), duration(took), str(len(left)))
+            f"{epochs_in_all - shared} of {epochs_in_all}, after {trunk.arm}'s" if trunk is not None else \
+            str(epochs_in_all)
+        updates_left = round(fraction * sum(updates(stage, measured) for stage in stages))
+        table.add_row(arm, epochs, str(updates_left), duration(seconds), str(len(unfinished)))
     console.print(table)
     uncounted = "" if measured.evaluation else " (evaluations are not counted: none was finished in the time)"
-    _say(console, f"all of it, one run after another: {duration(total)}{uncounted}")
+    _print(console, f"all of it, one run after another: {duration(total)}{uncounted}")
     train = recipe.stages_of(trained)[0].train
     if train.patience is not None:
         epoch = stage_seconds(recipe.stages_of(trained)[0], measured) / train.epochs
-        _say(console, f"that is the most it can take: train.patience = {train.patience} ends a run once its best epoch "
-                      f"is more than {plural(train.patience, 'epoch')} back. An epoch takes {duration(epoch)}")
-    left = [job for job in jobs if not RunDir(job.folder).done]
-    branches = sum(len(job.leaves) for job in left)
-    _print_disk(measured, measured.run_bytes * len(left) + measured.checkpoint * branches, out, console)
+        _print(console, f"that is the most it can take: train.patience = {train.patience} ends a run once its best "
+                        f"epoch is more than {plural(train.patience, 'epoch')} back. An epoch takes {duration(epoch)}")
+    unfinished = [job for job in jobs if not RunDir(job.folder).done]
+    branches = sum(len(job.leaves) for job in unfinished)
+    _print_disk(measured, measured.run_bytes * len(unfinished) + measured.checkpoint * branches, out, console)
 
 
 def _branches_off(job: Job, chosen: Sequence[str]) -> bool:
-    """Whether the first epochs are there, or will be, when this run begins."""
+    """Whether the shared first epochs of this run exist already, or will when it begins."""
     if job.trunk is None:
         return False
     folder = job.folder_of(job.trunk.arm)
@@ -106,8 +107,8 @@ def stage_seconds(stage: StageSpec, measured: Rehearsal) -> float:
     train = stage.train
     per_epoch = max(1, math.ceil(math.ceil(measured.examples / train.batch_size) / train.accumulate))
     epochs = updates(stage, measured) / per_epoch
-    looks = max(1, sum(map(train.evaluates, range(1, math.ceil(epochs) + 1))))
-    return epochs * measured.examples / measured.per_second + looks * measured.evaluation
+    evaluations = max(1, sum(map(train.evaluates, range(1, math.ceil(epochs) + 1))))
+    return epochs * measured.examples / measured.per_second + evaluations * measured.evaluation
 
 
 def _print_data(recipe: Recipe, data: str | None, console: Console) -> bool:
@@ -116,9 +117,9 @@ def _print_data(recipe: Recipe, data: str | None, console: Console) -> bool:
     for name, splits in recipe.needs().datasets:
         if missing(name, folder, splits):
             complete = False
-            _say(console, absent(name, splits, folder))
+            _print(console, absent(name, splits, folder))
         else:
-            _say(console, f"data: {name} in {folder} ({_size_words(name, splits, folder)})")
+            _print(console, f"data: {name} in {folder} ({_size_words(name, splits, folder)})")
     return complete
 
 
@@ -132,8 +133,8 @@ def _size_words(name: str, splits: tuple[str, ...], folder: Path) -> str:
         words = " and ".join(f"{len(listed[split])} {WORDS[split]}" for split in splits)
         if all(len(listed[split]) == official[split] for split in splits):
             return f"{words} images, {shipped}"
-        whole = " and ".join(str(official[split]) for split in splits)
-        return f"{words} images; as shipped {whole}, {facts.gigabytes:.3g} GB"
+        official_counts = " and ".join(str(official[split]) for split in splits)
+        return f"{words} images; as shipped {official_counts}, {facts.gigabytes:.3g} GB"
     if facts.gigabytes:
         return shipped
     files = [find(file, folder) for split in splits for file in facts.files(split)]
@@ -142,13 +143,13 @@ def _size_words(name: str, splits: tuple[str, ...], folder: Path) -> str:
 
 
 def _print_disk(measured: Rehearsal, needed: float, out: Path, console: Console) -> None:
-    place = next(folder for folder in (out, *out.resolve().parents) if folder.is_dir())
-    free = shutil.disk_usage(place).free
-    _say(console, f"on the disk: {_bytes(measured.run_bytes)} per run (a checkpoint has "
-                  f"{_bytes(measured.checkpoint)}), {_bytes(needed)} in all; {place} has "
-                  f"{_bytes(free)} free")
+    existing = next(folder for folder in (out, *out.resolve().parents) if folder.is_dir())
+    free = shutil.disk_usage(existing).free
+    _print(console, f"on the disk: {_bytes(measured.run_bytes)} per run (a checkpoint has "
+                    f"{_bytes(measured.checkpoint)}), {_bytes(needed)} in all; {existing} has "
+                    f"{_bytes(free)} free")
     if needed > free:
-        _say(console, "that is more than there is: free some, choose another --out, or train fewer --seeds")
+        _print(console, "that is more than is free: free some, choose another --out, or train fewer --seeds")
 
 
 def _bytes(number: float) -> str:
@@ -162,5 +163,5 @@ def _bytes(number: float) -> str:
     return f"{number / 1e3:.3g} kB"
 
 
-def _say(console: Console, words: str) -> None:
+def _print(console: Console, words: str) -> None:
     console.print(words, markup=False, highlight=False, soft_wrap=True)

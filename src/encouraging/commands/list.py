@@ -36,7 +36,7 @@ def _recipe(name: str) -> str:
 
 
 def _print(console: Console, title: str, entries: Iterable[tuple[str, str]]) -> None:
-    """A name and its description, on lines of their own where one has no room: a name can be copied at any width."""
+    """Names and descriptions; a description that does not fit goes below the name, so that names are never broken."""
     entries = list(entries)
     column = max(len(name) for name, _ in entries) + 2
     console.print(title, style="bold", markup=False)
@@ -44,6 +44,6 @@ def _print(console: Console, title: str, entries: Iterable[tuple[str, str]]) -> 
         line = f"  {name:{column}}{words}".rstrip()
         if len(line) > console.width:
             below = textwrap.wrap(words, max(console.width - 6, 20), break_long_words=False, break_on_hyphens=False)
-            line = "\n".join([f"  {name}", *(f"      {part}" for part in below)])
+            line = "\n".join([f"  {name}", *(f"      {words_line}" for words_line in below)])
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print()

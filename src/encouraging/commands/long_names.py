@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
-_BREAKS = re.compile(r"(?<=[_.])(?<!\d\.)(?=[^_.])")  # the dot of a number such as 0.1 is none
+_BREAKS = re.compile(r"(?<=[_.])(?<!\d\.)(?=[^_.])")  # not after the dot of a number such as 0.1
 
 
 class LongNames:
@@ -28,7 +28,7 @@ class LongNames:
 
 
 def broken(words: str, width: int) -> list[str]:
-    """Words as lines of at most a width, as far as there are places to break.
+    """Words as lines of at most ``width`` columns; a piece that cannot be broken may be wider.
 
     >>> broken("attacks.fgsm_scale_free.0.1", 17)
     ['attacks.fgsm_', 'scale_free.0.1']

@@ -26,7 +26,7 @@ from .diagnose import ROUGH
 SCORES = {"msp": "MSP: highest probability in float32", "min_energy": "MaxLogit: minus the lowest energy (the paper's)",
           "free_energy": "Energy: minus the free energy", "max_probability": "log-odds of the top class"}
 COLUMNS = ("AUROC", "AUPR_IN", "AUPR_OUT", "FPR@95")  # OpenOOD's
-FPRS = {"FPR@95": "OpenOOD's FPR@95", "FPR95": "the paper's FPR95"}  # the same name, the other way round
+FPRS = {"FPR@95": "OpenOOD's FPR@95", "FPR95": "the paper's FPR95"}  # they differ in which class is positive
 MEANINGS = ("All in percent. Higher is better for AUROC, AUPR_IN (test images are the positive class) and AUPR_OUT "
             "(the new ones are), lower for both FPRs:",
             "OpenOOD's FPR@95 is the share of test images that are rejected where 95% of the new ones are detected;",
@@ -64,8 +64,8 @@ def score_images(run: Path, data: str | Path, *, name: str | None = None, out: P
         console.print(line, highlight=False)
     written = []
     if json_out is not None:
-        numbers = {score: {key: one[key] for key in ("auroc", "aupr", "fpr95", "openood")}
-                   for score, one in detections.items()}
+        numbers = {score: {key: rates[key] for key in ("auroc", "aupr", "fpr95", "openood")}
+                   for score, rates in detections.items()}
         content = {"run": trained.name, "name": name, "images": len(images),
                    "test_images": diagnosis["examples"], "scores": numbers}
         write_output(json_out, (json.dumps(content, indent=1) + "\n").encode())
@@ -79,10 +79,10 @@ def score_images(run: Path, data: str | Path, *, name: str | None = None, out: P
 
 
 def _diagnose(trained: TrainedImages, images: AnyImages, name: str, console: Console) -> dict[str, Any]:
-    """The run's own test logits, as it has kept them, beside those of the images."""
-    kept, task, model = open_logits(trained.folder), trained.task, trained.unit_model
-    reader = Reader(kept.classes)
-    for first, logits, labels in kept.blocks():
+    """The diagnosis of the run's stored test logits against the logits of the images."""
+    test_logits, task, model = open_logits(trained.folder), trained.task, trained.unit_model
+    reader = Reader(test_logits.classes)
+    for first, logits, labels in test_logits.blocks():
         reader.update(logits, labels, first=first)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar, torch.no_grad(), \
             float32_is("ieee"):

@@ -19,13 +19,13 @@ from ..report.numbers import listed, plural
 
 # Seconds between two lines about runs, where there is no terminal: the second number for a run of a few hours.
 PRINT_EVERY, PRINT_LATER = 30.0, 300.0
-# What a task's batches hold batch_size of; those of others, such as translation, are of another size each.
+# What batch_size counts in a task; batches of other tasks, such as translation, vary in size.
 EXAMPLES = {"image": "images", "image_files": "images", "detection": "images", "graph": "graphs"}
 UNLIMITED = Train.model_fields["epochs"].default  # epochs of a training that max_steps ends
 
 
 class _Count(MofNCompleteColumn):
-    """How far a run is: so many of all, or what ``count`` says where nobody knows how many there will be."""
+    """How far a run is: done and total, or ``count`` where the total is not known."""
 
     def render(self, task: Task) -> Text:
         if task.total is None:
@@ -69,8 +69,9 @@ class ProgressDisplay:
             if not (self.finished or self.failed or self.console.is_terminal):
                 self._print(job, "started")
         elif event.kind == "epoch":
-            used = _patience_words(job, event.detail)
-            self.words[job.name] = "  ".join(filter(None, [_epoch_words(event.detail, self._book(job).primary), used]))
+            patience = _patience_words(job, event.detail)
+            epoch = _epoch_words(event.detail, self._book(job).primary)
+            self.words[job.name] = "  ".join(filter(None, [epoch, patience]))
             self._show(job, event.detail, event.detail["epoch"], event.detail["step"], self.words[job.name])
             if self._due(job):
                 self._print(job, f"epoch {event.detail['epoch']}: {_with_commas(self.words[job.name])}")
@@ -89,16 +90,16 @@ class ProgressDisplay:
 
     def _within(self, job: Job, detail: dict[str, Any]) -> None:
         words, before = progress_words(detail, EXAMPLES.get(job.recipe.task)), self.words.get(job.name)
-        part = 1.0 if "evaluating" in detail else detail["batch"] / detail["batches"]
-        self._show(job, detail, max(detail["epoch"] - 1 + part, 0.0), detail["step"],
+        fraction = 1.0 if "evaluating" in detail else detail["batch"] / detail["batches"]
+        self._show(job, detail, max(detail["epoch"] - 1 + fraction, 0.0), detail["step"],
                    "  ".join(filter(None, [before, words])))
         if self._due(job):
             self._print(job, f"epoch {detail['epoch']}, {words}"
                         + (f" (the epoch before: {_with_commas(before)})" if before else ""))
 
     def _due(self, job: Job) -> bool:
-        """Whether it is time for a line about this run: the longer it takes and the more runs there are at once, the
-        rarer they are."""
+        """Whether it is time for a line about this run: lines are rarer the longer it takes and the more runs there are
+        at once."""
         now = time.monotonic()
         pause = max(PRINT_EVERY, min(PRINT_LATER, (now - self.started[job.name]) / 20)) * len(self.bars)
         return not self.console.is_terminal and now - self.printed[job.name] >= pause
@@ -122,14 +123,15 @@ class ProgressDisplay:
                                soft_wrap=True)
 
     def _book(self, job: Job) -> MetricBook:
-        """Asked for once: all jobs belong to one recipe."""
+        """Made once: all jobs belong to one recipe."""
         if self.book is None:
             self.book = book_for(job.recipe)
         return self.book
 
 
 def _length(job: Job) -> tuple[int | None, str]:
-    """How long a run is, in epochs or in updates; None where patience ends it, or one of both limits."""
+    """The length of a run and its unit, epochs or updates; None where patience or the first of several limits ends it.
+    """
     stages = [stage.train for stage in job.recipe.stages_of(job.arm)]
     if any(train.patience is not None for train in stages):
         return None, ""
@@ -155,16 +157,16 @@ def progress_words(detail: dict[str, Any], examples: str | None) -> str:
     >>> progress_words({"evaluating": True, "seconds_left": None}, "images")
     'evaluating'
     """
-    left = f", {duration(detail['seconds_left'])} left" if detail["seconds_left"] is not None else ""
+    time_left = f", {duration(detail['seconds_left'])} left" if detail["seconds_left"] is not None else ""
     if "evaluating" in detail:
-        return f"evaluating{left}"
+        return f"evaluating{time_left}"
     speed = f"{rate(detail['examples_per_second'])} {examples}/s" if examples else \
         f"{rate(detail['batches_per_second'])} batches/s"
-    return f"batch {detail['batch']}/{detail['batches']}, {speed}{left}"
+    return f"batch {detail['batch']}/{detail['batches']}, {speed}{time_left}"
 
 
 def rate(per_second: float) -> str:
-    """How many per second; slow ones in two digits, so that none is 0.
+    """A number per second; small ones with two digits, so that none is shown as 0.
 
     >>> rate(2310.4), rate(12.34), rate(0.4512), rate(0.0)
     ('2310', '12', '0.45', '0')
@@ -211,6 +213,6 @@ def _epoch_words(line: dict[str, Any], primary: Metric) -> str:
 def _final_words(final: dict[str, Any], book: MetricBook) -> str:
     """The primary metric of the last and of the best epoch, first the one that the run concludes on."""
     primary = book.primary
-    both = dict.fromkeys([book.compared, primary, book[f"best_{primary.path}"]])
-    shown = [f"{metric.words} {final[metric.path]:.{primary.digits}f}" for metric in both if metric.path in final]
-    return ", ".join(shown) or "done"
+    metrics = dict.fromkeys([book.compared, primary, book[f"best_{primary.path}"]])
+    words = [f"{metric.words} {final[metric.path]:.{primary.digits}f}" for metric in metrics if metric.path in final]
+    return ", ".join(words) or "done"

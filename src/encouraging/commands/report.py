@@ -13,7 +13,7 @@ from ..engine.outputs import check_output
 from ..recipes import names, read_recipe, read_runs
 from ..report.page import write_report
 
-WHOLE_PAPER = 8  # recipes of the paper from which on a page is about the paper, and not about these recipes
+WHOLE_PAPER = 8  # from so many recipes of the paper on, the page is about the whole paper
 
 
 def report_on(runs: Sequence[Path], out: Path, figures: Path | None = None, *,
@@ -33,7 +33,7 @@ def report_on(runs: Sequence[Path], out: Path, figures: Path | None = None, *,
 
 @contextmanager
 def _status(console: Console) -> Iterator[Callable[[str], None]]:
-    """A line that says what is being done and is gone at the end; nothing where the output goes into a file."""
+    """A progress line that disappears at the end; none where the output is not a terminal."""
     if not console.is_terminal:
         yield lambda words: None
         return

@@ -12,8 +12,8 @@ from ..report.results import page_of, read_results, updated_page
 
 
 def write_results(records: Path, out: Path, update: Sequence[Path] = ()) -> list[Path]:
-    """Write the Markdown page of the recipes that have records below a folder, and anew what other pages have of it
-    between their markers; the paths of what was written."""
+    """Write the Markdown page of the recipes that have records below a folder, and update the marked blocks of other
+    pages; returns the paths of what was written."""
     check_output(out, [records])
     texts = {path: _page_with_markers(path, records) for path in update}  # refused before the records are read
     results = read_results(records)

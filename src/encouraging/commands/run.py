@@ -22,7 +22,7 @@ from ..engine.together import run_together
 from ..engine.tracker import check_tracker
 from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
-from ..judge.looks import Plan, plan_of
+from ..judge.looks import LookPlan, plan_of
 from ..judge.metric_book import book_for
 from ..recipes import Recipe, departures_of, read_recipe, read_runs
 from ..recipes.grid import Job, check_arms, cores, default_threads, jobs_of, train_job
@@ -73,7 +73,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     folder = Path(out) / recipe.name
     try:
         if until_decided:
-            plan = Plan(*map(tuple, world.share(make_plan(recipe, folder) if world.leads else None, chosen)))
+            plan = LookPlan(*map(tuple, world.share(make_plan(recipe, folder) if world.leads else None, chosen)))
             recipe = recipe.model_copy(update={"seeds": plan.seeds, "looks": plan.looks})
         grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(chosen), data=_absolute(data),
                        threads=threads, tracker=track, at_once=1 if world.size > 1 else jobs)
@@ -95,7 +95,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         leave()
     if world.leads:
         return _conclude(recipe, shown, display, console, folder)
-    for line in failures(display.failed):  # all ranks have failed, each perhaps for a reason of its own
+    for line in failures(display.failed):  # every rank may have failed for a different reason
         Console(stderr=True).print(f"rank {world.rank}: {line}", markup=False, highlight=False, soft_wrap=True)
     return int(bool(display.failed))
 
@@ -130,7 +130,8 @@ def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str 
 
 
 def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: Console, folder: Path) -> int:
-    """Print what came of it, and write the page of all runs in the folder; ``shown`` is what the table has of it."""
+    """Print the results, and write the page of all runs in the folder; ``shown`` is the recipe with the arms of the
+    table."""
     for line in failures(display.failed):
         console.print(line, style="red", markup=False, highlight=False)
     ended = read_runs(folder, failed=True) if folder.is_dir() else []
@@ -176,8 +177,10 @@ def _seeds(text: str) -> str:
 
 def _default_jobs(recipe: Recipe, device: str, threads: int | None) -> int:
     """On the CPU as many runs as there are threads for; on a GPU one."""
-    wanted = threads or recipe.threads
-    return max(1, cores() // wanted) if device == "cpu" and wanted and "WORLD_SIZE" not in os.environ else 1
+    threads_per_run = threads or recipe.threads
+    if device != "cpu" or not threads_per_run or "WORLD_SIZE" in os.environ:
+        return 1
+    return max(1, cores() // threads_per_run)
 
 
 def _default_threads(jobs: int, ray: str | None) -> int:
@@ -193,15 +196,15 @@ def _absolute(data: str | None) -> str | None:
 def _check_data(recipe: Recipe, arms: Sequence[str], data: str | None) -> None:
     """Report missing data once, before any run starts."""
     folder = data_dir(data)
-    wanted = recipe.needs().datasets
-    words = [absent(name, splits, folder) for name, splits in wanted if missing(name, folder, splits)]
+    datasets = recipe.needs().datasets
+    words = [absent(name, splits, folder) for name, splits in datasets if missing(name, folder, splits)]
     words += dict.fromkeys(_missing_folders(recipe, arms or tuple(recipe.arms), data))
     if words:
         raise DataError("\n".join(words))
 
 
 def _missing_folders(recipe: Recipe, arms: Sequence[str], data: str | None) -> Iterator[str]:
-    """What is to be said of every ``folder:PATH`` of these arms, as data or in an option, that leads nowhere."""
+    """An error message per ``folder:PATH`` of these arms, as data or in an option, that does not exist."""
     for spec in map(recipe.task_spec, arms):
         lists = (value if isinstance(value, list | tuple) else [value] for value in spec.options.values())
         for name in (spec.data, *chain.from_iterable(lists)):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group
 from rich.table import Table
 
-from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of, own_words
-from ..judge.looks import Plan
+from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of, own_heading
+from ..judge.looks import LookPlan
 from ..judge.metric_book import MetricBook, book_for
 from ..judge.stats import UNDECIDED
 from ..report.numbers import PLAIN, interval, plus_minus, show, signed
@@ -28,10 +28,10 @@ COLOURS = {"reproduced": "green", "contradicted": "red", "holds": "green", "fail
 WIDE = 72  # columns of a terminal from which claims have a column per number
 
 
-def print_table(console: Console, recipe: Recipe, finals: Finals, plan: Plan | None = None,
+def print_table(console: Console, recipe: Recipe, finals: Finals, plan: LookPlan | None = None,
                 departures: Departures | None = None, folder: Path | None = None) -> None:
-    """What the runs have otherwise than the recipe, mean and deviation of every arm, then every claim's paired
-    difference, interval and verdict; claims that wait for an attack on the runs in ``folder`` are counted instead."""
+    """Print how the runs differ from the recipe, mean and deviation of every arm, and every claim's paired difference,
+    interval and verdict. Claims that wait for an attack on the runs in ``folder`` are only counted."""
     print_departures(console, departures)
     book = book_for(recipe)
     console.print(_arms(recipe, finals, book))
@@ -77,11 +77,11 @@ def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
     return table
 
 
-def print_claims(console: Console, rows: Sequence[ClaimRow], plan: Plan | None = None) -> None:
+def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | None = None) -> None:
     """Claims of the paper first, then others, in tables of their own."""
     judged = "95% interval of the paired differences, Holm-adjusted; + supports the claim"
     both = len({row.papers for row in rows}) == 2
-    for papers, words in ((True, "claims of the paper"), (False, own_words(rows))):
+    for papers, words in ((True, "claims of the paper"), (False, own_heading(rows))):
         if chosen := [row for row in rows if row.papers == papers]:
             table = _claims if console.width >= WIDE else _narrow_claims
             console.print(table(chosen, f"{words if both else 'claims'}: {judged}"))
@@ -108,7 +108,7 @@ def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
 
 
 def _narrow_claims(rows: Sequence[ClaimRow], title: str) -> Table:
-    """The same where six columns would be a few letters wide each: the numbers stand below their names."""
+    """The same for narrow terminals: the numbers are below the claim instead of in columns."""
     table = Table(title=title, title_justify="left", show_lines=True)
     for head in ("claim", "verdict"):
         table.add_column(head, overflow="fold")

@@ -23,7 +23,7 @@ def translate_lines(run: Path, *, beam: int | None = None, length_penalty: float
     locale says, and only a line feed ends a line, so that there are as many translations as lines.
     """
     lines, out = lines or _utf8(sys.stdin), out or _utf8(sys.stdout)
-    if lines is None or out is None:  # as Python has a stream that was closed before it began
+    if lines is None or out is None:  # Python sets a stream to None that was closed at the start
         raise DataError("standard input or output is closed: expected sentences from a pipe, a file or a terminal, and "
                         "a place for their translations.")
     translator = load_translator(run, choose_device(device))
@@ -32,11 +32,11 @@ def translate_lines(run: Path, *, beam: int | None = None, length_penalty: float
         at_once = 1
     count = 0
     try:
-        given = _without_mark(iter(lines.readline, ""))
-        for line in translator.translate(given, beam=beam, length_penalty=length_penalty, at_once=at_once):
+        sentences = _without_mark(iter(lines.readline, ""))
+        for line in translator.translate(sentences, beam=beam, length_penalty=length_penalty, at_once=at_once):
             print(line, file=out, flush=True)
             count += 1
-    except BrokenPipeError:  # whoever reads has enough of it, as `head` has
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         if out is sys.stdout:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the exit
     except UnicodeDecodeError as error:

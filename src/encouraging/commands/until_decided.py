@@ -1,8 +1,8 @@
 """``encouraging run --until-decided``: train more seeds, look by look, until every claim is decided.
 
-The looks are planned and written down before the first seed, and the claims pay for all of them, so it does not matter
-where the training ends (:mod:`encouraging.judge.family`). A look is taken when all of its runs have ended; what was
-decided follows from the run directories alone, so an interrupted command continues where it was.
+The looks are planned and written down before the first seed, and p is adjusted for all of them, so it does not matter
+at which look the training ends (:mod:`encouraging.judge.family`). A look is taken when all of its runs have ended; what
+was decided follows from the run directories alone, so an interrupted command continues where it was.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..engine.records import read_records
 from ..engine.sweep import Event
 from ..errors import RecipeError
 from ..judge.claims import claim_rows, finals_of
-from ..judge.looks import LOOKS, Plan, keep_plan, plan_looks, read_plan
+from ..judge.looks import LOOKS, LookPlan, keep_plan, plan_looks, read_plan
 from ..judge.metric_book import book_for
 from ..judge.stats import UNDECIDED
 from ..recipes import Recipe
@@ -37,11 +37,11 @@ def check_until_decided(recipe: Recipe, arms: Sequence[str], seeds: str | None) 
                               f"Leave out one of the two; a recipe can have looks of its own: looks = [3, 6, 12].")
 
 
-def make_plan(recipe: Recipe, folder: Path) -> Plan:
+def make_plan(recipe: Recipe, folder: Path) -> LookPlan:
     """The plan of a recipe's folder; where there is none yet, it is made and written."""
-    found = read_plan(folder)
-    if found is not None:
-        return found
+    plan = read_plan(folder)
+    if plan is not None:
+        return plan
     finals = finals_of(recipe.name, read_records(folder, failed=True)) if folder.is_dir() else {}
     existing = {seed for claim in recipe.claims
                 for seed in set.intersection(*(set(finals.get(arm, {})) for arm in claim.arms))}
@@ -58,20 +58,20 @@ def train_to_looks(recipe: Recipe, grid: Sequence[Job], folder: Path, train: Cal
     for count in recipe.looks:
         display = train([job for job in grid if job.seed in recipe.seeds[before:count]])
         failed, display.failed = [*failed, *display.failed], [*failed, *display.failed]
-        part = [job for job in grid if job.seed in recipe.seeds[:count]]
-        if display.stopped or agree(partial(_ends, recipe, part, count, folder, console)):
+        jobs = [job for job in grid if job.seed in recipe.seeds[:count]]
+        if display.stopped or agree(partial(_is_finished, recipe, jobs, count, folder, console)):
             break
         before = count
     return display
 
 
-def _ends(recipe: Recipe, part: Sequence[Job], count: int, folder: Path, console: Console) -> bool:
-    """Whether the training ends after a look: a run of it did not end, or no claim is undecided."""
-    if not all(RunDir(job.folder).done or RunDir(job.folder).diverged for job in part):
+def _is_finished(recipe: Recipe, jobs: Sequence[Job], count: int, folder: Path, console: Console) -> bool:
+    """Whether the training ends after this look: one of its runs did not end, or no claim is undecided."""
+    if not all(RunDir(job.folder).done or RunDir(job.folder).diverged for job in jobs):
         return True
-    seen = Plan(recipe.looks, recipe.seeds[:count])  # later seeds may exist: this look does not know them
+    plan = LookPlan(recipe.looks, recipe.seeds[:count])  # later seeds may exist already, and must not count
     rows = claim_rows(recipe, finals_of(recipe.name, read_records(folder, failed=True)),
-                      book_for(recipe), seen)
+                      book_for(recipe), plan)
     undecided = sum(row.verdict == UNDECIDED for row in rows)
     console.print(f"look {recipe.looks.index(count) + 1} of {len(recipe.looks)}, {count} seeds: {undecided} of "
                   f"{len(rows)} claims undecided", highlight=False)

@@ -1,4 +1,4 @@
-"""What is taught, at which confidence: every loss of the paper as a curve of the gap.
+"""Every loss of the paper as a curve: a function of the gap between the label's logit and its rivals'.
 
 >>> from encouraging import curves
 >>> curves.by_name("conservative", log_end=0.5)

@@ -37,7 +37,7 @@ class Parameter(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One curve of the catalogue: what it is called, what makes it, and what it takes."""
+    """One curve of the catalogue: its name, the function that makes it, and its parameters."""
 
     name: str
     title: str
@@ -82,7 +82,7 @@ _ENTRIES: dict[str, Entry] = {entry.name: entry for entry in (
 
 
 def catalogue() -> Mapping[str, Entry]:
-    """Every curve of the package by name: its title, what makes it, and its parameters.
+    """Every curve of the package by name, with its title, factory and parameters.
 
     >>> [entry.name for entry in catalogue().values() if entry.group == "no bonus"]
     ['cross_entropy', 'focal', 'halted_focal']
@@ -109,16 +109,16 @@ def by_name(name: str, **params: Any) -> Curve:
     entry = _ENTRIES.get(name)
     if entry is None:
         raise CurveError(f"no curve is called {name!r}; there are {', '.join(names())}.{did_you_mean(name, names())}")
-    takes = [parameter.name for parameter in entry.parameters]
+    allowed = [parameter.name for parameter in entry.parameters]
     for param in params:
-        if param not in takes:
-            raise CurveError(f"{name} has no parameter {param!r}; it takes {', '.join(takes) or 'none'}."
-                             f"{did_you_mean(param, takes)}")
+        if param not in allowed:
+            raise CurveError(f"{name} has no parameter {param!r}; it takes {', '.join(allowed) or 'none'}."
+                             f"{did_you_mean(param, allowed)}")
     return entry.factory(**params)
 
 
 def is_in_catalogue(curve: Curve) -> bool:
-    """Whether the curve is one of the package's own, so that its name and its numbers are enough to make it.
+    """Whether the curve is one of the package's own, which its name and its numbers describe completely.
 
     By exact type: a subclass may have changed the formula.
     """

@@ -93,7 +93,7 @@ class Custom(Curve):
             check_pull(self)
         except CurveError:
             raise
-        except Exception:  # written for JAX or for tensors on a GPU: the loss says what it cannot use
+        except Exception:  # written for JAX or for tensors on a GPU: the loss reports what it cannot use
             return
 
     def value(self, gap: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ class FromProbability(Curve):
         return self.phi_of_p(torch.sigmoid(gap))
 
     def pull(self, gap: Tensor) -> Tensor:
-        # Not 0 where it underflows: a slope such as 1 / p is infinite there, and 0 times that is not a number.
+        # Never 0: there a slope such as 1 / p would be infinite, and 0 times infinity is NaN.
         p = torch.sigmoid(gap).clamp(min=torch.finfo(gap.dtype).tiny)
         slope: Tensor = torch.func.grad(lambda p: self.phi_of_p(p).sum())(p)
         return -p * torch.sigmoid(-gap) * slope
@@ -166,8 +166,8 @@ def nll(gap: Tensor) -> Tensor:
 
 
 def check_parameter(curve: str, name: str, number: float, *, low: float, high: float = math.inf, meaning: str,
-          high_is_allowed: bool = True) -> None:
-    """Refuse a parameter outside ``[low, high]`` (or ``[low, high)``), in words."""
+                    high_is_allowed: bool = True) -> None:
+    """Refuse a parameter outside ``[low, high]`` (or ``[low, high)``)."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise CurveError(f"{curve}({name}={number!r}): expected a number, {meaning}; got {type(number).__name__}.")
     inside = low <= number <= high if high_is_allowed else low <= number < high

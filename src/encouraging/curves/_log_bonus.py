@@ -82,7 +82,7 @@ class Conservative(Curve):
             raise CurveError("conservative(log_end=1): expected 0 <= log_end < 1, the probability at which the log "
                              "bonus becomes a line. For log_end=1 use curves.normal().")
         check_parameter(self.name, "log_end", self.log_end, low=0, high=1, high_is_allowed=False,
-              meaning="the probability at which the log bonus becomes a line")
+                        meaning="the probability at which the log bonus becomes a line")
 
     @property
     def form_below_half(self) -> str | None:
@@ -117,7 +117,7 @@ class Aggressive(Curve):
     def __post_init__(self) -> None:
         check_parameter(self.name, "eps", self.eps, low=0, high=1, high_is_allowed=False, meaning=_CLAMP)
         check_parameter(self.name, "start", self.start, low=0, high=1 - self.eps, high_is_allowed=False,
-              meaning="the probability from which examples are rewarded, below the clamp at 1 - eps")
+                        meaning="the probability from which examples are rewarded, below the clamp at 1 - eps")
 
     def value(self, gap: Tensor) -> Tensor:
         cross_entropy = nll(gap)
@@ -138,6 +138,6 @@ def encouraging(log_end: float = 0.75, eps: float = 1e-5) -> Conservative | Norm
     (conservative(log_end=0.75), normal(eps=1e-05))
     """
     check_parameter("encouraging", "log_end", log_end, low=0, high=1,
-          meaning="the probability at which the log bonus becomes a line (1 for never)")
+                    meaning="the probability at which the log bonus becomes a line (1 for never)")
     check_parameter("encouraging", "eps", eps, low=0, high=1, high_is_allowed=False, meaning=_CLAMP)
     return Normal(eps) if log_end == 1 else Conservative(log_end)

@@ -54,7 +54,8 @@ class Poly(Curve):
 
     def __post_init__(self) -> None:
         check_parameter(self.name, "epsilon", self.epsilon, low=-1,
-              meaning="the change of the first polynomial coefficient (below -1 the loss would push labels down)")
+                        meaning="the change of the first polynomial coefficient (below -1 the loss would push labels "
+                                "down)")
 
     def value(self, gap: Tensor) -> Tensor:
         return nll(gap) + self.epsilon * torch.sigmoid(-gap)

@@ -27,7 +27,7 @@ class Square(Curve):
 
     def __post_init__(self) -> None:
         if not isinstance(self.bonus, bool):
-            raise CurveError(f"square(bonus={self.bonus!r}): expected True or False, for with or without mirror.")
+            raise CurveError(f"square(bonus={self.bonus!r}): expected True or False, with or without the mirror bonus.")
 
     def value(self, gap: Tensor) -> Tensor:
         q = torch.sigmoid(-gap)

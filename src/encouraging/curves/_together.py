@@ -1,8 +1,8 @@
-"""Value and pull of a curve in one go, for columns so short that the number of operations is what counts.
+"""Value and pull of a curve together, for columns so short that the number of operations decides the time.
 
-The two have sigmoids, logarithms and comparisons in common. Each form here has the bits of ``value`` and ``pull``,
-which say what the curve is, in fewer operations, and with its numbers as tensors: torch turns a Python number into one
-in every call, which takes as long as an operation.
+The two share sigmoids, logarithms and comparisons. Each function here gives the same bits as the curve's ``value`` and
+``pull``, in fewer operations. Its constants are tensors: torch would convert a Python number in every call, which takes
+as long as an operation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ._focal import Focal
 from ._log_bonus import Conservative, Normal, clamp_edge, log_or_minus_infinity
 from ._polynomial import Poly
 
-_softplus = torch._C._nn.softplus  # without the function around it, which looks for overrides
+_softplus = torch._C._nn.softplus  # skips the Python wrapper, which looks for overrides
 
 
 def value_and_pull(curve: Curve, gap: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,7 +37,7 @@ def value_and_pull(curve: Curve, gap: Tensor) -> tuple[Tensor, Tensor]:
 
 @functools.lru_cache(maxsize=1024)
 def constant(number: float, dtype: torch.dtype) -> Tensor:
-    """The number as a tensor of shape (), which autograd may keep whatever mode it was first asked for in."""
+    """The number as a tensor of shape (). It is never an inference tensor, so that autograd can save it."""
     with torch.inference_mode(False):
         return torch.tensor(number, dtype=dtype, device="cpu")
 
@@ -48,7 +48,7 @@ def _cross_entropy(curve: CrossEntropy, gap: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _normal(curve: Normal, gap: Tensor) -> tuple[Tensor, Tensor]:
-    edge, floor, one = _of_normal(curve.eps, gap.dtype)
+    edge, floor, one = _normal_constants(curve.eps, gap.dtype)
     minus = gap.neg()
     within = gap.le(edge)
     clamped = _softplus(minus, 1, 40).add_(floor)
@@ -56,7 +56,7 @@ def _normal(curve: Normal, gap: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _conservative(curve: Conservative, gap: Tensor) -> tuple[Tensor, Tensor]:
-    edge, shift, one, slope = _of_conservative(curve.log_end, gap.dtype)
+    edge, shift, one, slope = _conservative_constants(curve.log_end, gap.dtype)
     minus = gap.neg()
     q = minus.sigmoid()
     within = gap.le(edge)
@@ -66,12 +66,12 @@ def _conservative(curve: Conservative, gap: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @functools.lru_cache(maxsize=256)
-def _of_normal(eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def _normal_constants(eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     return (constant(clamp_edge(eps), dtype), constant(log_or_minus_infinity(eps), dtype), constant(1.0, dtype))
 
 
 @functools.lru_cache(maxsize=256)
-def _of_conservative(log_end: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, float]:
+def _conservative_constants(log_end: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, float]:
     remainder = 1 - log_end
     return (constant(logit(log_end), dtype), constant(math.log(remainder) - 1, dtype), constant(1.0, dtype),
             1 / remainder)
@@ -80,9 +80,9 @@ def _of_conservative(log_end: float, dtype: torch.dtype) -> tuple[Tensor, Tensor
 def _focal(curve: Focal, gap: Tensor) -> tuple[Tensor, Tensor]:
     modulation, minus, dtype = curve._modulation(gap), gap.neg(), gap.dtype
     surprise = _softplus(minus, 1, 40)
-    lasting = gap.sigmoid().mul_(constant(curve.gamma, dtype)).mul_(
+    factor = gap.sigmoid().mul_(constant(curve.gamma, dtype)).mul_(
         surprise.minimum(constant(torch.finfo(dtype).max, dtype)))
-    return modulation * surprise, lasting.add_(minus.sigmoid()).mul_(modulation)
+    return modulation * surprise, factor.add_(minus.sigmoid()).mul_(modulation)
 
 
 def _poly(curve: Poly, gap: Tensor) -> tuple[Tensor, Tensor]:

@@ -53,8 +53,8 @@ def _draws(label: Tensor, sizes: Tensor, needed: int, generator: torch.Generator
     passes = -(-needed // sizes)
     # One row per example and pass: sorted by class, then pass, then at random.
     example = torch.arange(len(label)).repeat_interleave(passes[label])
-    first = torch.repeat_interleave(passes[label].cumsum(0) - passes[label], passes[label])
-    number = torch.arange(len(example)) - first  # of the pass
+    pass_start = torch.repeat_interleave(passes[label].cumsum(0) - passes[label], passes[label])
+    number = torch.arange(len(example)) - pass_start  # of the pass
     shuffled = torch.randperm(len(example), generator=generator)
     shuffled = shuffled[number[shuffled].argsort(stable=True)]
     shuffled = shuffled[label[example[shuffled]].argsort(stable=True)]

@@ -1,6 +1,6 @@
-"""What the losses for JAX take, brought to one form, and refused in words where it does not fit.
+"""Checks of the arguments of the losses for JAX, which are brought to one form.
 
-Shapes and types are checked under every transform. Numbers (a label out of range) are checked where they can be read at
+Shapes and types are checked under every transform. Values (a label out of range) are checked where they can be read at
 no cost: in NumPy arrays, and in arrays on a CPU that no transform traces.
 """
 
@@ -15,22 +15,22 @@ import numpy as np
 from ..errors import ArgumentError, DtypeError, ShapeError, TargetError
 
 
-def _as_array(name: str, given: Any, expected: str) -> jax.Array:
-    if isinstance(given, jax.Array | np.ndarray | np.generic) or hasattr(given, "__jax_array__"):
-        return jnp.asarray(given)
-    kind = f"{type(given).__module__.split('.')[0]}.{type(given).__name__}".removeprefix("builtins.")
+def _as_array(name: str, value: Any, expected: str) -> jax.Array:
+    if isinstance(value, jax.Array | np.ndarray | np.generic) or hasattr(value, "__jax_array__"):
+        return jnp.asarray(value)
+    kind = f"{type(value).__module__.split('.')[0]}.{type(value).__name__}".removeprefix("builtins.")
     hint = " For PyTorch use the losses of encouraging itself." if kind == "torch.Tensor" else ""
     raise DtypeError(f"{name} is a {kind}: expected {expected}, as a JAX or NumPy array.{hint}")
 
 
-def _readable(given: Any) -> np.ndarray[Any, Any] | None:
+def _readable(value: Any) -> np.ndarray[Any, Any] | None:
     """The numbers, where they can be read without waiting for a device."""
-    if isinstance(given, np.ndarray | np.generic):
-        return np.asarray(given)
-    if not isinstance(given, jax.Array) or isinstance(given, jax.core.Tracer):
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
         return None
-    on_cpu = given.is_fully_addressable and all(device.platform == "cpu" for device in given.devices())
-    return np.asarray(given) if on_cpu else None
+    on_cpu = value.is_fully_addressable and all(device.platform == "cpu" for device in value.devices())
+    return np.asarray(value) if on_cpu else None
 
 
 def promote(first: Any, second: Any) -> Any:
@@ -62,10 +62,10 @@ def as_axis(axis: Any, logits: jax.Array) -> int:
     return int(axis) % int(logits.ndim)
 
 
-def as_labels(given: Any, logits: jax.Array, axis: int, included: jax.Array | None) -> jax.Array:
+def as_labels(values: Any, logits: jax.Array, axis: int, included: jax.Array | None) -> jax.Array:
     """Integers with size 1 along the axis, or probabilities of the logits' shape."""
-    numbers = _readable(given)
-    labels = _as_array("labels", given, "integers or probabilities")
+    numbers = _readable(values)
+    labels = _as_array("labels", values, "integers or probabilities")
     shape = logits.shape[:axis] + logits.shape[axis + 1:]
     came = f"labels are {labels.dtype} of shape {labels.shape} for logits of shape {logits.shape}"
     if jnp.issubdtype(labels.dtype, jnp.floating):
@@ -135,11 +135,11 @@ def _as_mask(where: Any) -> jax.Array:
     return mask
 
 
-def as_weight(given: Any, classes: int) -> jax.Array | None:
+def as_weight(values: Any, classes: int) -> jax.Array | None:
     """One number per class."""
-    if given is None:
+    if values is None:
         return None
-    weight = _as_array("weight", given, "one number per class")
+    weight = _as_array("weight", values, "one number per class")
     if not jnp.issubdtype(weight.dtype, jnp.floating):
         raise DtypeError(f"weight is {weight.dtype}: expected floating-point numbers, one per class.")
     if weight.shape != (classes,):
@@ -147,11 +147,11 @@ def as_weight(given: Any, classes: int) -> jax.Array | None:
     return weight
 
 
-def as_factor(name: str, given: Any, logits: jax.Array) -> jax.Array | None:
+def as_factor(name: str, values: Any, logits: jax.Array) -> jax.Array | None:
     """Real numbers that broadcast to the logits."""
-    if given is None:
+    if values is None:
         return None
-    factor = _as_array(name, given, "real numbers that broadcast to the logits")
+    factor = _as_array(name, values, "real numbers that broadcast to the logits")
     if jnp.issubdtype(factor.dtype, jnp.complexfloating):
         raise DtypeError(f"{name} is {factor.dtype}: expected real numbers that broadcast to the logits.")
     return _broadcasting(name, factor, logits)
@@ -166,10 +166,10 @@ def _broadcasting(name: str, factor: jax.Array, logits: jax.Array) -> jax.Array:
     return factor.reshape(padded)
 
 
-def as_presence(given: Any, logits: jax.Array, included: jax.Array | None) -> jax.Array:
+def as_presence(values: Any, logits: jax.Array, included: jax.Array | None) -> jax.Array:
     """Whether, or how surely, each class is present, or the index of the one that is."""
-    numbers = _readable(given)
-    labels = _as_array("labels", given, "0s and 1s, or probabilities")
+    numbers = _readable(values)
+    labels = _as_array("labels", values, "0s and 1s, or probabilities")
     if jnp.issubdtype(labels.dtype, jnp.complexfloating):
         raise DtypeError(f"labels are {labels.dtype}: expected 0s and 1s, or probabilities.")
     index = logits.ndim > 0 and labels.shape == logits.shape[:-1] and jnp.issubdtype(labels.dtype, jnp.integer)

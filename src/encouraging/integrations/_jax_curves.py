@@ -157,23 +157,23 @@ _FORMULAS: dict[type[Curve], Formula] = {
     Square: Formula(_square_value, _square_pull),
     FromProbability: Formula(lambda c, gap: c.phi_of_p(sigmoid(gap)), _pull_from_probability),
 }
-_OWN = Formula(lambda c, gap: c.value(gap), lambda c, gap: c.pull(gap))
+_USER_CURVE = Formula(lambda c, gap: c.value(gap), lambda c, gap: c.pull(gap))
 
 
-def _at(curve: Curve, which: str, gap: jax.Array) -> jax.Array:
+def _evaluate(curve: Curve, part: str, gap: jax.Array) -> jax.Array:
     """The value or the pull. A curve of the user's own is checked: its functions may be written for torch."""
-    formula = _FORMULAS.get(type(curve), _OWN)
-    function = formula.value if which == "value" else formula.pull
-    if formula is not _OWN and type(curve) is not FromProbability:
+    formula = _FORMULAS.get(type(curve), _USER_CURVE)
+    function = formula.value if part == "value" else formula.pull
+    if formula is not _USER_CURVE and type(curve) is not FromProbability:
         return function(curve, gap)
     try:
         result: Any = function(curve, gap)
     except (AttributeError, TypeError) as error:
-        raise CurveError(f"{curve!r}: its {which} cannot be computed for a JAX array ({error}). Write the curve's "
+        raise CurveError(f"{curve!r}: its {part} cannot be computed for a JAX array ({error}). Write the curve's "
                          "functions with jax.numpy instead of torch.") from error
     if not isinstance(result, jax.Array) or result.shape != gap.shape:
         came = f"shape {result.shape}" if isinstance(result, jax.Array) else type(result).__name__
-        raise CurveError(f"{curve!r}: its {which} for gaps of shape {gap.shape} is {came}: expected a JAX array of "
+        raise CurveError(f"{curve!r}: its {part} for gaps of shape {gap.shape} is {came}: expected a JAX array of "
                          "the same shape. Write the curve's functions with jax.numpy, element by element.")
     cast: jax.Array = result.astype(gap.dtype)
     return cast
@@ -186,19 +186,19 @@ def check_own(curve: Curve) -> None:
         return
     try:
         with jax.ensure_compile_time_eval():  # the loss may be called for the first time while it is traced
-            check_fit(repr(curve), lambda gap: np.asarray(_at(curve, "value", jnp.asarray(gap)), np.float64),
-                      lambda gap: np.asarray(_at(curve, "pull", jnp.asarray(gap)), np.float64))
+            check_fit(repr(curve), lambda gap: np.asarray(_evaluate(curve, "value", jnp.asarray(gap)), np.float64),
+                      lambda gap: np.asarray(_evaluate(curve, "pull", jnp.asarray(gap)), np.float64))
     except jax.errors.TracerArrayConversionError:  # a curve with a traced parameter has no numbers yet
         return
 
 
 def pull(curve: Curve, gap: jax.Array) -> jax.Array:
-    """How hard examples with these gaps are taught."""
-    return _at(curve, "pull", gap)
+    """Minus the derivative of the value at these gaps."""
+    return _evaluate(curve, "pull", gap)
 
 
 def _value(curve: Curve, gap: jax.Array) -> jax.Array:
-    return _at(curve, "value", gap)
+    return _evaluate(curve, "value", gap)
 
 
 def _value_jvp(curve: Curve, primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -212,9 +212,9 @@ value.defjvp(_value_jvp)
 
 @functools.lru_cache(maxsize=1024)
 def fades(curve: Curve) -> bool:
-    """Whether the pull falls with 1 - p to nothing, as far as float32 goes."""
-    known = type(curve) in _FORMULAS and type(curve) is not FromProbability
-    return known and curve.pull(torch.tensor(80.0, dtype=torch.float64)).item() < 1e-30
+    """Whether the pull vanishes with 1 - p, within the range of float32."""
+    has_formula = type(curve) in _FORMULAS and type(curve) is not FromProbability
+    return has_formula and curve.pull(torch.tensor(80.0, dtype=torch.float64)).item() < 1e-30
 
 
 def value_below_half(curve: Curve, log_p: jax.Array, p: jax.Array) -> jax.Array:

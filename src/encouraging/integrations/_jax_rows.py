@@ -1,4 +1,6 @@
-"""From logits to losses in JAX, along any axis: the label's gap, or the values of all classes under a mass.
+"""From logits to losses in JAX, along any axis: the label's gap, or the sum of all classes' values.
+
+In that sum every class has a *mass*: its probability in the target, times its class weight.
 
 The gap comes from the rivals alone, in two parts (the highest rival, and the sum of the exponentials relative to it),
 as in ``encouraging.links``. Derivatives have a closed form that JAX can transform further; nothing is scattered, so
@@ -21,7 +23,7 @@ from ._jax_curves import fades, nll, pull, ratio_below_half, sigmoid, value, val
 
 
 def is_label(logits: jax.Array, label: jax.Array, axis: int) -> jax.Array:
-    """True at each row's label. ``label`` has size 1 along the axis; one that names no class is nowhere."""
+    """True at each row's label. ``label`` has size 1 along the axis; a label that names no class is nowhere."""
     return lax.broadcasted_iota(label.dtype, logits.shape, axis) == label
 
 
@@ -33,30 +35,31 @@ def _rival_weights(logits: jax.Array, label: jax.Array, axis: int,
                    from_top: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
     """A base, the rivals' exponentials relative to it (0 for the label), and the sum of these, which is 0 where all
     rivals are at -inf. The base is the highest rival's logit; the highest logit of all where ``from_top``."""
-    others = jnp.where(is_label(logits, label, axis), -jnp.inf, logits)
-    base = lax.stop_gradient(jnp.max(logits if from_top else others, axis, keepdims=True))
+    rivals = jnp.where(is_label(logits, label, axis), -jnp.inf, logits)
+    base = lax.stop_gradient(jnp.max(logits if from_top else rivals, axis, keepdims=True))
     base = jnp.where(base == -jnp.inf, 0.0, base)
-    weights = jnp.exp(others - base)
+    weights = jnp.exp(rivals - base)
     return base, weights, jnp.sum(weights, axis, keepdims=True)
 
 
 def _label_gap(axis: int, from_top: bool, logits: jax.Array, label: jax.Array) -> jax.Array:
     base, _, total = _rival_weights(logits, label, axis, from_top)
-    own = jnp.take_along_axis(logits, label, axis, mode="clip")
+    label_logit = jnp.take_along_axis(logits, label, axis, mode="clip")
     # A logit of +inf has no gap, as in torch and JAX; a label that names no class has none either.
-    known = _names_a_class(label, logits.shape[axis]) & (own != jnp.inf)
-    return jnp.where(known, own, jnp.nan) - base - jnp.log(total)
+    has_gap = _names_a_class(label, logits.shape[axis]) & (label_logit != jnp.inf)
+    return jnp.where(has_gap, label_logit, jnp.nan) - base - jnp.log(total)
 
 
 def _label_gap_jvp(axis: int, from_top: bool, primals: tuple[jax.Array, jax.Array],
                    tangents: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
     logits, label = primals
-    growth = tangents[0]
+    tangent = tangents[0]
     # Not from the top: a small sum would underflow when this quotient is differentiated.
     _, weights, total = _rival_weights(logits, label, axis, from_top=False)
     total = jnp.where(total == 0, 1.0, total)
-    own = jnp.sum(jnp.where(is_label(logits, label, axis), growth, 0.0), axis, keepdims=True)
-    return label_gap(axis, from_top, logits, label), own - jnp.sum(weights * growth, axis, keepdims=True) / total
+    label_tangent = jnp.sum(jnp.where(is_label(logits, label, axis), tangent, 0.0), axis, keepdims=True)
+    rival_tangent = jnp.sum(weights * tangent, axis, keepdims=True) / total
+    return label_gap(axis, from_top, logits, label), label_tangent - rival_tangent
 
 
 # The label's logit minus the rivals' logsumexp. The derivative is 1 on the label, and minus the softmax over the rivals
@@ -85,20 +88,20 @@ class _Classes(NamedTuple):
 
 
 def _classes(logits: jax.Array, curve: Curve, axis: int) -> _Classes:
-    places = lax.broadcasted_iota(jnp.int32, logits.shape, axis)
+    class_index = lax.broadcasted_iota(jnp.int32, logits.shape, axis)
     highest = lax.stop_gradient(jnp.max(logits, axis, keepdims=True))
     # Not argmax, which XLA computes slowly on a CPU. A row with NaN has no top class, and only NaN as its losses.
-    top_class = jnp.min(jnp.where(logits == highest, places, logits.shape[axis]), axis, keepdims=True)
-    on_top = places == top_class
-    from_top = fades(curve)  # where the rivals underflow relative to the top class, its pull does too
+    top_class = jnp.min(jnp.where(logits == highest, class_index, logits.shape[axis]), axis, keepdims=True)
+    on_top = class_index == top_class
+    from_top = fades(curve)  # then the pull underflows too where the rivals do, relative to the top class
     gap = label_gap(axis, from_top, logits, top_class)
     base, weights, total = _rival_weights(logits, top_class, axis, from_top)
     log_p_of_top = -nll(gap)
-    own = jnp.take_along_axis(logits, top_class, axis, mode="clip")
-    log_p = jnp.where(on_top, -1.0, (logits - own) + log_p_of_top)
-    p_of_base = jnp.exp((base - own) + log_p_of_top)
+    top_logit = jnp.take_along_axis(logits, top_class, axis, mode="clip")
+    log_p = jnp.where(on_top, -1.0, (logits - top_logit) + log_p_of_top)
+    p_of_base = jnp.exp((base - top_logit) + log_p_of_top)
     if from_top:  # as a quotient it would underflow when it is differentiated
-        scale = jnp.exp(jnp.minimum(gap + (base - own), 0.9 * math.log(np.finfo(logits.dtype).max)))
+        scale = jnp.exp(jnp.minimum(gap + (base - top_logit), 0.9 * math.log(np.finfo(logits.dtype).max)))
     else:
         scale = 1 / jnp.where(total == 0, 1.0, total)
     return _Classes(top_class, on_top, gap, log_p, weights * p_of_base, weights, p_of_base, scale)
@@ -126,14 +129,14 @@ def _mass_gradient(axis: int, curve: Curve, logits: jax.Array, mass: jax.Array) 
 def _mass_values_jvp(axis: int, curve: Curve, primals: tuple[jax.Array, jax.Array],
                      tangents: tuple[Any, Any]) -> tuple[jax.Array, Any]:
     logits, mass = primals
-    growth, growth_of_mass = tangents
-    parts = []
-    if not isinstance(growth, SymbolicZero):
-        parts.append(_mass_gradient(axis, curve, logits, mass) * growth)
-    if not isinstance(growth_of_mass, SymbolicZero):
+    logits_tangent, mass_tangent = tangents
+    terms = []
+    if not isinstance(logits_tangent, SymbolicZero):
+        terms.append(_mass_gradient(axis, curve, logits, mass) * logits_tangent)
+    if not isinstance(mass_tangent, SymbolicZero):
         values = _class_values(_classes(logits, curve, axis), curve)
-        parts.append(jnp.where((mass == 0) & jnp.isinf(values), 0.0, values) * growth_of_mass)
-    tangent = sum(parts[1:], parts[0])
+        terms.append(jnp.where((mass == 0) & jnp.isinf(values), 0.0, values) * mass_tangent)
+    tangent = sum(terms[1:], terms[0])
     return mass_values(axis, curve, logits, mass), jnp.sum(tangent, axis, keepdims=True)
 
 
@@ -164,5 +167,5 @@ def target_mass(logits: jax.Array, labels: jax.Array, weight: jax.Array | None, 
 
 
 def weighted(weight: jax.Array, values: jax.Array) -> jax.Array:
-    """Their product, in which a weight of 0 leaves nothing of an infinite value."""
+    """Their product, which is 0 where the weight is 0, even for an infinite value."""
     return weight * jnp.where((weight == 0) & jnp.isinf(values), 0.0, values)

@@ -51,8 +51,8 @@ class CurveLossFunction:
         self.used = False
         return None if torch.compiler.is_compiling() else self.latest
 
-    def called(self) -> None:
-        """The loss is being computed."""
+    def mark_used(self) -> None:
+        """Note that the loss is being computed."""
         self.used = True
         if not torch.compiler.is_compiling():
             self.latest = object()
@@ -62,7 +62,7 @@ class CurveLossFunction:
         return self.used or (not torch.compiler.is_compiling() and self.latest is not before)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor | None:
-        self.called()
+        self.mark_used()
         loss: Tensor | None = getattr(self, self.head)(*args, **kwargs)
         return loss
 
@@ -84,11 +84,11 @@ class CurveLossFunction:
 
     def classes(self, labels: Tensor, pooled_logits: Tensor, config: Any, num_items_in_batch: Items = None,
                 ignore_index: int = IGNORED, **_: Any) -> Tensor:
-        """One class per example, or several where ``config.problem_type`` says so or the labels are no integers."""
+        """One class per example, or several where ``config.problem_type`` says so or the labels are not integers."""
         if config.problem_type is None:  # transformers' own rule, which it writes into the config too
-            one = labels.dtype in (torch.long, torch.int)
+            single_label = labels.dtype in (torch.long, torch.int)
             config.problem_type = ("regression" if config.num_labels == 1 else
-                                   "single_label_classification" if one else "multi_label_classification")
+                                   "single_label_classification" if single_label else "multi_label_classification")
         check_problem(config)
         labels = labels.to(pooled_logits.device)
         if config.problem_type == "multi_label_classification":
@@ -150,8 +150,8 @@ class CurveLossFunction:
 class FusedLossFunction(CurveLossFunction):
     """The same for a causal language model whose output layer and loss are one operation.
 
-    While a model trains, ``layer`` keeps the hidden states back, the model hands them to this function in place of
-    logits, and the loss is taken of them and the layer's weight.
+    While a model trains, ``layer`` returns its input, the hidden states. The model passes them to this function instead
+    of logits, and the loss is computed from them and the layer's weight.
     """
 
     layer: HeldLinear
@@ -160,7 +160,7 @@ class FusedLossFunction(CurveLossFunction):
     def causal_lm(self, logits: Tensor, labels: Tensor | None, vocab_size: int | None = None,
                   num_items_in_batch: Items = None, ignore_index: int = IGNORED, shift_labels: Tensor | None = None,
                   **rest: Any) -> Tensor:
-        """The loss of hidden states that were held back, else that of logits."""
+        """The loss of hidden states where the layer returned them, else that of logits."""
         held = self.layer.holding.received
         if held is None:
             return super().causal_lm(logits, labels, vocab_size, num_items_in_batch, ignore_index, shift_labels)
@@ -184,7 +184,8 @@ class FusedLossFunction(CurveLossFunction):
 
 
 class Holding(threading.local):
-    """What an output layer holds back in the forward pass of this thread. Copies and pickles hold nothing."""
+    """The hidden states that an output layer has returned in the forward pass of this thread. Copies and pickles are
+    empty."""
 
     held = False
     received: Tensor | None = None
@@ -217,7 +218,7 @@ class HeldLinear(torch.nn.Linear):
 
 
 def next_tokens(labels: Tensor | None, shift_labels: Tensor | None, ignore_index: int = IGNORED) -> Tensor:
-    """What every position predicts: the label to its right, and nothing at the end."""
+    """What every position predicts: the next label, and nothing at the last position."""
     if shift_labels is not None:
         return shift_labels
     if labels is None:
@@ -226,7 +227,7 @@ def next_tokens(labels: Tensor | None, shift_labels: Tensor | None, ignore_index
 
 
 def as_divisor(items: Items, logits: Tensor) -> Tensor | int | None:
-    """transformers' ``num_items_in_batch``, which DataParallel hands over with a dimension, as the losses take it."""
+    """transformers' ``num_items_in_batch`` as the losses take it; DataParallel passes it with a dimension."""
     return items.to(logits.device).reshape(()) if isinstance(items, Tensor) else items
 
 

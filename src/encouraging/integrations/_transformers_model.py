@@ -1,4 +1,4 @@
-"""A model of transformers under a class of its own that sees the labels first, whatever trains it."""
+"""A model of transformers gets a class of its own, which sees the labels first, whichever trainer is used."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Replace(TorchFunctionMode):
 
     def _used(self, own_weight: bool, own_smoothing: bool) -> CurveLossFunction:
         loss = self.loss
-        loss.called()
+        loss.mark_used()
         if (own_weight and loss.weight is not None) or (own_smoothing and loss.label_smoothing):
             raise ArgumentError("the model has class weights or label smoothing of its own: pass none to with_curve.")
         return loss
@@ -90,15 +90,15 @@ class CurveModel:
 
 def curved_class(base: type[nn.Module]) -> type[Any]:
     """The class of models like ``base`` with a curve, under the same name."""
-    own: Any = base.__dict__.get("_curve_base", base)
-    return _curved_class(own)
+    original: Any = base.__dict__.get("_curve_base", base)
+    return _curved_class(original)
 
 
 @functools.cache
 def _curved_class(base: type[nn.Module]) -> type[Any]:
     signature = inspect.signature(base.forward)
-    places = _places(base)
-    if not places:
+    positions = _label_positions(base)
+    if not positions:
         raise ArgumentError(f"{base.__name__} takes no labels, so that it has no loss of its own. Compute the loss of "
                             "its logits with encouraging.curve_loss.")
 
@@ -106,8 +106,8 @@ def _curved_class(base: type[nn.Module]) -> type[Any]:
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         labelled = kwargs.get("shift_labels") is not None
-        for name, place in places.items():
-            if kwargs.get(name) is not None or (len(args) > place and args[place] is not None):
+        for name, position in positions.items():
+            if kwargs.get(name) is not None or (len(args) > position and args[position] is not None):
                 labelled = True
         if not labelled:
             if self.training and torch.is_grad_enabled() and not self._curve_warned:
@@ -132,20 +132,21 @@ def _curved_class(base: type[nn.Module]) -> type[Any]:
     return type(base.__name__, (CurveModel, base), contents)
 
 
-def _places(base: type[nn.Module]) -> dict[str, int]:
-    """The labels among the arguments of a forward pass, and where they stand. A forward pass without labels that hands
-    on its ``**kwargs`` takes those of the class that it extends."""
-    handed_on = True  # whether its positional arguments are
-    for kind in base.__mro__:
-        if "forward" not in kind.__dict__:
+def _label_positions(base: type[nn.Module]) -> dict[str, int]:
+    """The label arguments of a forward pass and their positions. A forward pass without labels that passes on its
+    ``**kwargs`` takes the labels of the class that it extends."""
+    passes_positional = True  # whether the classes so far pass on their positional arguments, too
+    for ancestor in base.__mro__:
+        if "forward" not in ancestor.__dict__:
             continue
-        parameters = [one for name, one in inspect.signature(kind.__dict__["forward"]).parameters.items()
-                      if name != "self"]
-        places = {one.name: place if handed_on else sys.maxsize for place, one in enumerate(parameters)
-                  if "label" in one.name or one.name in ("start_positions", "end_positions")}
-        if places or not any(one.kind is one.VAR_KEYWORD for one in parameters):
-            return places
-        handed_on = handed_on and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
+        signature = inspect.signature(ancestor.__dict__["forward"])
+        parameters = [parameter for name, parameter in signature.parameters.items() if name != "self"]
+        positions = {parameter.name: position if passes_positional else sys.maxsize
+                     for position, parameter in enumerate(parameters)
+                     if "label" in parameter.name or parameter.name in ("start_positions", "end_positions")}
+        if positions or not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            return positions
+        passes_positional = passes_positional and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
     return {}
 
 
@@ -164,7 +165,7 @@ def _warn(model: Any) -> None:
 
 
 def _check_loss(outputs: Any, because: str, with_gradient: bool = False) -> None:
-    """Refuse a loss that the curve has no part in."""
+    """Refuse a loss that was computed without the curve."""
     loss = outputs[0] if isinstance(outputs, tuple) and outputs else getattr(outputs, "loss", outputs)
     if isinstance(loss, Tensor) and loss.ndim == 0 and (loss.requires_grad or not with_gradient):
         raise ArgumentError(f"{because}: the curve would not be used. Compute the loss of the logits with "
@@ -187,7 +188,7 @@ def _inside(model: Any, own_forward: Callable[..., Any], args: Any, kwargs: Any)
 
 
 def _fused(model: Any, own_forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """The model's own forward pass, where the output layer holds the hidden states back. No logits are returned."""
+    """The model's own forward pass with an output layer that returns its hidden states. No logits are returned."""
     layer = model.get_output_embeddings()
     if model.curve_loss.layer is not layer:  # resize_token_embeddings makes a new one
         model.curve_loss.layer = layer = held_layer(layer)
@@ -204,12 +205,12 @@ def _fused(model: Any, own_forward: Callable[..., Any], args: Any, kwargs: Any) 
     finally:
         holding.held, holding.received, holding.version = before
     if isinstance(outputs, tuple):
-        return tuple(one for one in outputs if one is not received)
+        return tuple(output for output in outputs if output is not received)
     return type(outputs)(**{name: value for name, value in outputs.items() if name != "logits"})
 
 
 def held_layer(layer: Any) -> HeldLinear:
-    """The output layer as one that can hold back; refused where it is more than a plain linear layer."""
+    """The output layer as one that can return its input; refused where it is not a plain linear layer."""
     if type(layer) not in (nn.Linear, HeldLinear) or "forward" in layer.__dict__:
         raise ArgumentError(
             f"fused=True with an output layer of {type(layer)}: expected a plain nn.Linear, without an "
@@ -221,16 +222,16 @@ def held_layer(layer: Any) -> HeldLinear:
 
 def set_curve(model: Any, loss: CurveLossFunction, path: str) -> None:
     """Change the class of ``model``, in place."""
-    kind = curved_class(type(model))
+    curved = curved_class(type(model))
     if path == "fused":
         assert isinstance(loss, FusedLossFunction)
         loss.layer = held_layer(model.get_output_embeddings())
     elif type(layer := model.get_output_embeddings()) is HeldLinear:
         layer.__class__ = nn.Linear  # type: ignore[assignment]
         del layer.__dict__["holding"]
-    model.__class__ = kind
+    model.__class__ = curved
     model.curve_loss, model._curve_path, model._curve_warned = loss, path, False
-    if "forward" in model.__dict__:  # put there by another library, before
+    if "forward" in model.__dict__:  # another library has replaced it before
         model.forward = model.__dict__.pop("forward")
     if path != "inside":
         model.loss_function = loss

@@ -76,11 +76,11 @@ def curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, axis: int 
     check_own(curve)
     check_smoothing(label_smoothing)
     z = as_logits(logits)
-    place = as_axis(axis, z)
-    included = as_included(where, z, place)
-    target = as_labels(labels, z, place, included)
-    class_weight = as_weight(weight, z.shape[place])
-    losses: jax.Array = _softmax_losses(z, target, class_weight, included, curve=curve, axis=place,
+    class_axis = as_axis(axis, z)
+    included = as_included(where, z, class_axis)
+    target = as_labels(labels, z, class_axis, included)
+    class_weight = as_weight(weight, z.shape[class_axis])
+    losses: jax.Array = _softmax_losses(z, target, class_weight, included, curve=curve, axis=class_axis,
                                         label_smoothing=label_smoothing)
     return losses
 

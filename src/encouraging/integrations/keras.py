@@ -123,8 +123,8 @@ class CurveLoss(keras.losses.Loss):  # type: ignore[misc]
 
     def get_config(self) -> dict[str, Any]:
         """What a saved model keeps of its loss. A curve of one's own leaves only its name."""
-        known = is_in_catalogue(self.curve)
-        return {**super().get_config(), "curve": self.curve.name, "params": self.curve.params if known else {},
+        in_catalogue = is_in_catalogue(self.curve)
+        return {**super().get_config(), "curve": self.curve.name, "params": self.curve.params if in_catalogue else {},
                 "from_logits": self.from_logits, "ignore_class": self.ignore_class,
                 "label_smoothing": self.label_smoothing, "axis": self.axis}
 
@@ -135,10 +135,10 @@ class CurveLoss(keras.losses.Loss):  # type: ignore[misc]
         if config["curve"] not in curves.names():
             raise CurveError(f"the model was saved with a curve of one's own ({config['curve']}), which a file cannot "
                              "hold: load it with compile=False and compile it again with the curve.")
-        return cls._made(curves.by_name(config["curve"], **config["params"]), arguments)
+        return cls._from_curve(curves.by_name(config["curve"], **config["params"]), arguments)
 
     @classmethod
-    def _made(cls, curve: Curve, arguments: dict[str, Any]) -> Self:
+    def _from_curve(cls, curve: Curve, arguments: dict[str, Any]) -> Self:
         return cls(curve, **arguments)
 
 
@@ -159,7 +159,7 @@ class EncouragingLoss(CurveLoss):
         super().__init__(curves.encouraging(log_end, eps), **arguments)
 
     @classmethod
-    def _made(cls, curve: Curve, arguments: dict[str, Any]) -> Self:
+    def _from_curve(cls, curve: Curve, arguments: dict[str, Any]) -> Self:
         loss = cls(**arguments)
         loss.curve = curve
         return loss

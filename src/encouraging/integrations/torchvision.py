@@ -62,12 +62,12 @@ class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc
         precise = torch.promote_types(logits.dtype, torch.float32)
         weight = counted.to(precise) / self._divisors(per_image)[:, None]
         if self.from_zero and result_dtype(logits) != precise:
-            logits = logits.to(precise)  # the type of the sum, in which the constant is much larger than the rest
+            logits = logits.to(precise)  # the sum needs it: its constant is much larger than the difference
         arguments: dict[str, Any] = {"alpha": self.alpha, "negative_curve": self.negative_curve}
         if self.from_zero and not logits.is_cuda:
             losses = sigmoid_curve_loss(logits, present, self.curve, weight[..., None], "none", **arguments)
-            left: Tensor = losses - self._constants(present, losses.dtype) * weight[..., None]
-            return left.sum()
+            above_lowest: Tensor = losses - self._constants(present, losses.dtype) * weight[..., None]
+            return above_lowest.sum()
         # On a GPU the kernels add up and write no losses.
         loss = sigmoid_curve_loss(logits, present, self.curve, weight[..., None], "sum", **arguments)
         return loss - self._constant(present, weight) if self.from_zero else loss
@@ -79,21 +79,21 @@ class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc
         return batch_divisor(self).expand(len(per_image))
 
     def _constant(self, present: Tensor, weight: Tensor) -> Tensor:
-        """What the loss of this batch would be if every logit were certain of the truth."""
-        of_present, of_absent = self._least(torch.float64)
+        """The loss of this batch if every logit were certain and right."""
+        of_present, of_absent = self._lowest_losses(torch.float64)
         hits = (present >= 0).to(weight.dtype)
         constant: Tensor = (weight * (of_absent * (self.num_classes - hits) + of_present * hits)).sum()
         return constant
 
     def _constants(self, present: Tensor, dtype: torch.dtype) -> Tensor:
         """The same for every logit, unweighted and rounded as its loss is."""
-        of_present, of_absent = self._least(dtype)
+        of_present, of_absent = self._lowest_losses(dtype)
         positive = present[..., None] == torch.arange(self.num_classes, device=present.device)
         constants = torch.full(positive.shape, of_absent, dtype=dtype, device=present.device)
         return constants.masked_fill_(positive, of_present)
 
-    def _least(self, dtype: torch.dtype) -> tuple[float, float]:
-        """The loss of a present and of an absent class about which a logit is certain, computed in this type."""
+    def _lowest_losses(self, dtype: torch.dtype) -> tuple[float, float]:
+        """The loss of a present and of an absent class whose logit is certain and right, computed in this type."""
         of_present, of_absent = least_value(self.curve, dtype), least_value(self.negative_curve, dtype)
         if self.alpha is None:
             return of_present, of_absent
@@ -113,7 +113,7 @@ class DividedRegressionHead(RetinaNetRegressionHead):  # type: ignore[misc]
         for number, (target, anchor, matched) in enumerate(zip(targets, anchors, matched_idxs, strict=True)):
             mean = super().compute_loss([target], {"bbox_regression": boxes[number : number + 1]}, [anchor], [matched])
             total = total + mean * (matched >= 0).sum().clamp(min=1)
-        return total / batch_divisor(self.classification[0], seen=True)
+        return total / batch_divisor(self.classification[0], already_counted=True)
 
 
 def with_curve(model: RetinaNet, curve: Curve, *, alpha: float | None = None, negative_curve: Curve | None = None,
@@ -143,7 +143,8 @@ def with_curve(model: RetinaNet, curve: Curve, *, alpha: float | None = None, ne
         The same model.
 
     Raises:
-        DtypeError, ArgumentError: The model is no RetinaNet, its head is not torchvision's, or an argument is unknown.
+        DtypeError, ArgumentError: The model is not a RetinaNet, its head is not torchvision's, or an argument is
+            unknown.
     """
     if not isinstance(model, RetinaNet):
         raise DtypeError(f"model is a {type(model).__name__}: expected a RetinaNet of torchvision.models.detection.")
@@ -179,13 +180,13 @@ def least_value(curve: Curve, dtype: torch.dtype = torch.float64) -> float:
     return value if -torch.inf < value < torch.inf else 0.0
 
 
-def batch_divisor(head: CurveClassificationHead, seen: bool = False) -> Tensor:
-    """What the summed loss of a batch is divided by, at least 1. The moving average takes the positives of all ranks
-    in, once per batch: not again where they have been ``seen``. DDP's gradients are means over ranks, and so each
+def batch_divisor(head: CurveClassificationHead, already_counted: bool = False) -> Tensor:
+    """What the summed loss of a batch is divided by, at least 1. The moving average includes the positives of all
+    ranks, once per batch: not again where they are ``already_counted``. DDP averages gradients over ranks, so each rank
     divides by its part of the average."""
     if head.divisor == "positives":
         return head.positives.clamp(min=1)
-    if not seen:
+    if not already_counted:
         batch = head.positives.float()
         if ranks() > 1:
             dist.all_reduce(batch)
@@ -224,23 +225,23 @@ def _labels(labels: Tensor, matched: Tensor) -> Tensor:
     return torch.where(matched >= 0, labels[matched.clamp(min=0)], -1)
 
 
-def _negatives(curve: Curve, given: Curve | None, halt_on: str) -> Curve:
+def _negatives(curve: Curve, negative_curve: Curve | None, halt_on: str) -> Curve:
     if halt_on not in HALT_ON:
         raise ArgumentError(f"halt_on={halt_on!r}: expected 'likelihood' or 'logit'." + did_you_mean(halt_on, HALT_ON))
-    if given is not None:
-        check_curve(given)
+    if negative_curve is not None:
+        check_curve(negative_curve)
     if halt_on == "likelihood":
-        return curve if given is None else given
-    if given is not None or not isinstance(curve, halted_focal):
-        raise ArgumentError(f"halt_on='logit' with curve={curve!r} and negative_curve={given!r}: expected "
+        return curve if negative_curve is None else negative_curve
+    if negative_curve is not None or not isinstance(curve, halted_focal):
+        raise ArgumentError(f"halt_on='logit' with curve={curve!r} and negative_curve={negative_curve!r}: expected "
                             "curves.halted_focal and no curve for negatives.")
     return curve.on_logit()
 
 
 def _heads(model: RetinaNet) -> tuple[nn.Module, nn.Module]:
     heads = [getattr(model.head, name, None) for name in ("classification_head", "regression_head")]
-    known = ((RetinaNetClassificationHead, CurveClassificationHead), (RetinaNetRegressionHead, DividedRegressionHead))
-    for head, kinds in zip(heads, known, strict=True):
+    allowed = ((RetinaNetClassificationHead, CurveClassificationHead), (RetinaNetRegressionHead, DividedRegressionHead))
+    for head, kinds in zip(heads, allowed, strict=True):
         if type(head) not in kinds:
             raise ArgumentError(f"the model has a {type(head).__name__}: expected torchvision's {kinds[0].__name__}, "
                                 "whose loss is replaced. Call sigmoid_curve_loss in the compute_loss of your own head.")
@@ -250,8 +251,8 @@ def _heads(model: RetinaNet) -> tuple[nn.Module, nn.Module]:
 def _become(module: nn.Module, kind: type[Any]) -> Any:
     """The same layers under another class; the module itself is left as it is."""
     changed = copy.copy(module)
-    for part in ("_parameters", "_buffers", "_modules"):
-        changed.__dict__[part] = dict(module.__dict__[part])
+    for table in ("_parameters", "_buffers", "_modules"):
+        changed.__dict__[table] = dict(module.__dict__[table])
     changed.__dict__.pop("classification", None)
     changed.__class__ = kind
     return changed

@@ -106,8 +106,8 @@ class LossFunc:
                                 "takes from the column 'labels'.")
         labels = labels.to(logits.device)
         if labels.is_floating_point() and labels.shape == logits.shape and (self.multi_label or logits.shape[-1] > 1):
-            of = self.loss.of_presence if self.multi_label else self.loss.of_probabilities
-            return of(logits, labels, num_items_in_batch)
+            loss_of = self.loss.of_presence if self.multi_label else self.loss.of_probabilities
+            return loss_of(logits, labels, num_items_in_batch)
         if labels.is_floating_point() or logits.shape[-1] == 1:
             raise ArgumentError(f"labels of type {labels.dtype} and shape {tuple(labels.shape)} for logits "
                                 f"{tuple(logits.shape)}: a regression has no classes for a curve.")
@@ -155,7 +155,7 @@ class ModelLoss:
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False,
                      num_items_in_batch: Items = None) -> Any:
-        """``Trainer``'s own."""
+        """The loss as ``Trainer`` itself computes it."""
         from transformers import Trainer
 
         return Trainer.compute_loss(self, model, inputs | {"use_cache": False}, return_outputs, num_items_in_batch)
@@ -181,22 +181,22 @@ def _base(model: Any) -> Any:
 
 
 def _head(model: Any) -> str:
-    """Which loss the model computes through its ``loss_function``, or that it computes one inside."""
+    """The kind of loss that the model computes through its ``loss_function``; "inside" for one without it."""
     code = getattr(inspect.unwrap(_base(model).forward), "__code__", None)
     if code is None or "loss_function" not in code.co_names:
         return "inside"
-    given = model.__dict__.get("_loss_function")
-    if isinstance(given, CurveLossFunction):
-        return given.head
-    own = model.loss_function
-    name = getattr(own, "__name__", repr(own))
-    for function, head in HEADS.items():
-        if own is function:
+    assigned = model.__dict__.get("_loss_function")
+    if isinstance(assigned, CurveLossFunction):
+        return assigned.head
+    function = model.loss_function
+    name = getattr(function, "__name__", repr(function))
+    for head_function, head in HEADS.items():
+        if function is head_function:
             return head
     if name in CROSS_ENTROPY_INSIDE:
         return "inside"
     raise ArgumentError(f"{type(model).__name__} computes its loss with {name}: expected one of "
-                        f"{', '.join(function.__name__ for function in HEADS)}. Reset model.loss_function, or compute "
+                        f"{', '.join(known.__name__ for known in HEADS)}. Reset model.loss_function, or compute "
                         "the loss of its logits with encouraging.curve_loss.")
 
 

@@ -22,10 +22,10 @@ def size_words(size: str | float) -> str:
     return f"{levels:.0f}/255" if len(text) > 6 and abs(levels - round(levels)) < 1e-3 else text
 
 
-def called(name: str) -> str:
-    """The name of an attack as a reader sees it.
+def attack_label(name: str) -> str:
+    """The name of an attack as a reader sees it; an unknown name as it is.
 
-    >>> called("pgd"), called("pgd_scale_free"), called("autoattack"), called("mine")
+    >>> attack_label("pgd"), attack_label("pgd_scale_free"), attack_label("autoattack"), attack_label("mine")
     ('PGD by cross-entropy', 'PGD scale-free', 'AutoAttack', 'mine')
     """
     for method in ("pgd_l2", "pgd", "fgsm"):
@@ -42,7 +42,8 @@ def attack_words(name: str, *sizes: str | float) -> str:
     >>> attack_words("fgsm_scale_free", 0.1), attack_words("autoattack", 8 / 255), attack_words("my_attack", 0.1)
     ('FGSM of size 0.1, scale-free', 'AutoAttack of size 8/255', 'my attack of size 0.1')
     """
-    words = called(name) if called(name) != name else name.replace("_", " ")
-    at = next((words.index(mark) for mark in (" by ", " scale-free", ", ") if mark in words), len(words))
-    rest = words[at:].replace(" scale-free", ", scale-free")
-    return f"{words[:at]} of size {', '.join(size_words(size) for size in sizes)}{rest}"
+    label = attack_label(name)
+    words = label if label != name else name.replace("_", " ")
+    cut = next((words.index(mark) for mark in (" by ", " scale-free", ", ") if mark in words), len(words))
+    suffix = words[cut:].replace(" scale-free", ", scale-free")
+    return f"{words[:cut]} of size {', '.join(size_words(size) for size in sizes)}{suffix}"

@@ -1,4 +1,4 @@
-"""Whether our difference is the paper's: a verdict is on the direction, and this is on the size."""
+"""Compares the size of our difference with the paper's. A verdict is about the direction alone."""
 
 from __future__ import annotations
 
@@ -50,10 +50,12 @@ def beside_paper(comparison: Comparison, paper: float | None, variances: Sequenc
     n = comparison.n
     if paper is None or n < MINIMUM or not comparison.std > 0:
         return None
-    ours = comparison.std**2 * (1 / n + (overlap or 0.0))
-    freedom = (ours + sum(variances)) ** 2 / (ours**2 / (n - 1) + sum(v**2 / ((seeds or 2) - 1) for v in variances))
-    reach = float(special.stdtrit(freedom, 0.975)) * math.sqrt(ours + sum(variances))
+    our_variance = comparison.std**2 * (1 / n + (overlap or 0.0))
+    variance = our_variance + sum(variances)
+    degrees_of_freedom = variance**2 / (our_variance**2 / (n - 1)
+                                        + sum(theirs**2 / ((seeds or 2) - 1) for theirs in variances))
+    half_width = float(special.stdtrit(degrees_of_freedom, 0.975)) * math.sqrt(variance)
     mean = comparison.mean - paper
-    low, high = mean - reach, mean + reach
+    low, high = mean - half_width, mean + half_width
     word = SMALLER if high < 0 else LARGER if low > 0 else CONSISTENT
     return BesidePaper(word, paper, mean, low, high, bool(variances))

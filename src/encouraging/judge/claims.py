@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from .beside_paper import BesidePaper, beside_paper
 from .family import Case, judge_cases
-from .looks import Plan, plan_of
+from .looks import LookPlan, plan_of
 from .metric_book import MetricBook
 from .power import SeedRange, seeds_to_decide
 from .stats import (
@@ -89,8 +89,8 @@ class ClaimRow:
         return PAPERS_WORDS.get(verdict, verdict) if self.papers else verdict
 
 
-def own_words(rows: Iterable[ClaimRow]) -> str:
-    """What claims are called that stand beside the paper's and are not judged as such."""
+def own_heading(rows: Iterable[ClaimRow]) -> str:
+    """The heading of the claims that are not judged as the paper's."""
     departed = any(row.claim.is_papers and not row.papers for row in rows)
     return "other settings, and questions of our own" if departed else "questions of our own"
 
@@ -150,23 +150,26 @@ def paired(claim: Claim, finals: Finals, seeds: Iterable[int] | None = None) -> 
     if seeds is not None:
         chosen = set(seeds)
         both = [seed for seed in both if seed in chosen]
-    found = [(seed, number_at(ours[seed], claim.metric), _other_side(claim)(theirs[seed])) for seed in both]
-    whole = [(seed, a, b) for seed, a, b in found if a is not None and b is not None]
-    return Pairs([seed for seed, _, _ in whole], [a for _, a, _ in whole], [b for _, _, b in whole])
+    pairs = Pairs([], [], [])
+    for seed in both:
+        our_number, their_number = number_at(ours[seed], claim.metric), _other_side(claim, theirs[seed])
+        if our_number is not None and their_number is not None:
+            pairs.seeds.append(seed)
+            pairs.ours.append(our_number)
+            pairs.theirs.append(their_number)
+    return pairs
 
 
-def _other_side(claim: Claim) -> Callable[[Mapping[str, Any]], float | None]:
+def _other_side(claim: Claim, final: Mapping[str, Any]) -> float | None:
     """What the claimed number is compared with, given the final numbers of the other arm."""
-    if claim.constant is not None:
-        return lambda final: claim.constant
-    return lambda final: number_at(final, claim.beats_metric or claim.metric)
+    return claim.constant if claim.constant is not None else number_at(final, claim.beats_metric or claim.metric)
 
 
-def claim_rows(recipe: Recipe, finals: Finals, book: MetricBook, plan: Plan | None = None,
+def claim_rows(recipe: Recipe, finals: Finals, book: MetricBook, plan: LookPlan | None = None,
                departures: Departures | None = None) -> list[ClaimRow]:
-    """Every claim of a recipe with its verdict, over the seeds that both arms have; by the recipe's own looks, unless a
-    plan is given. Claims that the runs do not test, because of ``departures``, hold or fail as in a stand-in, and their
-    size is not compared with the paper's."""
+    """Every claim of a recipe with its verdict, over the seeds that both arms have; at the recipe's own looks, unless a
+    plan is given. Where the runs depart from the recipe (``departures``), the claims that this concerns hold or fail
+    instead of being reproduced or contradicted, and their size is not compared with the paper's."""
     rows = judge_claims(recipe.claims, finals, book, papers=not recipe.stands_in,
                         plan=plan_of(recipe) if plan is None else plan)
     return [replace(row, papers=False, beside=None) if departures is not None and departures.covers(row.claim) else row
@@ -174,29 +177,30 @@ def claim_rows(recipe: Recipe, finals: Finals, book: MetricBook, plan: Plan | No
 
 
 def judge_claims(claims: Sequence[Claim], finals: Finals, book: MetricBook, *, overlap: float | None = None,
-                 papers: bool = True, plan: Plan | None = None) -> list[ClaimRow]:
+                 papers: bool = True, plan: LookPlan | None = None) -> list[ClaimRow]:
     """Claims with their verdicts, judged together.
 
     ``papers`` tells whether this is the paper's own setting, ``plan`` at which numbers of seeds the claims are judged.
     """
-    plan = plan or Plan()
-    looks = [_looks_taken(claim, finals, plan) for claim in claims]
-    seen = [taken[-1] if taken else plan.seeds for taken in looks]
-    diverged = [_diverged(claim, finals, seeds) for claim, seeds in zip(claims, seen, strict=True)]
-    judged = judge_cases([Case([_differences(claim, finals, seeds) for seeds in taken], len(plan.looks),
-                               _differences(claim, finals, seeds), claim.sought, _withheld(claim, runs))
-                          for claim, taken, seeds, runs in zip(claims, looks, seen, diverged, strict=True)],
-                         overlap=overlap)
-    return [_row(claim, paired(claim, finals, taken[comparison.look - 1] if comparison.look else seeds), comparison,
-                 book, papers, runs, overlap)
-            for claim, taken, seeds, runs, comparison in zip(claims, looks, seen, diverged, judged, strict=True)]
+    plan = plan or LookPlan()
+    all_looks = [_looks_taken(claim, finals, plan) for claim in claims]
+    cases = [_case(claim, finals, looks, plan) for claim, looks in zip(claims, all_looks, strict=True)]
+    rows = []
+    for claim, looks, comparison in zip(claims, all_looks, judge_cases(cases, overlap=overlap), strict=True):
+        seeds = looks[comparison.look - 1] if comparison.look else _latest_seeds(looks, plan)
+        beside = beside_paper(comparison, claim.paper_difference, claim.paper_variances, claim.paper_seeds, overlap)
+        needed = seeds_to_decide(comparison, claim.sought, overlap) if comparison.verdict == UNDECIDED else None
+        rows.append(ClaimRow(claim, paired(claim, finals, seeds), comparison, book[claim.metric],
+                             papers and claim.is_papers, beside, needed,
+                             _diverged(claim, finals, _latest_seeds(looks, plan))))
+    return rows
 
 
-def _row(claim: Claim, pairs: Pairs, comparison: Comparison, book: MetricBook, papers: bool,
-         diverged: Sequence[tuple[str, int]], overlap: float | None) -> ClaimRow:
-    beside = beside_paper(comparison, claim.paper_difference, claim.paper_variances, claim.paper_seeds, overlap)
-    needed = (seeds_to_decide(comparison, claim.sought, overlap) if comparison.verdict == UNDECIDED else None)
-    return ClaimRow(claim, pairs, comparison, book[claim.metric], papers and claim.is_papers, beside, needed, diverged)
+def _case(claim: Claim, finals: Finals, looks: Sequence[Sequence[int] | None], plan: LookPlan) -> Case:
+    """What a claim is judged on: its differences at every look that was taken, and those of the latest seeds."""
+    seeds = _latest_seeds(looks, plan)
+    return Case([_differences(claim, finals, look) for look in looks], len(plan.looks),
+                _differences(claim, finals, seeds), claim.sought, _withheld(claim, _diverged(claim, finals, seeds)))
 
 
 def _differences(claim: Claim, finals: Finals, seeds: Sequence[int] | None) -> np.ndarray:
@@ -204,12 +208,17 @@ def _differences(claim: Claim, finals: Finals, seeds: Sequence[int] | None) -> n
     return paired_differences(pairs.ours, pairs.theirs, claim.direction)
 
 
-def _looks_taken(claim: Claim, finals: Finals, plan: Plan) -> list[Sequence[int] | None]:
+def _looks_taken(claim: Claim, finals: Finals, plan: LookPlan) -> list[Sequence[int] | None]:
     """The seeds of every look whose runs have all ended; without a plan there is one look, at all seeds."""
     if not plan.looks:
         return [None]
     return [plan.seeds[:n] for n in plan.looks if n <= len(plan.seeds)
             and all(seed in finals.get(arm, {}) for arm in claim.arms for seed in plan.seeds[:n])]
+
+
+def _latest_seeds(looks: Sequence[Sequence[int] | None], plan: LookPlan) -> Sequence[int] | None:
+    """The seeds of the last look; before the first one, all planned seeds. None stands for all seeds."""
+    return looks[-1] if looks else plan.seeds
 
 
 def _diverged(claim: Claim, finals: Finals, seeds: Iterable[int] | None) -> list[tuple[str, int]]:
@@ -225,9 +234,12 @@ def diverged_seeds(finals: Finals, arm: str) -> list[int]:
 
 
 def _withheld(claim: Claim, diverged: Sequence[tuple[str, int]]) -> frozenset[str]:
-    """A run that diverged has lost its seed. It is in no difference, so no verdict in favour of its arm can be given,
-    nor that there is no difference; one against it can. Where both arms diverged, or where two numbers of one arm are
-    compared, neither side has lost."""
+    """The verdicts that cannot be given because runs diverged.
+
+    A diverged run counts as a loss of its arm, but gives no difference. So there can be no verdict in favour of that
+    arm, and none of no difference; a verdict against it remains possible. Where both arms diverged with the same seed,
+    or where two numbers of one arm are compared, nothing is withheld.
+    """
     if claim.beats_metric is not None:
         return frozenset()
     ours, theirs = ({seed for arm, seed in diverged if arm == side} for side in (claim.arm, claim.beats))

@@ -1,4 +1,4 @@
-"""Several claims judged together, at one look at the seeds or at several, so that wrong decisions stay rare in all.
+"""Several claims judged together, at one or several looks, so that the error rate of the whole family is controlled.
 
 Holm's procedure goes over the claims, and keeps wrong directions at 5% of the families. Where looks were planned, a
 claim's p is the smallest at any look so far, times the number of planned looks (Bonferroni), so it does not matter at
@@ -75,22 +75,22 @@ def holm(p: Sequence[float]) -> list[Step]:
     [(0.025, False), (0.0167, True), (0.025, False)]
     """
     steps: dict[int, Step] = {}
-    alpha, going = math.nan, True
+    alpha, rejecting = math.nan, True
     for rank, i in enumerate(sorted(range(len(p)), key=lambda i: (math.isnan(p[i]), p[i]))):
-        if going:
+        if rejecting:
             alpha = ALPHA / (len(p) - rank)
-            going = p[i] < alpha
-        steps[i] = Step(alpha, going)
+            rejecting = p[i] < alpha
+        steps[i] = Step(alpha, rejecting)
     return [steps[i] for i in range(len(p))]
 
 
 def judge_cases(cases: Sequence[Case], *, overlap: float | None = None) -> list[Comparison]:
     """Every claim with its verdict. Claims with fewer than three seeds are undecided and do not count."""
     countable = [i for i, case in enumerate(cases) if case.looks and len(case.latest) >= MINIMUM]
-    chosen = {i: _strongest_look(cases[i], overlap) for i in countable}
-    steps = dict(zip(countable, holm([_adjusted_p(cases[i], chosen[i], overlap) for i in countable]), strict=True))
+    strongest = {i: _strongest_look(cases[i], overlap) for i in countable}
+    steps = dict(zip(countable, holm([_adjusted_p(cases[i], strongest[i], overlap) for i in countable]), strict=True))
     strictest = ALPHA / max(len(countable), 1)
-    return [_judged(case, steps.get(i), chosen.get(i, 0), strictest, overlap) for i, case in enumerate(cases)]
+    return [_judged(case, steps.get(i), strongest.get(i, 0), strictest, overlap) for i, case in enumerate(cases)]
 
 
 def _strongest_look(case: Case, overlap: float | None) -> int:
@@ -108,26 +108,28 @@ def _adjusted_p(case: Case, look: int, overlap: float | None) -> float:
     return min(1.0, interval.p * max(case.planned, 1))
 
 
-def _judged(case: Case, step: Step | None, look: int, strictest: float, overlap: float | None) -> Comparison:
+def _judged(case: Case, step: Step | None, strongest: int, strictest: float, overlap: float | None) -> Comparison:
+    """A case with its verdict, at the look that gave it. ``strongest`` is the look with the smallest p, ``strictest``
+    the level of Holm's first step; ``step`` is None for a case with too few seeds."""
     planned = max(case.planned, 1)
-
-    def shown(number: int, verdict: str, alpha: float = ALPHA if step is None else step.alpha) -> Comparison:
-        differences = case.looks[number] if case.looks else case.latest
-        return replace(measured(differences, 1 - alpha / planned, overlap), verdict=verdict, looks=case.planned,
-                       look=number + 1 if case.planned and case.looks else 0)
-
     last = max(len(case.looks) - 1, 0)
+
+    def comparison_at(look_index: int, verdict: str, alpha: float) -> Comparison:
+        differences = case.looks[look_index] if case.looks else case.latest
+        return replace(measured(differences, 1 - alpha / planned, overlap), verdict=verdict, looks=case.planned,
+                       look=look_index + 1 if case.planned and case.looks else 0)
+
     if step is None:
-        return shown(last, UNDECIDED)
+        return comparison_at(last, UNDECIDED, ALPHA)
     if step.decided:
-        return shown(look, HOLDS if case.looks[look].mean() > 0 else FAILS)
+        return comparison_at(strongest, HOLDS if case.looks[strongest].mean() > 0 else FAILS, step.alpha)
     if NO_DIFFERENCE not in case.withheld:
-        # At the level of the first claim, whatever Holm has decided: a claim that is decided by its direction could
-        # still have been called "no difference" wrongly, so it has not left the family.
-        for number in range(last, -1, -1):
-            interval = t_interval(case.looks[number], overlap) if len(case.looks[number]) >= MINIMUM else None
+        # At the level of the first claim, however many Holm has decided: a claim whose direction is decided could still
+        # have been called "no difference" wrongly, so it still counts here.
+        for look_index in range(last, -1, -1):
+            interval = t_interval(case.looks[look_index], overlap) if len(case.looks[look_index]) >= MINIMUM else None
             if interval is not None:
-                reach = interval.reach(1 - strictest / planned)
-                if is_within(interval.mean - reach, interval.mean + reach, case.sought):
-                    return shown(number, NO_DIFFERENCE, strictest)
-    return shown(last, UNDECIDED)
+                half_width = interval.half_width(1 - strictest / planned)
+                if is_within(interval.mean - half_width, interval.mean + half_width, case.sought):
+                    return comparison_at(look_index, NO_DIFFERENCE, strictest)
+    return comparison_at(last, UNDECIDED, step.alpha)

@@ -23,15 +23,15 @@ LOOKS = (4, 8, 16, 32)
 SCHEMA = 1
 
 
-class Plan(NamedTuple):
-    """How many seeds each look has, and which they are: a look at n is at the first n of ``seeds``. Without looks the
-    claims are judged once, over all seeds that there are."""
+class LookPlan(NamedTuple):
+    """The number of seeds of each look, and the seeds in order: a look at n seeds uses the first n. Without looks the
+    claims are judged once, over all seeds."""
 
     looks: tuple[int, ...] = ()
     seeds: tuple[int, ...] = ()
 
 
-def plan_looks(existing: Sequence[int], wanted: Sequence[int] = (), looks: Sequence[int] = LOOKS) -> Plan:
+def plan_looks(existing: Sequence[int], wanted: Sequence[int] = (), looks: Sequence[int] = LOOKS) -> LookPlan:
     """Looks for a recipe of which some seeds are trained already.
 
     Seeds that exist have been seen, or could have been: they are the first look, and spend it. ``wanted`` seeds come
@@ -49,45 +49,46 @@ def plan_looks(existing: Sequence[int], wanted: Sequence[int] = (), looks: Seque
         if len(order) >= counts[-1]:
             break
         order.setdefault(seed)
-    return Plan(counts, tuple(order)[: counts[-1]])
+    return LookPlan(counts, tuple(order)[: counts[-1]])
 
 
-def keep_plan(folder: Path, plan: Plan) -> Plan:
-    """Write the plan into a recipe's folder, whole or not at all; one that is there already stands."""
-    found = read_plan(folder)
-    if found is not None:
-        return found
+def keep_plan(folder: Path, plan: LookPlan) -> LookPlan:
+    """Write the plan into a recipe's folder, whole or not at all; an existing plan is kept and returned."""
+    existing = read_plan(folder)
+    if existing is not None:
+        return existing
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / LOOKS_FILE, {"schema": SCHEMA, "looks": plan.looks, "seeds": plan.seeds})
     return plan
 
 
-def read_plan(folder: Path) -> Plan | None:
+def read_plan(folder: Path) -> LookPlan | None:
     """The plan of a recipe's folder, where it has one."""
     path = folder / LOOKS_FILE
     return plan_from(read_json(path), path) if path.is_file() else None
 
 
-def plan_from(tree: Mapping[str, Any], source: object) -> Plan:
+def plan_from(tree: Mapping[str, Any], source: object) -> LookPlan:
     """A plan as JSON holds it."""
     looks, seeds = tree.get("looks"), tree.get("seeds")
-    whole = all(isinstance(part, list | tuple) and all(type(item) is int for item in part) for part in (looks, seeds))
-    if not whole or not looks or looks[0] < MINIMUM or list(looks) != sorted(set(looks)):
+    well_formed = all(isinstance(numbers, list | tuple) and all(type(number) is int for number in numbers)
+                      for numbers in (looks, seeds))
+    if not well_formed or not looks or looks[0] < MINIMUM or list(looks) != sorted(set(looks)):
         raise RunError(f"{source}: expected looks (rising numbers of seeds, {MINIMUM} or more) and seeds, found "
-                       f"{looks!r} and {seeds!r}. Without the file the claims are judged as if nobody had looked.")
+                       f"{looks!r} and {seeds!r}. Restore the file: without it the earlier looks would not be counted.")
     assert seeds is not None
-    return Plan(tuple(looks), tuple(seeds))
+    return LookPlan(tuple(looks), tuple(seeds))
 
 
-def plan_of(recipe: Recipe, records: Iterable[Record] = ()) -> Plan:
-    """The looks by which the claims of these runs are judged: those that the runs kept, or the recipe's own.
+def plan_of(recipe: Recipe, records: Iterable[Record] = ()) -> LookPlan:
+    """The looks by which the claims of these runs are judged: those recorded with the runs, and the recipe's own.
 
-    Runs from several places may have been looked at in several ways: all looks count.
+    Runs that were made in different folders may have different plans: the looks of all plans count.
     """
     plans = [plan_from(record.looks, f"a run of {record.recipe}") for record in records
              if record.looks and record.recipe == recipe.name]
     if recipe.looks:
-        plans.append(Plan(recipe.looks, recipe.seeds))
+        plans.append(LookPlan(recipe.looks, recipe.seeds))
     looks = sorted({n for plan in plans for n in plan.looks})
     seeds = max((plan.seeds for plan in plans), key=len, default=())
-    return Plan(tuple(looks), seeds)
+    return LookPlan(tuple(looks), seeds)

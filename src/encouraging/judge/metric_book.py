@@ -38,8 +38,8 @@ class MetricBook:
     @property
     def primary(self) -> Metric:
         """The metric that is shown first and chooses the best epoch."""
-        every = list(self.metrics.values())
-        return next((metric for metric in every if metric.primary), every[0] if every else Metric("loss", "loss"))
+        metrics = list(self.metrics.values())
+        return next((metric for metric in metrics if metric.primary), metrics[0] if metrics else Metric("loss", "loss"))
 
     @property
     def compared(self) -> Metric:
@@ -81,7 +81,7 @@ class MetricBook:
 
 
 def book_of(records: Iterable[Record]) -> MetricBook:
-    """The metrics of these runs. Records that were made before tasks declared them are of images."""
+    """The metrics of these runs. Old records declare none: they were all made by the image task."""
     records = list(records)
     declared = next((record.metrics for record in records if record.metrics), None)
     if declared is not None:

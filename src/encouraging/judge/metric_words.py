@@ -14,11 +14,11 @@ def undeclared(path: str) -> Metric:
     >>> undeclared("attacks.pgd_margin.0.3").words, undeclared("ood.svhn.msp.auroc").words, undeclared("mine").words
     ('accuracy under PGD of size 0.3 by margin', 'AUROC by msp, svhn', 'mine')
     """
-    first, *rest = path.split(".")
-    if first == "attacks" and len(rest) > 1:
-        return Metric(path, f"accuracy under {attack_words(rest[0], '.'.join(rest[1:]))}", "%", low=0, high=100)
-    if first == "ood" and len(rest) > 1 and rest[-1] in RATES:
-        *data, score, rate = rest
+    kind, *parts = path.split(".")
+    if kind == "attacks" and len(parts) > 1:
+        return Metric(path, f"accuracy under {attack_words(parts[0], '.'.join(parts[1:]))}", "%", low=0, high=100)
+    if kind == "ood" and len(parts) > 1 and parts[-1] in RATES:
+        *data, score, rate = parts
         words = f"{RATES[rate]} by {score.replace('_', ' ')}" + (f", {'.'.join(data)}" if data else "")
         return Metric(path, words, "%", better="lower" if rate == "fpr95" else "higher", low=0, high=100)
     return Metric(path, path.replace("_", " "), "%" if path.endswith("accuracy") else "")

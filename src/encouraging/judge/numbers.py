@@ -1,6 +1,6 @@
 """Numbers per arm and seed from anywhere: a dict, rows, a table with columns, a CSV file or JSON lines.
 
-Whatever is wrong with them is said with the place where it is. Nothing here needs torch, or pandas.
+Error messages name the line or row that is wrong. Nothing here needs torch or pandas.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Reader:
     def read(self, source: Any) -> Numbers:
         """Numbers by arm, seed and metric.
 
-        ``source`` is the path of a file; or a mapping from arms to numbers (a list, whose places are the seeds, or a
+        ``source`` is the path of a file; or a mapping from arms to numbers (a list, indexed by seed, or a
         mapping from seeds to numbers or to mappings of metrics); or a table: a mapping of columns, an object with
         ``columns`` such as a DataFrame, or rows that are mappings.
         """
@@ -63,17 +63,17 @@ class Reader:
                         f"path of a file ({', '.join(ENDINGS)}).")
 
     def _from_rows(self, rows: Iterable[Row]) -> Numbers:
-        found: dict[str, dict[Any, dict[str, float]]] = {}
+        by_arm: dict[str, dict[Any, dict[str, float]]] = {}
         for where, cells in rows:
             arm, seed = (self._label(cells, name, where) for name in (self.arm, self.seed))
-            if seed in found.setdefault(str(arm), {}):
-                raise DataError(f"{where}: {self.arm} {arm} with {self.seed} {seed} is there twice; expected one row "
+            if seed in by_arm.setdefault(str(arm), {}):
+                raise DataError(f"{where}: {self.arm} {arm} with {self.seed} {seed} appears twice; expected one row "
                                 "per arm and seed. Where these are several runs, give each a seed of its own.")
-            found[str(arm)][seed] = self._numbers(cells, where)
-        return self._numbered(found)
+            by_arm[str(arm)][seed] = self._numbers(cells, where)
+        return self._numbered(by_arm)
 
     def _by_arm(self, source: Mapping[Any, Any]) -> Numbers:
-        found: dict[str, dict[Any, dict[str, float]]] = {}
+        by_arm: dict[str, dict[Any, dict[str, float]]] = {}
         for arm, values in source.items():
             if hasattr(values, "tolist"):
                 values = values.tolist()
@@ -82,10 +82,10 @@ class Reader:
             if not isinstance(values, Mapping):
                 raise DataError(f"arm {arm}: {type(values).__name__}; expected a list of numbers, one per seed, or a "
                                 "mapping from seeds to numbers.")
-            found[str(arm)] = {seed: self._numbers(value if isinstance(value, Mapping) else
-                                                   dict.fromkeys(self.metrics, value), f"arm {arm}, seed {seed}")
-                               for seed, value in values.items()}
-        return self._numbered(found)
+            by_arm[str(arm)] = {seed: self._numbers(value if isinstance(value, Mapping) else
+                                                    dict.fromkeys(self.metrics, value), f"arm {arm}, seed {seed}")
+                                for seed, value in values.items()}
+        return self._numbered(by_arm)
 
     def _label(self, cells: Mapping[str, Any], name: str, where: str) -> Any:
         if name not in cells:
@@ -105,9 +105,9 @@ class Reader:
                           for metric, number in numbers.items() if number is None)
         return {metric: number for metric, number in numbers.items() if number is not None}
 
-    def _numbered(self, found: Mapping[str, Mapping[Any, dict[str, float]]]) -> Numbers:
-        """Seeds as numbers: their own where all of them are, else the places of their names in order."""
-        labels = list(dict.fromkeys(seed for seeds in found.values() for seed in seeds))
+    def _numbered(self, by_arm: Mapping[str, Mapping[Any, dict[str, float]]]) -> Numbers:
+        """Seeds as numbers: as given where all are distinct integers, else numbered in the order of their names."""
+        labels = list(dict.fromkeys(seed for seeds in by_arm.values() for seed in seeds))
         try:
             numbers = {label: int(str(label)) for label in labels}
             if len(set(numbers.values())) < len(labels):
@@ -115,7 +115,7 @@ class Reader:
         except ValueError:
             numbers = {label: number for number, label in enumerate(sorted(labels, key=str))}
         self.seed_names.update((number, str(label)) for label, number in numbers.items())
-        return {arm: {numbers[seed]: values for seed, values in seeds.items()} for arm, seeds in found.items()}
+        return {arm: {numbers[seed]: values for seed, values in seeds.items()} for arm, seeds in by_arm.items()}
 
 
 def _content(path: Path) -> Any:
@@ -154,15 +154,15 @@ def _csv(text: str, path: Path) -> Iterator[Row]:
     table = csv.DictReader(io.StringIO(text, newline=""), delimiter=max("\t;,", key=first.count), skipinitialspace=True,
                            strict=True)
     try:
-        heads = [head.strip() for head in table.fieldnames or []]
-        if len(set(heads)) < len(heads) or "" in heads:
-            raise DataError(f"{path}, line 1: expected the names of the columns, each once, found {_listed(heads)}.")
-        table.fieldnames = heads
+        headers = [header.strip() for header in table.fieldnames or []]
+        if len(set(headers)) < len(headers) or "" in headers:
+            raise DataError(f"{path}, line 1: expected the names of the columns, each once, found {_listed(headers)}.")
+        table.fieldnames = headers
         for cells in table:
             where = f"{path}, line {table.line_num}"
             if None in cells or any(cell is None for cell in cells.values()):
-                raise DataError(f"{where}: not as many cells as the {len(heads)} columns {_listed(heads)}.")
-            yield Row(where, {head: cell.strip() for head, cell in cells.items()})
+                raise DataError(f"{where}: not as many cells as the {len(headers)} columns {_listed(headers)}.")
+            yield Row(where, {header: cell.strip() for header, cell in cells.items()})
     except csv.Error as error:
         raise DataError(f"{path}, line {table.line_num}: {error}.") from error
 

@@ -12,13 +12,13 @@ from scipy import special
 from .stats import MINIMUM, Comparison
 
 POWER = 0.8
-MOST = 10_000  # seeds; more are not worth counting
+MAX_SEEDS = 10_000  # a larger number helps nobody
 QUANTILES = (np.arange(500) + 0.5) / 500
 
 
 class SeedRange(NamedTuple):
-    """The numbers of seeds at the two ends of the 95% interval of the standard deviation; None is more than ``MOST``,
-    or none at all."""
+    """The numbers of seeds at the two ends of the 95% interval of the standard deviation; None stands for more than
+    ``MAX_SEEDS``."""
 
     fewest: int | None
     most: int | None
@@ -49,15 +49,15 @@ def power(difference: float, std: float, n: int, alpha: float, overlap: float | 
     return float(special.ndtr(shift - critical * deviations).mean())
 
 
-@lru_cache(4096)  # a page has a claim in several places
+@lru_cache(4096)  # a page shows the same claim several times
 def seeds_for(difference: float, std: float, alpha: float, overlap: float | None = None) -> int | None:
     """The smallest number of seeds with 80% power, or None."""
     def enough(n: int) -> bool:
         return power(difference, std, n, alpha, overlap) >= POWER
 
-    if not enough(MOST):
+    if not enough(MAX_SEEDS):
         return None
-    low, high = MINIMUM, MOST
+    low, high = MINIMUM, MAX_SEEDS
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle + 1, high)

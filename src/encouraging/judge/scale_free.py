@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .claims import CONTRADICTED, REPRODUCED, ClaimRow, Finals, paired
 from .stats import FAILS, HOLDS, NO_DIFFERENCE
 
-# Attacks that follow the gradient of cross-entropy, and what counts the same attack by losses that do not.
+# Attacks that follow the gradient of cross-entropy, and the same attacks by losses that do not depend on the scale.
 TWINS = {"fgsm": "fgsm_scale_free", "pgd": "pgd_scale_free", "pgd_l2": "pgd_l2_scale_free",
          "pgd_l2_damped": "pgd_l2_scale_free"}
 SURVIVES, GONE, OPEN, NO_CLAIM, NO_GAIN = ("survives", "does not survive", "undecided", "not judged",
@@ -21,8 +21,8 @@ SURVIVES, GONE, OPEN, NO_CLAIM, NO_GAIN = ("survives", "does not survive", "unde
 class Gain:
     """A claim that one arm beats another under an attack by cross-entropy, and the same under scale-free attacks.
 
-    ``difference`` is the mean over seeds of what is left of it; NaN where it was not measured. ``judged`` is the
-    recipe's own claim about that, where it has one.
+    ``difference`` is the mean difference over seeds under the scale-free attack; NaN where it was not measured.
+    ``judged`` is the recipe's own claim about that attack, where it has one.
     """
 
     row: ClaimRow
@@ -33,7 +33,7 @@ class Gain:
 
     @property
     def answer(self) -> str:
-        """Does the gain survive? There must be one to begin with, and a claim of the recipe that judges the other."""
+        """Whether the gain survives: only for an established gain, and with a claim about the scale-free attack."""
         if self.row.verdict not in (REPRODUCED, HOLDS):
             return NO_GAIN
         if self.judged is None or not self.judged.comparison.n:
@@ -46,10 +46,10 @@ class Gain:
 def gains_under_attack(rows: Sequence[ClaimRow], finals: Finals) -> list[Gain]:
     """The claims about attacks by cross-entropy that were measured, where scale-free attacks were measured too."""
     by_claim = {(row.claim.metric, row.claim.arm, row.claim.beats): row for row in rows}
-    found = []
+    gains = []
     for row in rows:
-        first, attack, size = (*row.claim.metric.split(".", 2), "", "")[:3]
-        if first != "attacks" or attack not in TWINS or row.claim.beats is None or not row.comparison.n:
+        kind, attack, size = (*row.claim.metric.split(".", 2), "", "")[:3]
+        if kind != "attacks" or attack not in TWINS or row.claim.beats is None or not row.comparison.n:
             continue
         metric = f"attacks.{TWINS[attack]}.{size}"
         pairs = paired(row.claim.model_copy(update={"metric": metric}), finals, row.pairs.seeds)
@@ -58,5 +58,5 @@ def gains_under_attack(rows: Sequence[ClaimRow], finals: Finals) -> list[Gain]:
             sign = 1 if row.claim.direction == "higher" else -1
             difference = (sign * statistics.fmean(a - b for a, b in zip(pairs.ours, pairs.theirs, strict=True))
                           if pairs.seeds else math.nan)
-            found.append(Gain(row, attack, size, difference, judged))
-    return found
+            gains.append(Gain(row, attack, size, difference, judged))
+    return gains

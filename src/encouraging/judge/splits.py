@@ -38,6 +38,6 @@ def on_other_samples(comparison: Comparison, overlap: float) -> OtherSamples | N
     if math.isnan(comparison.low):
         return None
     n, quantile = comparison.n, (1 + comparison.level) / 2
-    reach = float(special.stdtrit(n - 1, quantile)) * comparison.std * math.sqrt(1 / n + overlap)
+    half_width = float(special.stdtrit(n - 1, quantile)) * comparison.std * math.sqrt(1 / n + overlap)
     least = float(special.ndtri(quantile)) * comparison.std * math.sqrt(overlap)
-    return OtherSamples(comparison.mean - reach, comparison.mean + reach, least)
+    return OtherSamples(comparison.mean - half_width, comparison.mean + half_width, least)

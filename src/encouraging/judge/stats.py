@@ -23,7 +23,7 @@ ALPHA = 0.05
 MINIMUM = 3
 EXACT_UP_TO = 20
 SAME = 1e-9  # differences closer than this, relative to their size, are equal but for rounding
-_QUIET = np.errstate(over="ignore", invalid="ignore")  # what is not finite is seen in the result
+_QUIET = np.errstate(over="ignore", invalid="ignore")  # an infinity or NaN shows in the result, no warning needed
 HOLDS, FAILS, NO_DIFFERENCE, UNDECIDED = "holds", "fails", "no difference", "undecided"
 
 
@@ -61,16 +61,16 @@ class Mean(NamedTuple):
 
 
 class TInterval(NamedTuple):
-    """What the t distribution says about the mean of differences; ``error`` is its standard error."""
+    """The mean of paired differences, its standard error, and the two-sided p of the t test against 0."""
 
     n: int
     mean: float
-    error: float
+    standard_error: float
     p: float
 
-    def reach(self, level: float) -> float:
-        """Half of the width of the interval."""
-        return float(special.stdtrit(self.n - 1, (1 + level) / 2)) * self.error
+    def half_width(self, level: float) -> float:
+        """Half of the width of the interval at this level."""
+        return float(special.stdtrit(self.n - 1, (1 + level) / 2)) * self.standard_error
 
 
 @_QUIET
@@ -94,8 +94,8 @@ def t_interval(differences: np.ndarray, overlap: float | None = None) -> TInterv
     mean, std = float(differences.mean()), float(differences.std(ddof=1))
     if std <= SAME * max(1.0, abs(mean)):  # as may happen with few seeds of a counted metric
         return None
-    error = std * math.sqrt(1 / n + (overlap or 0.0))
-    return TInterval(n, mean, error, float(2 * special.stdtr(n - 1, -abs(mean) / error)))
+    standard_error = std * math.sqrt(1 / n + (overlap or 0.0))
+    return TInterval(n, mean, standard_error, float(2 * special.stdtr(n - 1, -abs(mean) / standard_error)))
 
 
 @_QUIET
@@ -104,16 +104,17 @@ def measured(differences: np.ndarray, level: float, overlap: float | None = None
     n = len(differences)
     mean = float(differences.mean()) if n else math.nan
     std = float(differences.std(ddof=1)) if n > 1 else math.nan
-    bare = Comparison(n, mean, std, math.nan, math.nan, level, math.nan, math.nan,
-                      differences=tuple(differences.tolist()))
+    comparison = Comparison(n, mean, std, math.nan, math.nan, level, math.nan, math.nan,
+                            differences=tuple(differences.tolist()))
     if n < 2 or not np.isfinite(differences).all():
-        return bare
-    bare = replace(bare, p_permutation=permutation_p(differences))
+        return comparison
+    comparison = replace(comparison, p_permutation=permutation_p(differences))
     interval = t_interval(differences, overlap)
     if interval is None:
-        return replace(bare, std=0.0)
-    reach = interval.reach(level)
-    return replace(bare, low=mean - reach, high=mean + reach, p_t=interval.p, skewed=looks_skewed(differences))
+        return replace(comparison, std=0.0)
+    half_width = interval.half_width(level)
+    return replace(comparison, low=mean - half_width, high=mean + half_width, p_t=interval.p,
+                   skewed=looks_skewed(differences))
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float], *, better: str = "higher", overlap: float | None = None,
@@ -130,8 +131,8 @@ def compare(ours: Sequence[float], theirs: Sequence[float], *, better: str = "hi
     >>> compare([1.0, 2.0, 3.0], [0.9, 1.8, 2.7]).verdict
     'undecided'
     """
-    whole = measured(paired_differences(ours, theirs, better), level, overlap)
-    return replace(whole, verdict=_verdict(whole, sought))
+    comparison = measured(paired_differences(ours, theirs, better), level, overlap)
+    return replace(comparison, verdict=_verdict(comparison, sought))
 
 
 def _verdict(comparison: Comparison, sought: float | None) -> str:
@@ -216,5 +217,5 @@ def mean_of(values: Sequence[float | None]) -> Mean:
     if n == 1:
         return Mean(mean, math.nan, math.nan, math.nan, 1)
     std = float(np.std(finite, ddof=1))
-    reach = float(special.stdtrit(n - 1, 0.975)) * std / math.sqrt(n)
-    return Mean(mean, mean - reach, mean + reach, std, n)
+    half_width = float(special.stdtrit(n - 1, 0.975)) * std / math.sqrt(n)
+    return Mean(mean, mean - half_width, mean + half_width, std, n)

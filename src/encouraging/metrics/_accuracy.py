@@ -1,4 +1,4 @@
-"""How often a model is right, and how much more often on what it was trained on."""
+"""Accuracy, and how much higher it is on the training examples than on the test examples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ def correct(logits: Tensor, target: Tensor) -> Tensor:
     """Whether each example is classified correctly: its label's logit is higher than every other.
 
     A tie is wrong, and so is a row with NaN. This is the package's one definition of accuracy: an example is correct
-    exactly where its :func:`margin` is positive. Nothing waits for the GPU; the only temporary is a block of rows.
+    exactly where its :func:`margin` is positive. It does not synchronise with the GPU, and its only temporary is a
+    block of rows.
 
     Args:
         logits: (..., C), of any floating-point type.
@@ -22,7 +23,7 @@ def correct(logits: Tensor, target: Tensor) -> Tensor:
         Booleans of the shape of ``target``.
 
     Raises:
-        ShapeError, DtypeError: The two do not fit, or the labels are no integers.
+        ShapeError, DtypeError: The shapes do not match, or the labels are not integers.
 
     >>> correct(torch.tensor([[2.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0]))
     tensor([ True, False])
@@ -46,7 +47,7 @@ def accuracy(readings: Readings) -> float:
 
 
 def excess_risk(train: Readings, test: Readings) -> float:
-    """Training minus test accuracy, in points: what the model knows of its training examples alone.
+    """Training minus test accuracy, in percentage points: what does not generalise.
 
     >>> from ._readings import read
     >>> logits = torch.tensor([[1.0, 0.0], [1.0, 0.0]])

@@ -1,7 +1,7 @@
-"""BLEU from what is counted per sentence, and the paired bootstrap between two systems: sacrebleu's, number for number.
+"""BLEU from counts per sentence, and the paired bootstrap between two systems, with exactly sacrebleu's numbers.
 
-Counts are enough for both, so runs can be compared later and elsewhere, without their texts. They are a row per
-sentence: its length, the reference's length, and how many of its n-grams the reference has, for n from 1 to 4.
+Runs can be compared later, without their texts, because counts are enough. They have one row per sentence: its length,
+the reference's length, and how many of its n-grams the reference has, for n from 1 to 4.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ COLUMNS = 2 + ORDERS
 
 
 class Bootstrap(NamedTuple):
-    """BLEU of a system minus that of the baseline, the probability of as large a difference without a cause, and the
-    interval that 95% of the resampled differences lie in."""
+    """BLEU of a system minus that of the baseline, the p value of that difference, and the interval of 95% of the
+    resampled differences."""
 
     difference: float
     p: float
@@ -38,28 +38,34 @@ def bleu_of_counts(counts: ArrayLike) -> float:
 
 
 def paired_bootstrap(counts: ArrayLike, baseline: ArrayLike, samples: int = 1000, seed: int = 12345) -> Bootstrap:
-    """Whether a system is better than a baseline on these very sentences: both are scored on the same random draws of
+    """Whether a system is better than a baseline on sentences like these: both are scored on the same random draws of
     them, with replacement.
 
     Args:
-        counts: Of the system, a row per sentence.
-        baseline: Of the other one, for the same sentences.
+        counts: Counts of the system, one row per sentence.
+        baseline: Counts of the baseline, for the same sentences.
         samples: How many draws.
-        seed: Of the draws; the default is sacrebleu's.
+        seed: The seed of the draws; the default is sacrebleu's.
+
+    Returns:
+        The difference, its p value and its interval.
+
+    Raises:
+        ShapeError: The counts are not of two translations of the same sentences.
     """
     ours, theirs = _table(counts), _table(baseline)
     if ours.shape != theirs.shape or not (ours[:, 1] == theirs[:, 1]).all():
         raise ShapeError(f"counts of {len(ours)} sentences and of {len(theirs)} with references of other lengths: "
                          "expected two translations of the same sentences.")
     index = np.random.default_rng(seed).choice(len(ours), size=(samples, len(ours)), replace=True)
-    scores = [np.concatenate([_bleu(table[part].sum(1)) for part in np.array_split(index, max(1, samples // 50))])
+    scores = [np.concatenate([_bleu(table[draws].sum(1)) for draws in np.array_split(index, max(1, samples // 50))])
               for table in (ours, theirs)]
-    real = float(_bleu(ours.sum(0)[None])[0] - _bleu(theirs.sum(0)[None])[0])
+    difference = float(_bleu(ours.sum(0)[None])[0] - _bleu(theirs.sum(0)[None])[0])
     differences = scores[0] - scores[1]
-    spread = np.abs(differences) - np.abs(differences).mean()
-    p = (int((spread > abs(real)).sum()) + 1) / (samples + 1)
+    centred = np.abs(differences) - np.abs(differences).mean()
+    p = (int((centred > abs(difference)).sum()) + 1) / (samples + 1)
     low, high = np.quantile(differences, [0.025, 0.975])
-    return Bootstrap(real, p, float(low), float(high))
+    return Bootstrap(difference, p, float(low), float(high))
 
 
 def _table(counts: ArrayLike) -> NDArray[np.int64]:

@@ -19,7 +19,8 @@ LOWEST, HIGHEST = 1e-4, 1e4  # temperatures, in units of how far apart a row's l
 
 @dataclass(frozen=True)
 class Reliability:
-    """Equal-width bins ``(low, high]`` of confidence: how many examples, sums of confidence and of right ones."""
+    """Equal-width bins ``(low, high]`` of confidence: the number of examples, the sum of their confidence, and how many
+    of them are classified correctly."""
 
     count: np.ndarray
     confidence: np.ndarray
@@ -30,7 +31,7 @@ class Reliability:
 
     @property
     def ece(self) -> float:
-        """The expected calibration error: the mean distance between confidence and accuracy, weighed by the counts."""
+        """The expected calibration error: the mean distance between confidence and accuracy, weighted by the counts."""
         total = self.count.sum()
         return float(np.abs(self.confidence - self.right).sum() / total) if total else math.nan
 
@@ -87,7 +88,7 @@ def nll(readings: Readings) -> float:
 
 
 def temperature_bounds(logits: Tensor) -> tuple[float, float]:
-    """The range in which the best temperature is searched: far from the scale of these logits on both sides."""
+    """The range in which the best temperature is searched: from far below to far above the scale of these logits."""
     highest = logits.amax(1, keepdim=True)
     widths = (highest - torch.where(logits.isneginf(), highest, logits)).amax(1).double()
     scale = float(widths.median()) or float(widths.max()) or 1.0
@@ -119,22 +120,22 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
     chosen = float(values.gather(1, label[:, None]).double().mean())
 
     def slope(log_temperature: float) -> float:
-        """The sign says which way the likelihood rises: the logit that the model expects minus the label's."""
+        """The model's mean logit minus the label's. Positive: the likelihood rises with the temperature."""
         p = torch.softmax(values * math.exp(-log_temperature), 1)
         return float(p.mul_(values).nansum(1).double().mean()) - chosen
 
-    from scipy.optimize import brentq  # half of the time that this package would take to import
+    from scipy.optimize import brentq  # here, because it would double the import time of this package
 
     if bool((values == values[:, :1]).all()):
         return 1.0  # nothing to scale
-    # Convex in 1/T, so the slope changes sign at most once; never where a model is perfect or worse than chance. Search
-    # from 1 in widening steps.
+    # The loss is convex in 1/T, so the slope changes sign at most once; never where a model is perfect or worse than
+    # chance. Search from T = 1 in growing steps.
     start = min(max(0.0, low), high)
-    up, reach, near = slope(start) > 0, 1.0, start
+    up, step, near = slope(start) > 0, 1.0, start
     while True:
-        far = min(near + reach, high) if up else max(near - reach, low)
+        far = min(near + step, high) if up else max(near - step, low)
         if (slope(far) > 0) != up:
             return math.exp(float(brentq(slope, min(near, far), max(near, far), xtol=1e-5)))
         if far in (low, high):
             return math.exp(far)
-        near, reach = far, 2 * reach
+        near, step = far, 2 * step

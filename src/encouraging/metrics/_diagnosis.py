@@ -41,7 +41,7 @@ class Reader:
     Args:
         classes: Number of classes.
         profile: The class whose energy profile is kept where there are more than 32 classes.
-        seed: Of the sample that the temperature is fitted on.
+        seed: The seed of the random sample that the temperature is fitted on.
 
     >>> reader = Reader(classes=3)
     >>> reader.update(torch.tensor([[4.0, 0.0, 1.0], [0.0, 3.0, 1.0]]), torch.tensor([0, 1]))
@@ -93,7 +93,8 @@ class Reader:
         return self
 
     def gather(self, group: Any = None) -> Self:
-        """A reader of what all ranks of a process group have seen, on each of them. Give each rank its own ``seed``."""
+        """A reader of what all ranks of a process group have seen, returned on every rank. Give each rank its own
+        ``seed``."""
         readers: list[Any] = [None] * torch.distributed.get_world_size(group)
         torch.distributed.all_gather_object(readers, self, group=group)
         merged = type(self)(self.classes, profile=self.profile)
@@ -122,18 +123,24 @@ class Reader:
         Args:
             counts: Training examples per class, for accuracy by class frequency.
             curves: The losses whose gradient mass is computed; None for the usual ones.
-            bins: Of the calibration error.
+            bins: The number of bins of the calibration error.
             positive: Which examples are the positive class of out-of-distribution detection.
-            taught: Readings of the training set, from which the gradient mass is then computed.
+            taught: Readings of the training set; the gradient mass is then computed on them instead of the test set.
             many, few: The bounds of :func:`shot_groups`.
             groups: ``near`` or ``far`` by the names of out-of-distribution sets, as OpenOOD divides them.
+
+        Returns:
+            Nested dicts and lists of numbers, ready for JSON but for NaN.
+
+        Raises:
+            ShapeError: There are no examples, or not one count per class.
         """
         readings = self.readings
         gap = (readings if taught is None else taught).gap
         if not len(readings):
             raise ShapeError("a diagnosis needs at least one example with its label.")
         binned = reliability(readings.confidence, readings.correct, bins)
-        whole: dict[str, Any] = {
+        diagnosis: dict[str, Any] = {
             "schema": SCHEMA, "examples": len(readings), "classes": self.classes,
             "accuracy": accuracy(readings), "nll": nll(readings),
             "margin": margins(readings), "energy": energies(readings) | {"profiles": self._profiles()},
@@ -142,22 +149,22 @@ class Reader:
                          "pulls": mean_pulls(gap, curves)},
         }
         if self.classes <= LONGEST:
-            whole["class_accuracy"] = class_accuracy(readings, self.classes)
+            diagnosis["class_accuracy"] = class_accuracy(readings, self.classes)
         if (scaled := self.sample.temperature(bins)) is not None:
-            whole["calibration"]["temperature"] = scaled
+            diagnosis["calibration"]["temperature"] = scaled
         if counts is not None:
             counts = as_tensor(counts)
             if len(counts) != self.classes:
                 raise ShapeError(f"class counts: expected {self.classes} numbers, one per class, got {len(counts)}.")
-            whole["shots"] = shot_accuracy(readings, counts, many, few)
+            diagnosis["shots"] = shot_accuracy(readings, counts, many, few)
             if self.classes <= LONGEST:
-                whole["class_counts"] = counts.tolist()
-                whole["class_margin"] = _finite(class_margin(readings, self.classes))
+                diagnosis["class_counts"] = counts.tolist()
+                diagnosis["class_margin"] = _finite(class_margin(readings, self.classes))
         if self.outside:
-            whole["ood"] = {name: _detections(readings, Unlabelled.cat(parts), positive)
-                            | ({"group": groups[name]} if groups and name in groups else {})
-                            for name, parts in self.outside.items()}
-        return whole
+            diagnosis["ood"] = {name: _detections(readings, Unlabelled.cat(parts), positive)
+                                | ({"group": groups[name]} if groups and name in groups else {})
+                                for name, parts in self.outside.items()}
+        return diagnosis
 
     def _check(self, logits: Tensor) -> None:
         if logits.ndim != 2 or logits.shape[1] != self.classes:
@@ -193,22 +200,22 @@ class _Sample:
         self.size = size
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []  # random number, logits, label
         self.held = 0
-        self.below = math.inf  # rows with a larger random number are certainly not in the sample
+        self.below = math.inf  # rows with a larger random number cannot be in the sample
 
     def add(self, chance: Tensor, logits: Tensor, target: Tensor) -> None:
-        lucky = (chance < self.below).nonzero()[:, 0]
-        if len(lucky) > self.size:
-            lucky = chance.topk(self.size, largest=False).indices
-        if not len(lucky):
+        chosen = (chance < self.below).nonzero()[:, 0]
+        if len(chosen) > self.size:
+            chosen = chance.topk(self.size, largest=False).indices
+        if not len(chosen):
             return
-        self.parts.append((chance[lucky], as_floats(logits.index_select(0, lucky.to(logits.device))).cpu(),
-                           target[lucky.to(target.device)].to(torch.int64).cpu()))
-        self.held += len(lucky)
+        self.parts.append((chance[chosen], as_floats(logits.index_select(0, chosen.to(logits.device))).cpu(),
+                           target[chosen.to(target.device)].to(torch.int64).cpu()))
+        self.held += len(chosen)
         if self.held >= 2 * self.size:  # not at every call: whole rows are copied
             self.thin()
 
     def thin(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The sample itself, in the order of the random numbers, so that the order of the rows does not matter."""
+        """Drop the surplus and return the sample, sorted by random number: so the order of arrival does not matter."""
         chance, logits, label = (torch.cat(column) for column in zip(*self.parts, strict=True))
         keep = chance.topk(min(self.size, len(chance)), largest=False).indices
         self.parts = [(chance[keep], logits[keep], label[keep])]
@@ -222,7 +229,7 @@ class _Sample:
             self.add(*part)
 
     def temperature(self, bins: int) -> dict[str, float | str] | None:
-        """Fitted on one half of the sample, judged on the other."""
+        """The temperature fitted on one half of the sample, and its effect on the other half."""
         if self.held < 2:
             return None
         _, logits, label = self.thin()
@@ -267,22 +274,22 @@ def summary(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     if "shots" in diagnosis:
         short["shots"] = diagnosis["shots"]
     if ood := diagnosis.get("ood"):
-        sets = {name: _rates(one["scores"]) for name, one in ood.items()}
-        groups = {name: one["group"] for name, one in ood.items() if "group" in one}
+        sets = {name: _rates(detection["scores"]) for name, detection in ood.items()}
+        groups = {name: detection["group"] for name, detection in ood.items() if "group" in detection}
         for group in dict.fromkeys(groups.values()):
-            sets[f"{group}ood"] = _mean_rates([sets[name] for name, its in groups.items() if its == group])
+            sets[f"{group}ood"] = _mean_rates([sets[name] for name, group_of in groups.items() if group_of == group])
         short["ood"] = next(iter(sets.values())) if len(sets) == 1 and not groups else sets
     return {name: value for name, value in short.items() if not (isinstance(value, float) and math.isnan(value))}
 
 
-def _rates(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Rates by score, also under the names by which other libraries know them."""
+def _rates(by_score: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Rates by score, also under the names that other libraries use."""
     rates = {score: {key: numbers[key] for key in ("auroc", "aupr", "fpr95", "openood") if key in numbers}
-             for score, numbers in found.items()}
+             for score, numbers in by_score.items()}
     return rates | {usual: rates[score] for usual, score in USUAL_NAMES.items() if score in rates}
 
 
 def _mean_rates(sets: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """The mean over the sets of a group, score by score."""
-    return {score: {**mean_row([{key: one[score][key] for key in ("auroc", "aupr", "fpr95")} for one in sets]),
-                    "openood": mean_row([one[score]["openood"] for one in sets])} for score in sets[0]}
+    return {score: {**mean_row([{key: rates[score][key] for key in ("auroc", "aupr", "fpr95")} for rates in sets]),
+                    "openood": mean_row([rates[score]["openood"] for rates in sets])} for score in sets[0]}

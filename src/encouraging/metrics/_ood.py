@@ -21,7 +21,7 @@ GRID = np.unique(np.concatenate([[0.0], np.geomspace(1e-4, 1, 81), np.linspace(0
 
 @dataclass(frozen=True)
 class Detection:
-    """The whole trade-off: false and true positive rates at every threshold, and how many examples of each kind."""
+    """The ROC curve: false and true positive rates at every threshold, and the numbers of positives and negatives."""
 
     fpr: np.ndarray
     tpr: np.ndarray
@@ -35,10 +35,10 @@ class Detection:
 
     @property
     def aupr(self) -> float:
-        """Average precision: precision at every threshold, weighed by the recall that it adds."""
+        """Average precision: precision at every threshold, weighted by the recall that it adds."""
         true, false = self.tpr * self.positives, self.fpr * self.negatives
-        called = true + false
-        precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
+        accepted = true + false
+        precision = np.divide(true, accepted, out=np.ones_like(true), where=accepted > 0)
         return float((np.diff(self.tpr) * precision[1:]).sum())
 
     @property
@@ -65,7 +65,7 @@ class Detection:
 
 
 def detection(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray, positive: Positive = "inside") -> Detection:
-    """The trade-off between two sets of scores.
+    """The ROC curve of two sets of scores.
 
     Args:
         inside: Scores of examples of the training distribution.
@@ -79,18 +79,18 @@ def detection(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray, positiv
     """
     if positive not in ("inside", "outside"):
         raise ArgumentError(f"detection(positive={positive!r}): expected 'inside' or 'outside'.")
-    yes, no = (_numbers(values) for values in (inside, outside))
-    if positive == "outside":
-        yes, no = -no, -yes
-    values = np.concatenate([yes, no])
+    positives, negatives = _numbers(inside), _numbers(outside)
+    if positive == "outside":  # out-of-distribution examples score high then
+        positives, negatives = -negatives, -positives
+    values = np.concatenate([positives, negatives])
     order = np.argsort(-values)
     ranked = values[order]
     # One point per distinct score. Scores are compared, never subtracted, so infinite ones are ranked too.
-    ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
-    true = np.cumsum(order < len(yes))[ends]
-    false = ends + 1 - true
+    last_of_score = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
+    true = np.cumsum(order < len(positives))[last_of_score]
+    false = last_of_score + 1 - true
     tpr, fpr = (np.concatenate([[0.0], count / count[-1]]) for count in (true, false))
-    return Detection(fpr, tpr, len(yes), len(no))
+    return Detection(fpr, tpr, len(positives), len(negatives))
 
 
 def openood_row(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray) -> dict[str, float]:
@@ -104,9 +104,9 @@ def openood_row(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray) -> di
     >>> {name: round(value, 1) for name, value in row.items()}
     {'FPR@95': 33.3, 'AUROC': 83.3, 'AUPR_IN': 90.3, 'AUPR_OUT': 79.2}
     """
-    known, other = detection(inside, outside), detection(inside, outside, "outside")
-    return {"FPR@95": 100 * other.fpr95, "AUROC": 100 * known.auroc, "AUPR_IN": 100 * known.aupr_trapezoid,
-            "AUPR_OUT": 100 * other.aupr_trapezoid}
+    test_positive, ood_positive = detection(inside, outside), detection(inside, outside, "outside")
+    return {"FPR@95": 100 * ood_positive.fpr95, "AUROC": 100 * test_positive.auroc,
+            "AUPR_IN": 100 * test_positive.aupr_trapezoid, "AUPR_OUT": 100 * ood_positive.aupr_trapezoid}
 
 
 def mean_row(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -117,6 +117,6 @@ def mean_row(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _numbers(values: Tensor | np.ndarray) -> np.ndarray:
     array = values.detach().double().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values, float)
     if array.ndim != 1 or not len(array) or np.isnan(array).any():
-        raise ArgumentError(f"detection: expected two rows of numbers without NaN and not empty, got the shape "
+        raise ArgumentError(f"detection: expected two non-empty rows of numbers without NaN, got the shape "
                             f"{array.shape}" + (" with NaN." if np.isnan(array).any() else "."))
     return array

@@ -1,4 +1,4 @@
-"""What a classifier said about each example, in a handful of numbers: all that any metric here needs of its logits.
+"""A few numbers per example, which are all that the metrics of this package need of its logits.
 
 Every metric of this package is a function of four numbers per example: the label's logit, its best rival, how far the
 rivals together lie above the best of them, and how sure the model is of its own choice. They are read off the logits
@@ -57,7 +57,7 @@ class Readings:
 
     @property
     def correct(self) -> Tensor:
-        """As :func:`correct` has it: a tie is wrong."""
+        """Whether each example is classified correctly, as by :func:`correct`: a tie is wrong."""
         return self.score > self.rival
 
     @property
@@ -125,7 +125,7 @@ def read(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int
     """
     logits, target = as_tensor(logits), as_tensor(target)
     check(logits, target, first=first)
-    label = target.to(torch.int64, copy=True)  # readings outlive the block, whose storage may be used again
+    label = target.to(torch.int64, copy=True)  # the caller may reuse the storage of the block
     readings = _read(logits, label, first)
     overflow = _large(readings.score) | _large(readings.rival) | (readings.odds.isinf() & readings.rival.isfinite())
     if readings.score.dtype == torch.float32 and bool(overflow.any()):
@@ -147,7 +147,7 @@ def _read(logits: Tensor, label: Tensor, first: int) -> Readings:
     _refuse(~score.isfinite() | total.isnan(), first)
     margin, excess = score - rival, total.log().clamp_(min=0)
     odds = margin - excess
-    if missed:  # there the model chose another class, and the label is one of the others
+    if missed:  # the model chose another class there, and the label belongs to the others
         wrong = torch.cat(missed)
         odds[wrong] = _odds(logits, wrong, rival[wrong], total[wrong], torch.cat(lower), margin[wrong].exp_())
     _refuse_huge(first, score, rival, odds)
@@ -172,8 +172,8 @@ def _read_unlabelled(logits: Tensor, first: int) -> Unlabelled:
         _exponentiate(buffer, highest[rows], total[rows])
         lower[rows] = _sum_below_one(buffer)
     _refuse(~highest.isfinite() | total.isnan(), first)
-    every = torch.arange(len(logits), device=logits.device)
-    odds = _odds(logits, every, highest, total, lower, 0.0)
+    all_rows = torch.arange(len(logits), device=logits.device)
+    odds = _odds(logits, all_rows, highest, total, lower, 0.0)
     _refuse_huge(first, highest, odds)
     return Unlabelled(highest, odds)
 
@@ -201,7 +201,7 @@ def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> No
     if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
         raise DtypeError(f"labels: expected integers, got {target.dtype}.")
     if len(target):
-        label = target.to(torch.int64)  # torch compares no unsigned integers but bytes
+        label = target.to(torch.int64)  # torch cannot compare unsigned integers wider than a byte
         low, high = (int(bound) for bound in torch.aminmax(label))
         if low < 0 or high >= logits.shape[1]:
             wrong = int(((label < 0) | (label >= logits.shape[1])).nonzero()[0])
@@ -210,8 +210,8 @@ def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> No
 
 
 def check_labels(logits: Tensor, target: Tensor) -> None:
-    """Refuse types and shapes that do not fit, for logits of any layout; the numbers are not looked at, which a GPU
-    would have to be waited for. A shorter target would silently be broadcast."""
+    """Refuse types and shapes that do not match, for logits of any layout. Values are not checked: that would wait for
+    the GPU. Without this check a shorter target would silently be broadcast."""
     if not logits.is_floating_point() or logits.dtype.itemsize == 1:
         raise DtypeError(f"logits: expected floating-point numbers, got {logits.dtype}.")
     if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
@@ -221,9 +221,9 @@ def check_labels(logits: Tensor, target: Tensor) -> None:
                          f"{tuple(target.shape)}.")
 
 
-def _empty(logits: Tensor, several: int) -> list[Tensor]:
+def _empty(logits: Tensor, count: int) -> list[Tensor]:
     dtype = torch.promote_types(logits.dtype, torch.float32)
-    return [torch.empty(len(logits), dtype=dtype, device=logits.device) for _ in range(several)]
+    return [torch.empty(len(logits), dtype=dtype, device=logits.device) for _ in range(count)]
 
 
 def block_size(logits: Tensor) -> int:
@@ -232,7 +232,7 @@ def block_size(logits: Tensor) -> int:
 
 
 def blocks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Pieces of rows, copied in float32 (float64 stays) into a buffer that may be written over."""
+    """Blocks of rows, copied in float32 (float64 stays) into a buffer that the caller may overwrite."""
     step = max(1, min(block_size(logits) // logits.shape[1], len(logits)))
     dtype = torch.promote_types(logits.dtype, torch.float32)
     store = torch.empty(step, logits.shape[1], dtype=dtype, device=logits.device)
@@ -249,22 +249,23 @@ def _exponentiate(buffer: Tensor, highest: Tensor, total: Tensor) -> None:
 
 
 def _sum_below_one(exponentials: Tensor) -> Tensor:
-    """The sum of those below 1, which is the highest's. An argmax would cost as much as everything else together."""
+    """The sum of the exponentials below 1; the highest logit has 1. (Leaving it out by argmax would cost as much as
+    everything else together.)"""
     return exponentials.frac_().sum(1)
 
 
 def _odds(logits: Tensor, rows: Tensor, highest: Tensor, total: Tensor, lower: Tensor, label: Tensor | float) -> Tensor:
-    """The log-odds of the highest class of these rows against all others; ``label`` is what a label that was left out
-    of the total adds to them."""
+    """The log-odds of the highest class of these rows against all others. ``label`` is the exponential of a label that
+    was left out of the total, or 0."""
     ties = (total - lower).round_() - 1
     others = lower + ties + label
     odds = -others.log()
-    far = (others < FAINT).nonzero()[:, 0]  # exp underflows there: measure from the second highest instead
-    for part in torch.split(far, max(1, BLOCK // logits.shape[1])):
-        values = logits[rows[part]].detach().to(highest.dtype)
-        second, total = torch.empty_like(highest[part]), torch.empty_like(highest[part])
-        _exponentiate(values.masked_fill_(values >= highest[part, None], -torch.inf), second, total)
-        odds[part] = (highest[part] - second) - total.log().clamp_(min=0)
+    underflowed = (others < FAINT).nonzero()[:, 0]  # exp underflows there: measure from the second highest instead
+    for block in torch.split(underflowed, max(1, BLOCK // logits.shape[1])):
+        values = logits[rows[block]].detach().to(highest.dtype)
+        second, total = torch.empty_like(highest[block]), torch.empty_like(highest[block])
+        _exponentiate(values.masked_fill_(values >= highest[block, None], -torch.inf), second, total)
+        odds[block] = (highest[block] - second) - total.log().clamp_(min=0)
     return odds
 
 

@@ -51,14 +51,15 @@ def shares(quantiles: Sequence[float], edges: Sequence[float] | np.ndarray) -> n
     >>> shares(spread(torch.arange(1001.0))["quantiles"], [0, 250, 1000]).round(3)
     array([0.25, 0.75])
     """
-    at, ends = np.asarray(quantiles, float), np.array(edges, float)
-    if not len(at):
-        return np.zeros(len(ends) - 1)
-    # Interpolation needs rising positions: equal quantiles become a very steep ramp that ends at their value.
-    width = max(float(at[-1] - at[0]), abs(float(at[0])), abs(float(at[-1])), 1e-300) * 1e-12
-    rising = at - width * np.arange(len(at))[::-1]
-    ends[0] -= width * len(at)
-    return np.asarray(np.diff(np.interp(ends, rising, LEVELS, left=0.0, right=1.0)))
+    positions, bin_edges = np.asarray(quantiles, float), np.array(edges, float)
+    if not len(positions):
+        return np.zeros(len(bin_edges) - 1)
+    # Interpolation needs increasing positions: equal quantiles become a very steep ramp that ends at their value.
+    first, last = float(positions[0]), float(positions[-1])
+    width = max(last - first, abs(first), abs(last), 1e-300) * 1e-12
+    rising = positions - width * np.arange(len(positions))[::-1]
+    bin_edges[0] -= width * len(positions)
+    return np.asarray(np.diff(np.interp(bin_edges, rising, LEVELS, left=0.0, right=1.0)))
 
 
 def mean_spread(several: Sequence[Mapping[str, float | list[float]]]) -> list[float]:

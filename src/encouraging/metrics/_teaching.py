@@ -1,4 +1,4 @@
-"""Who teaches the model: how much of a loss's gradient comes from examples that are already classified well."""
+"""Which examples a loss learns from: how much of its gradient comes from examples that are already classified well."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gradient_mass(gap: Tensor, curve: Curve, above: tuple[float, ...] = SURE) ->
 
 
 def mean_pulls(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[str, float]:
-    """The mean pull per example under several losses: the size of the gradient that :func:`gradient_mass` divides.
+    """The mean pull per example under several losses: the size of the gradient that :func:`gradient_mass` shares out.
 
     >>> import torch
     >>> {name: round(pull, 3) for name, pull in mean_pulls(torch.tensor([0.0, 5.0])).items()}["cross-entropy"]

@@ -21,7 +21,7 @@ from .drawing.style import COLOURS, Dash, look
 from .drawing.svg import TAG
 from .numbers import plural
 
-_PICKED = 5
+_PICKED = 5  # arms beside the first one that are shown until the reader picks others
 
 
 @dataclass(frozen=True)
@@ -83,24 +83,24 @@ class Group:
 
     @cached_property
     def departures(self) -> Departures:
-        """What these runs have otherwise than the recipe that comes with the package."""
+        """In which settings these runs differ from the recipe that comes with the package."""
         return departures_of(self.name, [*self.records, *self.diverged])
 
     @property
     def shown(self) -> list[Arm]:
         """The arms of tables and figures: those of a sweep have a section of their own, unless there is nothing else to
         compare."""
-        own = [arm for arm in self.arms if arm.swept is None]
-        return own if len(own) > 1 else self.arms
+        unswept = [arm for arm in self.arms if arm.swept is None]
+        return unswept if len(unswept) > 1 else self.arms
 
     @property
     def picked(self) -> list[Arm]:
-        """Where the reader picks arms, those that are shown at first: the first one and the best ones by what the task
-        is about."""
+        """Where the reader picks arms, those that are shown at first: the first one, and the best by the metric that
+        arms are compared by."""
         primary = self.metrics.compared
         first, *others = self.shown
-        reached = {arm.name: arm.mean(primary.path).value for arm in others if arm.values(primary.path)}
-        best = sorted(reached, key=lambda name: reached[name], reverse=primary.better == "higher")[:_PICKED]
+        means = {arm.name: arm.mean(primary.path).value for arm in others if arm.values(primary.path)}
+        best = sorted(means, key=lambda name: means[name], reverse=primary.better == "higher")[:_PICKED]
         return [arm for arm in (first, *others) if arm.tag and (arm is first or arm.name in best)]
 
     @property
@@ -132,16 +132,16 @@ def groups_of(records: Iterable[Record], recipes: Mapping[str, Recipe]) -> list[
     groups = []
     for name, arms in by_recipe.items():
         recipe = recipes.get(name)
-        order = [*(arm for arm in (recipe.arms if recipe else ()) if arm in arms)]
-        order += [arm for arm in arms if arm not in order]
+        names = [*(arm for arm in (recipe.arms if recipe else ()) if arm in arms)]
+        names += [arm for arm in arms if arm not in names]
         diverged = [record for record in records if record.recipe == name and record.failed is not None]
-        groups.append(Group(name, [_arm(i, arm, arms[arm]) for i, arm in enumerate(order)], recipe, diverged))
+        groups.append(Group(name, [_arm(i, arm, arms[arm]) for i, arm in enumerate(names)], recipe, diverged))
     return groups
 
 
 def for_picking(group: Group) -> Group:
-    """Where there are more arms than colours the reader picks some: each has a tag then, and those that are shown at
-    first have a colour of their own."""
+    """Where there are more arms than colours the reader picks some: every arm gets a tag, and those that are shown at
+    first get the distinct colours."""
     shown = [arm.name for arm in group.shown]
     if len(shown) <= len(COLOURS):
         return group
@@ -161,14 +161,14 @@ def _arm(index: int, name: str, records: list[Record]) -> Arm:
 
 
 def _swept(arm: str, records: Iterable[Record]) -> Swept | None:
-    """Which sweep an arm belongs to, as its runs have kept it."""
+    """Which sweep an arm belongs to, as recorded by its runs."""
     for record in records:
         try:
             entry = ((record.recipe_tree or {}).get("arms") or {}).get(arm) or {}
             if entry.get("swept"):
                 return Swept(**entry["swept"])
         except (AttributeError, TypeError, ValueError) as error:
-            raise RunError(f"the sweep that a run of {record.recipe}, {arm}, kept cannot be read ({error}). Remove the "
+            raise RunError(f"the sweep in the record of {record.recipe}, {arm}, cannot be read ({error}). Remove the "
                            "damaged run.") from error
     return None
 
@@ -190,7 +190,7 @@ def row_kind(arms: Sequence[Arm]) -> str:
 
 
 def over_seeds(arms: Sequence[Arm], words: str = "Mean over") -> str:
-    """How many seeds a picture is made of; nothing where there is one model."""
+    """Over how many seeds a picture is, as a sentence; empty for a single model."""
     counts = sorted({len(arm.finals) for arm in arms})
     if counts[-1] == 1:
         return ""

@@ -1,6 +1,6 @@
 """The rows of a scoreboard: one claim each, with the paper's numbers, ours, the difference and the verdict.
 
-Nothing here needs torch: whoever compares numbers of their own gets the same board.
+Nothing here needs torch: `encouraging compare` shows the same board for numbers of any script.
 """
 
 from __future__ import annotations
@@ -29,14 +29,20 @@ WIDTH, HEIGHT = 132, 22  # of the small picture of a difference, in pixels
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One claim. ``source`` is its place in the paper, ``recipe`` and ``task`` are those of the runs, ``href`` leads to
-    more about it. ``is_primary`` tells whether it is about the metric that the task is judged by, ``bonus`` which
-    side has a bonus that the other has not: 1 where the claim is that it helps, -1 where it is that it costs.
-    ``departs`` says in which settings the runs differ from the recipe, so that they do not test the claim. ``reach`` is
-    the difference at the end of the picture's axis; 0 for one that suits this row alone. ``missing`` is why a reader's
-    own numbers have no difference, in the place of a command that would run it. ``gain`` is what a claim under an
-    attack by cross-entropy becomes under scale-free attacks, where they were measured. ``run`` is the command that
-    trains the recipe, in the settings of the runs where there are some, for what is not measured."""
+    """One claim of the scoreboard.
+
+    Attributes:
+        source: where the paper makes the claim.
+        recipe, task: those of the runs.
+        href: the link to more about the claim.
+        is_primary: whether it is about the metric that the task is judged by.
+        bonus: 1 where the claim is that a bonus helps, -1 where it is that a bonus costs something, else 0.
+        departs: in which settings the runs differ from the recipe, so that they do not test the claim.
+        axis_end: the difference at the end of the picture's axis; 0 for an axis that fits this row alone.
+        missing: why a reader's own numbers have no difference; shown where recipes have the command that runs them.
+        gain: what scale-free attacks leave of a claim under an attack by cross-entropy, where they were measured.
+        run: the command that trains the recipe, in the settings of its runs; shown for what is not measured.
+    """
 
     row: ClaimRow
     sentence: str
@@ -47,7 +53,7 @@ class ScoreRow:
     is_primary: bool = False
     bonus: int = 0
     departs: str = ""
-    reach: float = 0.0
+    axis_end: float = 0.0
     missing: str = ""
     gain: Gain | None = None
     run: str = ""
@@ -97,8 +103,8 @@ class ScoreRow:
         numbers = self.row.claim.paper_numbers
         if numbers is None:
             return ""
-        one = self.row.claim.constant is not None
-        return _arrow([f"{number:g}" for number in ([numbers.ours] if one else [numbers.theirs, numbers.ours])], style)
+        sides = [numbers.ours] if self.row.claim.constant is not None else [numbers.theirs, numbers.ours]
+        return _arrow([f"{number:g}" for number in sides], style)
 
     def our_words(self, style: Style = PAGE) -> str:
         if not self.n:
@@ -109,7 +115,7 @@ class ScoreRow:
 
     def difference_words(self, style: Style = PAGE) -> str:
         mean = self.row.comparison.mean
-        if abs(mean) < SAME * max([1.0, *map(abs, self.row.pairs.ours)]):  # nothing but rounding
+        if abs(mean) < SAME * max([1.0, *map(abs, self.row.pairs.ours)]):  # equal but for rounding
             mean = 0.0
         return signed(mean, enough_digits([mean], self.row.metric.digits), style) if self.n else ""
 
@@ -160,9 +166,9 @@ class Scoreboard:
 
     @property
     def verdicts(self) -> list[tuple[Verdict, int]]:
-        found = counted([row.verdict.word for row in self.rows])
+        counts = counted([row.verdict.word for row in self.rows])
         return [(verdict._replace(means=OWN_NOT_MEASURED), n) if self.is_own and verdict.word == NOT_MEASURED
-                else (verdict, n) for verdict, n in found]
+                else (verdict, n) for verdict, n in counts]
 
     @property
     def is_own(self) -> bool:
@@ -185,20 +191,23 @@ class Scoreboard:
 
 
 def scoreboard_of(rows: Iterable[ScoreRow], *, departures_said: bool = False) -> Scoreboard | None:
-    """The board of these rows; none without rows. With ``departures_said`` the page has said before in which settings
-    the runs differ, and the board does not say it again."""
+    """The board of these rows; None without rows. With ``departures_said`` the board does not repeat in which settings
+    the runs differ from the recipe, because the page has said it before."""
     rows = _with_common_axes(sorted(rows, key=lambda row: (natural(row.source), row.recipe)))
     if not any(row.recipe for row in rows):
-        papers, own, missing = "", "Compared", "Not measured: no seed has been run with both arms"
+        papers_title, own_title = "", "Compared"
+        missing_title = "Not measured: no seed has been run with both arms"
     else:
-        papers, own, missing = "Claims of the paper", "Other settings, and questions of our own", "Not measured yet"
+        papers_title, own_title = "Claims of the paper", "Other settings, and questions of our own"
+        missing_title = "Not measured yet"
     tested = [row for row in rows if row.measured and not row.departs]
-    others = [row for row in rows if row.measured and row.departs]
-    kinds = [(papers, [row for row in tested if row.papers]), (own, [row for row in tested if not row.papers]),
+    departed = [row for row in rows if row.measured and row.departs]
+    kinds = [(papers_title, [row for row in tested if row.papers]),
+             (own_title, [row for row in tested if not row.papers]),
              *((f"Other settings than those of {recipe}" + ("" if departures_said else f": {words}"),
-                [row for row in others if (row.recipe, row.departs) == (recipe, words)])
-               for recipe, words in dict.fromkeys((row.recipe, row.departs) for row in others)),
-             (missing, [row for row in rows if not row.measured])]
+                [row for row in departed if (row.recipe, row.departs) == (recipe, words)])
+               for recipe, words in dict.fromkeys((row.recipe, row.departs) for row in departed)),
+             (missing_title, [row for row in rows if not row.measured])]
     present = [(title, members) for title, members in kinds if members]
     return Scoreboard(present) if present else None
 
@@ -222,31 +231,31 @@ def tally_words(rows: Sequence[ScoreRow]) -> str:
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:
-    """A key that sorts Table 4 before Table 13, and what has no place in the paper last.
+    """A key that sorts Table 4 before Table 13, and claims that are not in the paper last.
 
     >>> sorted(["Table 13", "", "Appendix", "Table 4"], key=natural)
     ['Table 4', 'Table 13', 'Appendix', '']
     """
     if not text:
         return [(2, 0, "")]
-    first = (0 if text.startswith("Table") else 1, 0, "")
-    return [first, *((0, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", text))]
+    kind = (0 if text.startswith("Table") else 1, 0, "")
+    return [kind, *((0, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", text))]
 
 
 def _with_common_axes(rows: Sequence[ScoreRow]) -> list[ScoreRow]:
     """Pictures of one recipe and metric have one axis, so that they can be compared."""
-    reaches: dict[tuple[str, str], float] = {}
+    axis_ends: dict[tuple[str, str], float] = {}
     for row in rows:
         key = (row.recipe, row.row.claim.metric)
-        reaches[key] = max(reaches.get(key, 0.0), _reach(row))
-    return [replace(row, reach=reaches[row.recipe, row.row.claim.metric]) for row in rows]
+        axis_ends[key] = max(axis_ends.get(key, 0.0), _largest_difference(row))
+    return [replace(row, axis_end=axis_ends[row.recipe, row.row.claim.metric]) for row in rows]
 
 
-def _reach(row: ScoreRow) -> float:
+def _largest_difference(row: ScoreRow) -> float:
     """The largest difference that a picture has to show."""
     comparison = row.row.comparison
-    ends = (comparison.low, comparison.high, comparison.mean, row.paper_difference)
-    return max((abs(end) for end in ends if end is not None and math.isfinite(end)), default=0.0)
+    values = (comparison.low, comparison.high, comparison.mean, row.paper_difference)
+    return max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
 
 
 def picture(score: ScoreRow) -> Markup:
@@ -255,18 +264,18 @@ def picture(score: ScoreRow) -> Markup:
     comparison, paper = score.row.comparison, score.paper_difference
     if not score.n:
         return Markup()
-    scale = (WIDTH / 2 - 5) / (score.reach or _reach(score) or 1.0)
+    scale = (WIDTH / 2 - 5) / (score.axis_end or _largest_difference(score) or 1.0)
 
     def x(value: float) -> str:
         return f"{WIDTH / 2 + scale * value:.1f}".removesuffix(".0")
-    parts = [f'<path class="zero" d="M{WIDTH // 2} 1v{HEIGHT - 2}"/>']
+    shapes = [f'<path class="zero" d="M{WIDTH // 2} 1v{HEIGHT - 2}"/>']
     if paper is not None:
-        parts.append(f'<path class="paper" d="M{x(paper)} 3v{HEIGHT - 6}"/>')
+        shapes.append(f'<path class="paper" d="M{x(paper)} 3v{HEIGHT - 6}"/>')
     if math.isfinite(comparison.low):
-        parts.append(f'<path d="M{x(comparison.low)} {HEIGHT // 2}H{x(comparison.high)}"/>')
+        shapes.append(f'<path d="M{x(comparison.low)} {HEIGHT // 2}H{x(comparison.high)}"/>')
     if math.isfinite(comparison.mean):
-        parts.append(f'<circle cx="{x(comparison.mean)}" cy="{HEIGHT // 2}" r="3.8"/>')
-    return Markup(f'<svg class="mini" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{"".join(parts)}</svg>')
+        shapes.append(f'<circle cx="{x(comparison.mean)}" cy="{HEIGHT // 2}" r="3.8"/>')
+    return Markup(f'<svg class="mini" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{"".join(shapes)}</svg>')
 
 
 def _arrow(numbers: Sequence[str], style: Style) -> str:

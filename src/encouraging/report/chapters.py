@@ -64,7 +64,7 @@ class Chapter:
 
     @property
     def picked_from(self) -> Section | None:
-        """The first section with lines or panels that the reader picks; the bar that picks them stands above it."""
+        """The first section with lines or panels that the reader can pick: the bar for picking is placed above it."""
         return next((section for section in self.sections for picture in section.pictures
                      if any(key.tag for key in picture.keys) or any(panel.tag for panel in picture.panels)), None)
 
@@ -88,7 +88,7 @@ def chapters_of(records: Iterable[Record], recipes: Mapping[str, Recipe] | None 
 
 @contextmanager
 def in_words(name: str) -> Iterator[None]:
-    """Records come from anywhere: whatever one of them breaks in a table or a drawing becomes an error in words."""
+    """Records may come from anywhere: errors that a damaged one causes in a table or figure become a RunError."""
     try:
         yield
     except RunError:
@@ -100,8 +100,8 @@ def in_words(name: str) -> Iterator[None]:
 
 def model_sections(subjects: Sequence[Arm], gained: Sequence[Gain] = (),
                    claimed: Sequence[tuple[str, str]] = ()) -> list[Section]:
-    """The sections that come from diagnoses, for the arms of a recipe or for one model; ``gained`` is what the claims
-    of the recipe say of attacks, ``claimed`` has the pairs of arms that they compare."""
+    """The sections that come from diagnoses, for the arms of a recipe or for one model. ``gained`` are the gains under
+    attack that the recipe claims, ``claimed`` the pairs of arms that its claims compare."""
     attacked = attacks.section(subjects)
     if attacked is not None and gained:
         attacked = replace(attacked, lead=[*attacked.lead, gains.gain_words(gained)],

@@ -31,9 +31,9 @@ class Comparisons:
     """What :func:`compare` found: one row per claim, in the order of metrics and arms.
 
     A row has ``verdict``, ``claim``, ``comparison`` (n, mean, low, high, level, p values, differences, skewed), and
-    ``needed`` (the seeds that would decide). ``notes`` say what is easily overlooked: numbers that are missing, and a
-    direction that may not be meant. Printing it shows all of it; :meth:`write` makes the page. ``seeds`` has the names
-    of the seeds as they were given.
+    ``needed`` (the seeds that would decide). ``notes`` are warnings: about missing numbers, and about a metric that is
+    usually better when lower. Printing it shows all of it; :meth:`write` makes the page. ``seeds`` has the names of the
+    seeds as they were given.
     """
 
     title: str
@@ -110,10 +110,10 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
     claims: *holds*, *fails*, *no difference* (closer to 0 than half of ``expected``) or *undecided*.
 
     Args:
-        numbers: numbers per arm and seed: ``{"ce": [92.1, 91.8], "el": [92.6, 92.4]}``, whose places are the seeds;
+        numbers: numbers per arm and seed: ``{"ce": [92.1, 91.8], "el": [92.6, 92.4]}``, indexed by seed;
             the same with ``{seed: number}`` or ``{seed: {metric: number}}`` for each arm; a DataFrame or a dict of
             columns with one row per arm and seed; rows as dicts; or the path of a .csv, .tsv, .jsonl or .json file.
-        metric: the column with the numbers, or several. For plain lists it is only a name.
+        metric: the column with the numbers, or several. For plain lists it is only the name that is shown.
         baseline: the arm that the others are compared with; by default the first one.
         better: ``"lower"`` where smaller numbers are better; with several metrics ``{"loss": "lower"}``, higher for
             those that are not named.
@@ -121,59 +121,60 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
             with several metrics ``{"accuracy": 0.3, "loss": 0.02}``.
         overlap: test over training examples, where the runs are random splits of one dataset.
         title: of the page.
-        arm, seed: what the columns are called that name the arm and the seed.
+        arm, seed: the names of the columns that have the arm and the seed.
 
     Returns:
         The claims with their verdicts; print it, iterate over it, or write its page.
 
     Raises:
         DataError: the numbers cannot be read, or no seed has two arms.
-        ArgumentError: an argument is not one that can be used.
+        ArgumentError: an argument has a wrong value.
 
-    >>> found = compare({"ce": [92.1, 91.8, 92.0, 91.9], "el": [92.6, 92.4, 92.7, 92.3]}, "accuracy")
-    >>> print(found)
+    >>> result = compare({"ce": [92.1, 91.8, 92.0, 91.9], "el": [92.6, 92.4, 92.7, 92.3]}, "accuracy")
+    >>> print(result)
     el beats ce on accuracy: holds; mean difference +0.55, interval 0.34 to 0.76 at 95%, 4 seeds
-    >>> found["el"].verdict
+    >>> result["el"].verdict
     'holds'
     """
     metrics = list(metric) if isinstance(metric, Sequence) and not isinstance(metric, str) else [metric]
     metrics = [name for name in metrics if name is not None] or ["number"]
-    _check(metrics)
+    _check_metrics(metrics)
     directions, differences = directions_of(better, metrics), expected_of(expected, metrics)
     overlap = positive(overlap, "overlap")
     reader = Reader(metrics, arm, seed)
-    found = reader.read(numbers)
-    if len(found) < 2:
+    by_arm = reader.read(numbers)
+    if len(by_arm) < 2:
         source = f"{numbers}: " if isinstance(numbers, str | Path) else ""
-        came = f"numbers of the arm {next(iter(found))} alone" if found else "no numbers"
-        raise DataError(f"{source}{came}; expected two arms or more, with one row per arm and seed.")
-    base = next(iter(found)) if baseline is None else str(baseline)
-    if base not in found:
-        raise ArgumentError(f"baseline {base!r}: there are {', '.join(found)}.{did_you_mean(base, found)}")
+        received = f"numbers of the arm {next(iter(by_arm))} alone" if by_arm else "no numbers"
+        raise DataError(f"{source}{received}; expected two arms or more, with one row per arm and seed.")
+    base = next(iter(by_arm)) if baseline is None else str(baseline)
+    if base not in by_arm:
+        raise ArgumentError(f"baseline {base!r}: expected one of the arms {', '.join(by_arm)}."
+                            f"{did_you_mean(base, by_arm)}")
     claims = [Claim(metric=path, arm=name, beats=base, better=directions[path], expected=differences[path])
-              for path in metrics for name in found if name != base]
-    book = MetricBook(_described(path, found, directions[path], place == 0) for place, path in enumerate(metrics))
-    rows = judge_claims(claims, found, book, overlap=overlap)
-    others = listed([row.claim.arm for row in rows[: len(found) - 1]])
+              for path in metrics for name in by_arm if name != base]
+    book = MetricBook(_metric_of(path, by_arm, directions[path], index == 0) for index, path in enumerate(metrics))
+    rows = judge_claims(claims, by_arm, book, overlap=overlap)
+    compared = listed([row.claim.arm for row in rows[: len(by_arm) - 1]])
     notes = [*_shortened(reader.empty), *(_direction_note(name) for name in metrics if directions[name] == "higher"
-                                          and usually_lower(name) and not _says(better, name))]
-    comparisons = Comparisons(title or f"{others} against {base}", rows, found, book, base, notes, reader.seed_names)
+                                          and usually_lower(name) and not _direction_given(better, name))]
+    comparisons = Comparisons(title or f"{compared} against {base}", rows, by_arm, book, base, notes, reader.seed_names)
     if not any(row.comparison.n for row in rows):
         raise DataError(f"no seed has numbers of {base} and of another arm: differences are taken seed by seed, so "
                         f"both must have been run with the same ones; {comparisons.missing(rows[0])}.")
     return comparisons
 
 
-def _check(metrics: Sequence[str]) -> None:
+def _check_metrics(metrics: Sequence[str]) -> None:
     for name in metrics:
         if not isinstance(name, str) or not name:
             raise ArgumentError(f"metric: {name!r}: expected the name of a column.")
     if len(set(metrics)) < len(metrics):
-        raise ArgumentError(f"metric: {', '.join(metrics)}: expected each once.")
+        raise ArgumentError(f"metric: {', '.join(metrics)}: expected each name once.")
 
 
-def _described(path: str, numbers: Numbers, better: Direction, primary: bool) -> Metric:
-    """A metric in the reader's own word, with as many decimals as its spread over seeds has meaning."""
+def _metric_of(path: str, numbers: Numbers, better: Direction, primary: bool) -> Metric:
+    """A metric under the name that was given, with as many decimals as its spread over seeds makes meaningful."""
     spreads = [mean_of([values.get(path) for values in seeds.values()]).std for seeds in numbers.values()]
     smallest = min((spread for spread in spreads if 0 < spread < math.inf), default=1.0)
     digits = min(max(2, 1 - math.floor(math.log10(smallest))), MOST_DIGITS)
@@ -186,7 +187,7 @@ def _cell(mean: Mean, metric: Metric) -> tuple[str, str, int]:
     return show(mean.value, metric.digits), interval, mean.n
 
 
-def _says(better: Any, name: str) -> bool:
+def _direction_given(better: Any, name: str) -> bool:
     return name in better if isinstance(better, Mapping) else better is not None
 
 
@@ -195,11 +196,11 @@ def _direction_note(name: str) -> str:
             f"better={{{name!r}: 'lower'}}")
 
 
-def _shortened(lines: Sequence[str], most: int = 5) -> list[str]:
-    return [*lines[:most], *([f"and {len(lines) - most} more empty numbers"] if len(lines) > most else [])]
+def _shortened(lines: Sequence[str], limit: int = 5) -> list[str]:
+    return [*lines[:limit], *([f"and {len(lines) - limit} more empty numbers"] if len(lines) > limit else [])]
 
 
-def _seed_words(seeds: Sequence[str], most: int = 6) -> str:
+def _seed_words(seeds: Sequence[str], limit: int = 6) -> str:
     """
     >>> _seed_words(["0", "1", "2", "3"]), _seed_words(["0", "7"]), _seed_words([])
     ('0 to 3', '0 and 7', 'none')
@@ -208,7 +209,7 @@ def _seed_words(seeds: Sequence[str], most: int = 6) -> str:
         numbers = [int(seed) for seed in seeds]
         if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
             return f"{seeds[0]} to {seeds[-1]}"
-    return listed([*seeds[:most], *([f"{len(seeds) - most} more"] if len(seeds) > most else [])]) or "none"
+    return listed([*seeds[:limit], *([f"{len(seeds) - limit} more"] if len(seeds) > limit else [])]) or "none"
 
 
 def _line(row: ClaimRow, missing: str) -> str:
@@ -216,9 +217,9 @@ def _line(row: ClaimRow, missing: str) -> str:
     comparison, digits = row.comparison, row.metric.digits
     if not comparison.n:
         return f"{row.claim.sentence()}: {row.verdict}: {missing}"
-    ends = (f"interval {between(comparison.low, comparison.high, digits)} at {100 * comparison.level:.4g}%"
-            if math.isfinite(comparison.low) else "no interval")
+    interval = (f"interval {between(comparison.low, comparison.high, digits)} at {100 * comparison.level:.4g}%"
+                if math.isfinite(comparison.low) else "no interval")
     needed = f"; {needed_words(row.needed)} seeds would decide" if row.needed is not None else ""
     skewed = "; the differences look skewed" if row.comparison.skewed else ""
-    return (f"{row.claim.sentence()}: {row.verdict}; mean difference {signed(comparison.mean, digits)}, {ends}, "
+    return (f"{row.claim.sentence()}: {row.verdict}; mean difference {signed(comparison.mean, digits)}, {interval}, "
             f"{plural(comparison.n, 'seed')}{needed}{skewed}")

@@ -27,7 +27,7 @@ def directions_of(better: str | Mapping[str, str] | None, metrics: Sequence[str]
             raise ArgumentError(f"better = 'lower' for {len(metrics)} metrics ({', '.join(metrics)}): say for which, "
                                 f"as better={{{metrics[-1]!r}: 'lower'}}.")
         return dict.fromkeys(metrics, direction)
-    _known(better, metrics, "better")
+    _check_names(better, metrics, "better")
     return {name: _direction(better.get(name, "higher"), f"better[{name!r}]") for name in metrics}
 
 
@@ -42,7 +42,7 @@ def expected_of(expected: float | Mapping[str, float | None] | None, metrics: Se
             raise ArgumentError(f"expected = {expected!r} for {len(metrics)} metrics ({', '.join(metrics)}): say which "
                                 f"difference would matter for which, as expected={{{metrics[0]!r}: {expected!r}}}.")
         return dict.fromkeys(metrics, positive(expected, "expected"))
-    _known(expected, metrics, "expected")
+    _check_names(expected, metrics, "expected")
     return {name: positive(expected.get(name), f"expected[{name!r}]" if len(metrics) > 1 else "expected")
             for name in metrics}
 
@@ -60,8 +60,8 @@ def usually_lower(metric: str) -> bool:
     >>> usually_lower("val_loss"), usually_lower("ood.energy.fpr95"), usually_lower("accuracy")
     (True, True, False)
     """
-    parts = "".join(letter if letter.isalnum() else " " for letter in metric.lower()).split()
-    return any(part in LOWER_WORDS for part in parts)
+    words = "".join(letter if letter.isalnum() else " " for letter in metric.lower()).split()
+    return any(word in LOWER_WORDS for word in words)
 
 
 def _direction(word: Any, name: str) -> Direction:
@@ -71,8 +71,8 @@ def _direction(word: Any, name: str) -> Direction:
     raise ArgumentError(f"{name} = {word!r}: expected 'higher' or 'lower'.{did_you_mean(word, DIRECTIONS)}")
 
 
-def _known(given: Mapping[str, Any], metrics: Sequence[str], name: str) -> None:
-    for metric in given:
+def _check_names(settings: Mapping[str, Any], metrics: Sequence[str], name: str) -> None:
+    for metric in settings:
         if metric not in metrics:
             raise ArgumentError(f"{name}: {metric!r} is not one of the metrics {', '.join(metrics)}."
                                 f"{did_you_mean(metric, metrics)}")

@@ -9,8 +9,8 @@ from typing import Any
 from .arms import Group
 from .numbers import listed
 
-USUAL = {"label_smoothing": 0.0, "match_norm": False, "bonus": False, "bonus_from_epoch": 1,
-         "reweight_from_epoch": None, "margin": None}
+DEFAULTS = {"label_smoothing": 0.0, "match_norm": False, "bonus": False, "bonus_from_epoch": 1,
+            "reweight_from_epoch": None, "margin": None}
 
 
 def setup_rows(group: Group) -> list[tuple[str, str]]:
@@ -34,13 +34,13 @@ def _schedule(train: Mapping[str, Any]) -> str:
     >>> _schedule({"schedule": "multistep", "milestones": [51, 65], "gamma": 0.1})
     ' (times 0.1 from epochs 51 and 65)'
     """
-    kind = train.get("schedule", "constant")
-    if kind == "multistep":
-        at = train.get("milestone_steps")
-        where = f"updates {listed([str(m) for m in at])}" if at else (
+    schedule = train.get("schedule", "constant")
+    if schedule == "multistep":
+        steps = train.get("milestone_steps")
+        where = f"updates {listed([str(m) for m in steps])}" if steps else (
             f"epochs {listed([str(m) for m in train['milestones']])}")
         return f" (times {train['gamma']:g} from {where})"
-    return "" if kind == "constant" else f" ({str(kind).replace('_', ' ')} schedule)"
+    return "" if schedule == "constant" else f" ({str(schedule).replace('_', ' ')} schedule)"
 
 
 def loss_words(config: Mapping[str, Any]) -> str:
@@ -58,14 +58,14 @@ def loss_words(config: Mapping[str, Any]) -> str:
         objective.pop("reweight_beta", None)
     words = ["squared error" if squared else str(curve)]
     for key, value in objective.items():
-        if key not in USUAL or value != USUAL[key]:
+        if key not in DEFAULTS or value != DEFAULTS[key]:
             words.append(key if value is True else f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}")
     return ", ".join(words)
 
 
 def arm_words(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Every arm's loss, the arm whose weights it starts from and what its stages do where arms differ in that. Arms
-    that read the same then are told apart by the settings in which they differ.
+    """Every arm's loss, the arm whose weights it starts from, and what its stages do where arms differ in that. Where
+    two arms would get the same words, the settings in which they differ are added.
 
     >>> loss = {"objectives": [{"curve": "cross_entropy"}]}
     >>> arm_words({"ce": loss, "crt": {**loss, "after": "ce", "stages": [{"reset": ["head"], "freeze": ["body"]}]}})
@@ -93,24 +93,24 @@ def _stage_words(config: Mapping[str, Any]) -> list[str]:
     for stage in config.get("stages") or ():
         words += [f"{part} starts anew" for part in stage.get("reset", ())]
         words += [f"{part} is fixed" for part in stage.get("freeze", ())]
-        kind = (stage.get("sampling") or {}).get("kind", "shuffled")
-        words += [f"{str(kind).replace('_', '-')} batches"] if kind != "shuffled" else []
+        sampling = (stage.get("sampling") or {}).get("kind", "shuffled")
+        words += [f"{str(sampling).replace('_', '-')} batches"] if sampling != "shuffled" else []
     return words
 
 
 def _settings(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """All single values of a config by their path, but for the names of the run."""
-    found: dict[str, Any] = {}
+    """All values of a config by their dotted path, without recipe, arm and seed."""
+    settings: dict[str, Any] = {}
     for key, value in config.items():
         if not path and key in ("recipe", "arm", "seed"):
             continue
-        if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-            value = {str(number): one for number, one in enumerate(value)}
+        if isinstance(value, list) and value and all(isinstance(stage, Mapping) for stage in value):
+            value = {str(number): stage for number, stage in enumerate(value)}
         if isinstance(value, Mapping):
-            found |= _settings(value, f"{path}{key}.")
+            settings |= _settings(value, f"{path}{key}.")
         else:
-            found[f"{path}{key}"] = value
-    return found
+            settings[f"{path}{key}"] = value
+    return settings
 
 
 def _value(value: Any) -> str:

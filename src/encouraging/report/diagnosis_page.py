@@ -20,8 +20,8 @@ WEAKEST = 3
 
 def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str] = (),
                    warnings: Sequence[str] = (), first: Literal["accuracy", "ood"] = "accuracy") -> str:
-    """Everything that the diagnosis of one model contains, as HTML; warnings come before the numbers, notes after.
-    ``first`` is the question that the page begins with."""
+    """The diagnosis of one model as HTML; warnings come before the numbers, notes after. ``first`` is the question that
+    the page begins with."""
     sections = model_sections([single_model(title, diagnosis)])
     keys = {section.key for section in sections}
     rows = [[Cell(name, href=f"#{key}" if key in keys else ""), Cell(value), Cell(words, words=True)]
@@ -49,10 +49,11 @@ def _detection(diagnosis: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _answers(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """What was found: its name, the number, what it means, and the section that shows it."""
+    """The rows of the table: the name of a number, its value, what it means, and the section that shows it."""
     margin, energy = diagnosis["margin"], diagnosis["energy"]
-    low = weakest(diagnosis)
-    yield "accuracy", f"{show(diagnosis['accuracy'])}%", f"Weakest classes: {low}." if low else "", "class-frequency"
+    weak_classes = weakest(diagnosis)
+    yield ("accuracy", f"{show(diagnosis['accuracy'])}%", f"Weakest classes: {weak_classes}." if weak_classes else "",
+           "class-frequency")
     yield ("negative log-likelihood", show(diagnosis["nll"], 3),
            "Cross-entropy on these examples: minus the logarithm of the label’s probability, on average.", "")
     yield "calibration error", show(diagnosis["calibration"]["ece"], 4), _calibration(diagnosis), "calibration"
@@ -73,22 +74,26 @@ def _answers(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]
                f"{listed(groups)}.", "class-frequency")
     shares = diagnosis["teaching"]["shares"]
     learned = shares["examples"]["0.9"]
-    parts = [f"{show(100 * share['0.9'], 1)}% of the gradient of {name}" for name, share in shares.items()
-             if name != "examples"][:2]
+    contributions = [f"{show(100 * above['0.9'], 1)}% of the gradient of {name}" for name, above in shares.items()
+                     if name != "examples"][:2]
     yield ("learned examples", f"{show(100 * learned, 1)}%", "The share of the examples with p above 0.9. They give "
-           f"{listed(parts)}.", "gradient-mass")
+           f"{listed(contributions)}.", "gradient-mass")
 
 
 def _calibration(diagnosis: Mapping[str, Any]) -> str:
-    calibration = diagnosis["calibration"]
-    bins = [row for row in calibration["bins"] if row["count"]]
-    excess = sum(row["count"] * (row["confidence"] - row["accuracy"]) for row in bins) / diagnosis["examples"]
+    calibration, excess = diagnosis["calibration"], overconfidence(diagnosis)
     words = (f"The model is {'over' if excess > 0 else 'under'}confident by {show(100 * abs(excess))} points on "
              "average.")
     if scaled := calibration.get("temperature"):
         words += (f" A temperature of {show(scaled['value'])} takes the error from {show(scaled['ece_before'], 4)} to "
                   f"{show(scaled['ece_after'], 4)} on examples it was not fitted on.")
     return words
+
+
+def overconfidence(diagnosis: Mapping[str, Any]) -> float:
+    """Mean confidence minus accuracy, over all examples."""
+    bins = [row for row in diagnosis["calibration"]["bins"] if row["count"]]
+    return float(sum(row["count"] * (row["confidence"] - row["accuracy"]) for row in bins) / diagnosis["examples"])
 
 
 def weakest(diagnosis: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..judge.attack_names import attack_words
 from .board import Scoreboard, ScoreRow
 from .markdown_table import cells, plain_text, table
-from .numbers import PLAIN, plural, signed
+from .numbers import PLAIN, plural, range_words, signed
 
 _DECIDED = {"good": "better", "bad": "worse", "masked": "better only under attacks that follow cross-entropy"}
 _OPEN = {"same": "No difference", "open": "Undecided"}
@@ -24,11 +24,11 @@ def short_board(board: Scoreboard) -> list[str]:
     pairs = Counter(recipe for recipe, _ in {(row.recipe, _arms(row)) for row in measured})
     lines = table(["with a bonus", "recipe", "measured", "without -> with", "seeds"])
     for tone, words in _DECIDED.items():
-        for number, members in enumerate(_together(row for row in measured if tone_of(row) == tone)):
+        for number, members in enumerate(_by_line(row for row in measured if tone_of(row) == tone)):
             recipe, arms = members[0].recipe, _arms(members[0])
             lines.append(cells([f"**{words}**" if number == 0 else "",
                                 f"`{recipe}`" + (f" ({arms})" if pairs[recipe] > 1 else ""), _measured(members),
-                                _numbers(members, tone), _seeds(members)]))
+                                _numbers(members, tone), range_words(row.n for row in members)]))
     return [*lines, *counts_of(rows, _OPEN)]
 
 
@@ -50,14 +50,14 @@ def accuracy_board(board: Scoreboard) -> list[str]:
     lines = table(["setting", "without", "with a bonus", "difference", "interval", "n", "verdict"])
     for row in board.rows:
         if row.measured and row.is_primary and row.bonus:
-            seen = _towards_bonus(row)
+            oriented = _towards_bonus(row)
             lines.append(cells([f"`{row.recipe}`: {_arms(row)}", *without_and_with(row),
-                                seen.difference_words(PLAIN), seen.interval_words(PLAIN), str(row.n),
+                                oriented.difference_words(PLAIN), oriented.interval_words(PLAIN), str(row.n),
                                 _VERDICTS[tone_of(row)]]))
     return lines
 
 
-def _together(rows: Iterable[ScoreRow]) -> list[list[ScoreRow]]:
+def _by_line(rows: Iterable[ScoreRow]) -> list[list[ScoreRow]]:
     """Rows that one line can show, those of an attack at several sizes; lines of one recipe follow each other."""
     recipes: dict[str, dict[tuple[str, str], list[ScoreRow]]] = {}
     for row in rows:
@@ -77,32 +77,28 @@ def _numbers(rows: Sequence[ScoreRow], tone: str) -> str:
     """Both sides; of gains that scale-free attacks do not confirm, the gains and what is left of them."""
     if tone != "masked":
         return ", ".join(" -> ".join(without_and_with(row)) for row in rows)
-    return f"{_span(row.row.comparison.mean for row in rows)}; scale-free {_span(_left(row) for row in rows)}"
-
-
-def _seeds(rows: Sequence[ScoreRow]) -> str:
-    counts = sorted({row.n for row in rows})
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    gains, remaining = (row.row.comparison.mean for row in rows), (_scale_free_difference(row) for row in rows)
+    return f"{_span(gains)}; scale-free {_span(remaining)}"
 
 
 def _attack(row: ScoreRow) -> str:
     """The attack that a row is about, or nothing."""
-    first, _, rest = row.row.claim.metric.partition(".")
-    return rest.partition(".")[0] if first == "attacks" else ""
+    kind, _, path = row.row.claim.metric.partition(".")
+    return path.partition(".")[0] if kind == "attacks" else ""
 
 
 def _size(row: ScoreRow) -> str:
     return row.row.claim.metric.split(".", 2)[2]
 
 
-def _left(row: ScoreRow) -> float:
+def _scale_free_difference(row: ScoreRow) -> float:
     return row.gain.difference if row.gain else math.nan
 
 
 def _span(numbers: Iterable[float]) -> str:
     """Differences in points, from the smallest to the largest."""
-    ends = sorted(numbers)
-    words = list(dict.fromkeys(signed(end, 1, PLAIN) for end in (ends[0], ends[-1])))
+    ordered = sorted(numbers)
+    words = list(dict.fromkeys(signed(number, 1, PLAIN) for number in (ordered[0], ordered[-1])))
     return " to ".join(words)
 
 
@@ -113,8 +109,8 @@ def _arms(row: ScoreRow) -> str:
 
 
 def tone_of(row: ScoreRow) -> str:
-    """The tone of the verdict on the bonus, which is the other one where the claim is that it costs; and a gain under
-    attack that scale-free attacks do not confirm has a tone of its own."""
+    """The tone of the verdict on the bonus: reversed where the claim is that the bonus costs something. A gain under
+    attack that scale-free attacks do not confirm is ``masked``."""
     tone = "masked" if row.is_masked else row.verdict.tone
     return {"good": "bad", "bad": "good"}.get(tone, tone) if row.bonus < 0 else tone
 
@@ -123,9 +119,9 @@ def _towards_bonus(row: ScoreRow) -> ScoreRow:
     """The same row with differences that are positive where the bonus is better."""
     if row.bonus > 0:
         return row
-    found = row.row.comparison
-    return replace(row, row=replace(row.row, comparison=replace(found, mean=-found.mean, low=-found.high,
-                                                                high=-found.low)))
+    comparison = row.row.comparison
+    return replace(row, row=replace(row.row, comparison=replace(comparison, mean=-comparison.mean, low=-comparison.high,
+                                                                high=-comparison.low)))
 
 
 def without_and_with(row: ScoreRow) -> list[str]:

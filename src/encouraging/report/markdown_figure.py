@@ -4,7 +4,7 @@ A figure stands between ``<!-- figure: RECIPE over KEY: METRIC METRIC ... -->`` 
 setting such as ``train.lr``, ``model_options.head_scale`` or, of the loss, ``log_end``. It is the picture (in
 ``images/`` beside the page), the numbers as a table, and what the claims say about the setting. ``over epsilon`` draws
 accuracy under attacks, which are named instead of metrics (``markdown_attacks.py``).
-``encouraging results --update FILE`` writes it anew.
+``encouraging results --update FILE`` writes it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from .markdown_attacks import attack_figure
 from .markdown_table import cells, plain_text, table
 from .numbers import PLAIN, listed, plus_minus, show
 from .scoreboard import score_rows
-from .sections.by_setting import at, over
-from .sections.sweep import Sweep, lines_over, order, value_word
+from .sections.by_setting import setting_at, sweep_over
+from .sections.sweep import Sweep, lines_over, sort_key, value_word
 
 _BLOCK = re.compile(r"(<!-- figure: *(\S+) over (\S+?): *([^>]*?) *-->\n)(.*?)(<!-- end of figure -->)", re.DOTALL)
 _OPENING = re.compile(r"<!-- figure:")
 
 
-def drawn(text: str, records: Sequence[Record], source: str) -> tuple[str, dict[str, bytes]]:
-    """A page with everything between its figures' markers written anew; and the pictures, by their paths beside the
-    page.
+def with_figures(text: str, records: Sequence[Record], source: str) -> tuple[str, dict[str, bytes]]:
+    """The page with its figures drawn from the records, and their pictures by path relative to the page.
 
     Raises:
         ArgumentError: a marker is not closed or names no recipe with records, no setting in which its arms differ, or
@@ -50,7 +49,7 @@ def drawn(text: str, records: Sequence[Record], source: str) -> tuple[str, dict[
     written, number = _BLOCK.subn(fill, text)
     if number != len(_OPENING.findall(text)):
         raise ArgumentError(f"{source}: expected <!-- figure: RECIPE over KEY: METRIC METRIC ... --> on a line of its "
-                            "own and, below it, <!-- end of figure -->; what is between them is written anew.")
+                            "own and, below it, <!-- end of figure -->; what is between them is replaced.")
     return written, pictures
 
 
@@ -58,8 +57,8 @@ def _figure(name: str, key: str, paths: Sequence[str], records: Sequence[Record]
             picture_path: str) -> tuple[list[str], bytes]:
     mine = [record for record in records if record.recipe == name]
     if not mine:
-        known = sorted({record.recipe for record in records})
-        raise ArgumentError(f"{source}: there are no records of {name}.{did_you_mean(name, known)}")
+        suggestions = sorted({record.recipe for record in records})
+        raise ArgumentError(f"{source}: there are no records of {name}.{did_you_mean(name, suggestions)}")
     recipe = read_recipe(name) if name in names() else kept_recipes(mine).get(name)
     groups = groups_of(mine, {} if recipe is None else {name: recipe})
     if not groups:
@@ -70,38 +69,38 @@ def _figure(name: str, key: str, paths: Sequence[str], records: Sequence[Record]
     sweep = _sweep(group, key, source)
     for path in paths:
         if not any(arm.values(path) for arm in sweep.arms):
-            known = [metric.path for metric in group.metrics.shown(lambda path: True)]
-            raise ArgumentError(f"{source}: no run of {name} has {path}.{did_you_mean(path, known)}")
+            suggestions = [metric.path for metric in group.metrics.shown(lambda path: True)]
+            raise ArgumentError(f"{source}: no run of {name} has {path}.{did_you_mean(path, suggestions)}")
     metrics = [group.metrics[path] for path in paths]
     picture = lines_over(name, sweep, metrics)
     if picture is None:
         raise ArgumentError(f"{source}: expected metrics after the colon.")
-    picture = replace(picture, columns=2)  # what a page of text has room for
+    picture = replace(picture, columns=2)  # a page of text has room for two
     members = {arm.name: arm.swept.arm for arm in sweep.arms if arm.swept}
-    said = [_verdict(row) for row in (score_rows(recipe, mine) if recipe is not None else ())
-            if row.measured and members.get(row.row.claim.arm, "") == members.get(row.row.claim.beats or "")]
+    verdicts = [_verdict(row) for row in (score_rows(recipe, mine) if recipe is not None else ())
+                if row.measured and members.get(row.row.claim.arm, "") == members.get(row.row.claim.beats or "")]
     lines = [f"![{plain_text(picture.alt)}]({picture_path})", "", *_table(sweep, metrics), *_range(sweep, metrics[0]),
-             *(["", *said] if said else [])]
+             *(["", *verdicts] if verdicts else [])]
     return lines, picture.svg()
 
 
 def _verdict(row: ScoreRow) -> str:
-    ends = row.interval_words(PLAIN)
+    interval = row.interval_words(PLAIN)
     return (f"- {plain_text(row.sentence)}: {row.difference_words(PLAIN)}, "
-            f"{f'interval {ends}' if ends else 'no interval'}, n = {row.n}: **{row.verdict.word}**")
+            f"{f'interval {interval}' if interval else 'no interval'}, n = {row.n}: **{row.verdict.word}**")
 
 
 def _sweep(group: Group, key: str, source: str) -> Sweep:
     """The arms by what they are apart from the setting, and by its value."""
-    sweep = over(group, key)
+    sweep = sweep_over(group, key)
     if not any(len(sweep.points(base)) > 1 for base in sweep.bases):
         raise ArgumentError(f"{source}: expected arms of {group.name} that differ in {key} alone.")
     for arm in sweep.arms:
-        if len({repr(at(record.config, key)) for record in arm.records}) > 1:
+        if len({repr(setting_at(record.config, key)) for record in arm.records}) > 1:
             raise ArgumentError(f"{source}: the runs of {arm.name} have several values of {key} among them; expected "
                                 "one for all seeds.")
-    places = [(arm.swept.arm, order(arm.swept.values[key])) for arm in sweep.arms if arm.swept]
-    if len(set(places)) < len(places):
+    points = [(arm.swept.arm, sort_key(arm.swept.values[key])) for arm in sweep.arms if arm.swept]
+    if len(set(points)) < len(points):
         raise ArgumentError(f"{source}: several arms of {group.name} have the same {key} and differ in nothing else.")
     return sweep
 
@@ -115,8 +114,8 @@ def _range(sweep: Sweep, m: Metric) -> list[str]:
             words.append(f"by {show(max(means) - min(means), m.digits, style=PLAIN)} with {base}")
     if not words:
         return []
-    turn = "falls" if m.better == "higher" else "rises"
-    return ["", f"From its best to its worst `{sweep.keys[0].rpartition('.')[2]}` the mean {m.words} {turn} "
+    verb = "falls" if m.better == "higher" else "rises"
+    return ["", f"From its best to its worst `{sweep.keys[0].rpartition('.')[2]}` the mean {m.words} {verb} "
                 f"{listed(words)}."]
 
 
@@ -124,14 +123,14 @@ def _table(sweep: Sweep, metrics: Sequence[Metric]) -> list[str]:
     """A line per value, a column per metric and group of arms."""
     key = sweep.keys[0].rpartition(".")[2]
     lines = table([f"`{key}`", *(f"{m.words}, {base}" for m in metrics for base in sweep.bases)])
-    by_value = {base: {order(point[0]): arm for point, arm in sweep.points(base)} for base in sweep.bases}
+    by_value = {base: {sort_key(point[0]): arm for point, arm in sweep.points(base)} for base in sweep.bases}
     values = sweep.values(0)
     short = len({value_word(value) for value in values}) == len(values)
     for value in values:
         row = [plain_text(value_word(value) if short else str(value))]
         for m in metrics:
             for base in sweep.bases:
-                arm = by_value[base].get(order(value))
+                arm = by_value[base].get(sort_key(value))
                 mean = arm.mean(m.path) if arm else None
                 row.append(plus_minus(mean.value, mean.std, m.digits, PLAIN) if mean and mean.n else "")
         lines.append(cells(row))

@@ -1,7 +1,7 @@
 """Short forms of the scoreboard inside any Markdown page.
 
-They stand between markers, ``<!-- scoreboard: NAME -->`` and ``<!-- end of scoreboard -->``;
-``encouraging results --update FILE`` writes them anew.
+They are placed between markers, ``<!-- scoreboard: NAME -->`` and ``<!-- end of scoreboard -->``, by
+``encouraging results --update FILE``.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ FORMS: Mapping[str, Callable[[Scoreboard], list[str]]] = {
     "questions": question_board, "short": short_board, "accuracy": accuracy_board}
 
 
-def updated(text: str, board: Scoreboard, source: str) -> str:
-    """A page with everything between its markers written anew; its errors are those of :func:`check_markers`."""
+def with_scoreboards(text: str, board: Scoreboard, source: str) -> str:
+    """The page with its scoreboards replaced by those of the records; raises as :func:`check_markers` does."""
     check_markers(text, source)
     return _BLOCK.sub(lambda match: f"{match[1]}\n" + "\n".join(FORMS[match[2]](board)) + f"\n\n{match[4]}", text)
 
 
 def check_markers(text: str, source: str) -> None:
-    """Whether a page can be written anew.
+    """Check that the markers of a page are complete.
 
     Raises:
-        ArgumentError: it has no markers, one is not closed, or a form has another name.
+        ArgumentError: the page has no markers, one is not closed, or a form is unknown.
     """
     forms = [match[2] for match in _BLOCK.finditer(text)]
     for name in forms:
@@ -39,4 +39,4 @@ def check_markers(text: str, source: str) -> None:
                               + did_you_mean(name, FORMS))
     if len(forms) != len(_OPENING.findall(text)) or not (forms or "<!-- figure:" in text):
         raise ArgumentError(f"{source}: expected <!-- scoreboard: short --> on a line of its own and, below it, "
-                            "<!-- end of scoreboard -->; what is between them is written anew.")
+                            "<!-- end of scoreboard -->; what is between them is replaced.")

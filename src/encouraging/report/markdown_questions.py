@@ -22,27 +22,27 @@ def question_board(board: Scoreboard) -> list[str]:
     rows = {(row.recipe, row.row.claim.metric, row.row.claim.arm, row.row.claim.beats): row
             for row in board.rows if row.bonus}
     lines = table(["", "setting", "without", "with a bonus", "seeds", "verdict"])
-    shown = 0
+    measured = 0
     for question in _questions():
-        found = [(answer["setting"], row) for answer in question["answers"]
-                 if (row := rows.get((answer["recipe"], answer["metric"], answer["arm"], answer["beats"])))]
-        for number, (setting, row) in enumerate(found):
+        answers = [(answer["setting"], row) for answer in question["answers"]
+                   if (row := rows.get((answer["recipe"], answer["metric"], answer["arm"], answer["beats"])))]
+        for number, (setting, row) in enumerate(answers):
             lines.append(cells([f"**{question['ask']}**" if number == 0 else "", plain_text(setting), *_answer(row)]))
-        shown += sum(row.measured for _, row in found)
+        measured += sum(row.measured for _, row in answers)
     tones = Counter(tone_of(row) for row in rows.values() if row.measured)
-    waiting = sum(not row.measured for row in rows.values())
+    unmeasured = sum(not row.measured for row in rows.values())
     counts = (f"{tones['good']} are better with a bonus, {tones['masked']} only under attacks that follow "
               f"cross-entropy, {tones['bad']} are worse, {tones['same']} show no difference and {tones['open']} are "
               "undecided")
-    return [*lines, "", f"These are {shown} of {tones.total()} comparisons: {counts}. {plural(waiting, 'more claim')} "
-            f"{'is' if waiting == 1 else 'are'} not measured yet."]
+    return [*lines, "", f"These are {measured} of {tones.total()} comparisons: {counts}. "
+            f"{plural(unmeasured, 'more claim')} {'is' if unmeasured == 1 else 'are'} not measured yet."]
 
 
 @cache
 def _questions() -> list[dict[str, Any]]:
     text = resources.files(__package__).joinpath("questions.toml").read_text(encoding="utf-8")
-    found: list[dict[str, Any]] = tomllib.loads(text)["questions"]
-    return found
+    questions: list[dict[str, Any]] = tomllib.loads(text)["questions"]
+    return questions
 
 
 def _answer(row: ScoreRow) -> list[str]:

@@ -14,7 +14,7 @@ def plain_text(words: str) -> str:
     """
     text = " ".join(words.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*\[\]|]|^[#+-])", r"\\\1", text)
-    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word it means nothing
+    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word an underscore has no meaning
 
 
 def table(head: Sequence[str]) -> list[str]:

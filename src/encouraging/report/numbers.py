@@ -6,7 +6,7 @@ The page uses a true minus and an en dash for what is missing; a terminal and Ma
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -18,7 +18,7 @@ class Style(NamedTuple):
 
 
 PAGE, PLAIN = Style("−", "–"), Style("-", "-")
-ROUNDING = 1e-12  # differences below it are those of equal numbers
+ROUNDING = 1e-12  # a smaller difference is rounding error
 MOST_DIGITS = 8
 
 
@@ -78,15 +78,17 @@ def plus_minus(mean: float, std: float, digits: int = 2, style: Style = PAGE) ->
     return show(mean, digits, style=style) + ("" if math.isnan(std) else f" ± {show(std, digits, style=style)}")
 
 
-def enough_digits(ends: Sequence[float], digits: int) -> int:
-    """As many decimals as are needed for no end of an interval to look like 0 without being 0: the side of 0 on which
-    it lies decides a claim. What rounding leaves of equal numbers is 0.
+def enough_digits(values: Sequence[float], digits: int) -> int:
+    """As many decimals as are needed so that no value looks like 0 without being 0: on which side of 0 the end of an
+    interval lies decides a claim. Differences below ``ROUNDING`` count as 0.
 
     >>> enough_digits([0.0004], 2), enough_digits([99.1 - 99.0 - 0.1], 2)
     (4, 2)
     """
-    while digits < MOST_DIGITS and any(abs(end) > ROUNDING and math.isfinite(end) and float(f"{end:.{digits}f}") == 0
-                                       for end in ends):
+    def looks_like_zero(value: float) -> bool:
+        return abs(value) > ROUNDING and math.isfinite(value) and float(f"{value:.{digits}f}") == 0
+
+    while digits < MOST_DIGITS and any(map(looks_like_zero, values)):
         digits += 1
     return digits
 
@@ -97,6 +99,24 @@ def plural(n: int, word: str) -> str:
     ('1 seed', '3 seeds')
     """
     return f"{n} {word}" if n == 1 else f"{n} {word}s"
+
+
+def range_words(counts: Iterable[int | None]) -> str:
+    """
+    >>> range_words([5, 1]), range_words([3, 3]), range_words([None])
+    ('1 to 5', '3', '')
+    """
+    present = sorted({count for count in counts if count is not None})
+    return "" if not present else f"{present[0]} to {present[-1]}" if len(present) > 1 else str(present[0])
+
+
+def capitalised(words: str) -> str:
+    """Only the first letter changes.
+
+    >>> capitalised("accuracy on MNIST")
+    'Accuracy on MNIST'
+    """
+    return words[:1].upper() + words[1:]
 
 
 def listed(words: Sequence[str], last: str = "and") -> str:

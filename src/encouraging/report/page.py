@@ -28,18 +28,18 @@ from .sections import costs, paper
 from .templates import template
 
 SWEEPS_IN_LEAD = 3
-Say = Callable[[str], None]  # told what is being done, for whoever waits
+Say = Callable[[str], None]  # called with what is being done, to show progress
 
 
 def _silent(words: str) -> None:
-    """Nobody waits."""
+    """Shows no progress."""
 
 
 def build_report(records: Iterable[Record], recipes: Mapping[str, Recipe] | None = None, *,
                  whole_paper: bool = False, when: date | None = None) -> str:
     """The page of these runs. Recipes that come with the package are found by name; others may be given.
 
-    With ``whole_paper`` the scoreboard and the costs also have what of the paper has not been run.
+    With ``whole_paper`` the scoreboard and the costs also list the paper's experiments that have not been run.
     """
     chapters = chapters_of(records, recipes)
     with in_words("these runs"):
@@ -48,8 +48,8 @@ def build_report(records: Iterable[Record], recipes: Mapping[str, Recipe] | None
 
 def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Recipe] | None = None, *,
                  figures: Path | None = None, whole_paper: bool = False, say: Say = _silent) -> list[Path]:
-    """Write the page and, where ``figures`` is given, every figure as .svg and .png; the paths of all files. ``say`` is
-    told when the figures of a recipe are begun: drawing takes most of the time.
+    """Write the page and, where ``figures`` is given, every figure as .svg and .png; returns the paths of all files.
+    ``say`` is called before the figures of each recipe: drawing takes most of the time.
 
     Raises:
         RunError: there is no finished run, a record cannot be shown, or a file cannot be written.
@@ -84,9 +84,9 @@ def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = 
     if whole_paper:
         scores += unmeasured_rows({name: read_recipe(name) for name in names()}, [group.name for group in groups])
     board = scoreboard_of(scores, departures_said=len(chapters) == 1)
-    if len(chapters) == 1:  # said once: before the verdicts, or where there are none, in the chapter
-        said = groups[0].departures.sentences if board else []
-        chapters = [replace(chapters[0], about=[words for words in chapters[0].about if words not in said])]
+    if len(chapters) == 1:  # departures are stated once: before the verdicts or, without verdicts, in the chapter
+        stated = groups[0].departures.sentences if board else []
+        chapters = [replace(chapters[0], about=[words for words in chapters[0].about if words not in stated])]
     numbers = {chapter.key: number for number, chapter in enumerate(chapters, 1)}
 
     def begin(chapter: Chapter) -> str:
@@ -98,7 +98,7 @@ def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = 
         kicker="encouraging · report",
         lead=[*(_departures(groups) if board or len(chapters) > 1 else []), *([board.answer] if board else []),
               *_sweeps(chapters)],
-        board=board, notes=[] if whole_paper else _others(groups),
+        board=board, notes=[] if whole_paper else _missing_recipes(groups),
         chapters=chapters, paper=paper.section([group for group in groups if not group.departures.settings]),
         costs=costs.section(groups, whole_paper), explorer=explorer(),
         made=f"Made on {(when or date.today()).isoformat()} from {plural(runs, 'run')} with encouraging {__version__}.")
@@ -110,12 +110,13 @@ def _departures(groups: Sequence[Group]) -> list[str]:
             for words in group.departures.sentences]
 
 
-def _others(groups: Sequence[Group]) -> list[str]:
-    """A page about some of the paper's experiments says that there are others."""
-    shown = {group.name for group in groups if group.name in names() and read_recipe_once(group.name).paper}
-    more = [name for name in names() if name not in shown and read_recipe_once(name).paper] if shown else []
-    return [f"{plural(len(more), 'other recipe')} for experiments of the paper {'is' if len(more) == 1 else 'are'} not "
-            "on this page; `encouraging list` names them."] if more else []
+def _missing_recipes(groups: Sequence[Group]) -> list[str]:
+    """A note for a page about some of the paper's experiments: how many others there are."""
+    present = {group.name for group in groups if group.name in names() and read_recipe_once(group.name).paper}
+    absent = [name for name in names() if name not in present and read_recipe_once(name).paper] if present else []
+    are = "is" if len(absent) == 1 else "are"
+    return [f"{plural(len(absent), 'other recipe')} for experiments of the paper {are} not on this page; "
+            "`encouraging list` names them."] if absent else []
 
 
 def _sweeps(chapters: Sequence[Chapter]) -> list[str]:

@@ -11,17 +11,17 @@ from typing import Any
 from ..engine.files import read_json
 from ..engine.records import Record
 from ..errors import RunError
-from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at, own_words
+from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at, own_heading
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
 from ..judge.scale_free import Gain, gains_under_attack
 from ..recipes import Recipe, departures_of, kept_recipes, names, read_recipe, read_runs
 from .board import Scoreboard
 from .markdown_board import board_of_records, whole_board
-from .markdown_figure import drawn
-from .markdown_forms import updated
+from .markdown_figure import with_figures
+from .markdown_forms import with_scoreboards
 from .markdown_table import cells, plain_text, table
-from .numbers import PLAIN, interval, listed, plus_minus, show, signed
+from .numbers import PLAIN, interval, listed, plus_minus, range_words, show, signed
 from .sections.attack_rows import attack_rows, image_words
 from .sections.claim_words import SKEWED, needed_words
 from .sections.gains import COLUMNS, caption_of, gain_rows, gain_words
@@ -54,7 +54,7 @@ it lies wholly on the claimed side of 0, *fails* when wholly on the other, and i
 {_HOW}"""
 LINKS = (": see [verdicts](verdicts.md)", " ([how often](report.md#skewed-differences))")  # to pages of this package
 
-ALONE = "bench/alone.json"  # what one training costs that has a machine for itself: benchmarks/alone.py
+ALONE = "bench/alone.json"  # times of trainings that had the machine for themselves: benchmarks/alone.py
 EXTRA = {"train accuracy": "train_accuracy", "excess risk": "excess_risk", "bonus began, %": "bonus.began",
          "bonus at the chosen epoch, %": "bonus.used"}
 BY_FREQUENCY = {"many": "shots.many", "medium": "shots.medium", "few": "shots.few", "calibration error": "ece"}
@@ -84,31 +84,30 @@ def results_page(folder: str | Path) -> str:
 
 
 def page_of(results: Results, links: bool = True) -> str:
-    """:func:`results_page` of records that were read before; with ``links`` to the package's pages, which stand beside
-    this one in its documentation."""
+    """:func:`results_page` of records that were read before. ``links`` to other pages of the documentation only work
+    where these are in the same folder."""
     folder, records, board = results.folder, results.records, results.board
     measured = [name for name in names() if any(record.recipe == name for record in records)]
-    own = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
+    own_recipes = [recipe for name, recipe in kept_recipes(records).items() if name not in measured]
+    recipes = [*(read_recipe(name) for name in measured), *own_recipes]
     alone = read_json(path) if (path := Path(folder) / ALONE).is_file() else {}
     name = Path(folder).name or str(folder)
-    shown = [*(read_recipe(name) for name in measured), *own]
-    head = _head(shown).replace("`results/`", f"`{name}/`").replace("report results -o", f"report {name} -o")
-    page = "\n".join([head, *(["## Scoreboard", "", *whole_board(board, _attacked(shown, records))] if board else []),
-                      *(_section(read_recipe(name), records, alone) for name in measured),
-                      *(_section(recipe, records, alone) for recipe in own)])
+    head = _head(recipes).replace("`results/`", f"`{name}/`").replace("report results -o", f"report {name} -o")
+    scoreboard = ["## Scoreboard", "", *whole_board(board, _attack_notes(recipes, records))] if board else []
+    page = "\n".join([head, *scoreboard, *(_section(recipe, records, alone) for recipe in recipes)])
     for link in () if links else LINKS:
         page = page.replace(link, "")
     return page
 
 
 def _head(recipes: Sequence[Recipe]) -> str:
-    """What the page begins with: without a word about the paper or verdicts, where there are none."""
+    """The introduction of the page; it leaves out the paper and verdicts where the recipes have none."""
     if any(claim.is_papers for recipe in recipes for claim in recipe.claims):
         return HEAD
     return OWN_HEAD + (OWN_VERDICTS if any(recipe.claims for recipe in recipes) else "") + _WRITTEN
 
 
-def _attacked(recipes: Sequence[Recipe], records: list[Record]) -> list[str]:
+def _attack_notes(recipes: Sequence[Recipe], records: list[Record]) -> list[str]:
     """One line per recipe whose gains under attack were measured with scale-free attacks too."""
     lines = []
     for recipe in recipes:
@@ -122,32 +121,32 @@ def _attacked(recipes: Sequence[Recipe], records: list[Record]) -> list[str]:
 
 
 def updated_page(text: str, results: Results, source: str) -> tuple[str, dict[str, bytes]]:
-    """A Markdown page whose parts between markers are written anew from the records below a folder; and the pictures
-    of its figures, by their paths beside the page."""
+    """A Markdown page with its scoreboards and figures replaced by those of the records, and the pictures of the
+    figures by path relative to the page."""
     if results.board is None:
         raise RunError(f"{results.folder}: expected records of recipes with claims.")
-    return drawn(updated(text, results.board, source), results.records, source)
+    return with_figures(with_scoreboards(text, results.board, source), results.records, source)
 
 
 def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | None = None) -> str:
     finals = finals_of(recipe.name, records)
-    everything = [record for record in records if record.recipe == recipe.name]
-    mine = [record for record in everything if record.failed is None]
-    book = book_of(mine)
+    ended = [record for record in records if record.recipe == recipe.name]
+    finished = [record for record in ended if record.failed is None]
+    book = book_of(finished)
     paths = metrics_of(recipe, book)
-    counted = any(number_at(record.final, path) is not None for record in mine for path in BY_FREQUENCY.values()
+    counted = any(number_at(record.final, path) is not None for record in finished for path in BY_FREQUENCY.values()
                   if path.startswith("shots"))
     extra = {words: path for words, path in (EXTRA | (BY_FREQUENCY if counted else {})).items()
-             if path not in paths and any(number_at(record.final, path) is not None for record in mine)}
+             if path not in paths and any(number_at(record.final, path) is not None for record in finished)}
     about = f"{recipe.about} {f'Paper: {recipe.paper}.' if recipe.paper else ''}".strip()
     lines = [f"## {recipe.name}", "", *([about, ""] if about else [])]
-    departures = departures_of(recipe.name, everything)
+    departures = departures_of(recipe.name, ended)
     lines += [line for words in departures.sentences for line in (plain_text(words), "")]
     if recipe.departs:
         lines += [f"Departs from the paper: {recipe.departs}", ""]
     lines += table(["arm", "n", *(f"`{path}`" for path in paths), *extra, "seconds per run"])
     for row in arm_rows(recipe, finals, book):
-        runs = [record for record in mine if record.arm == row.arm]
+        runs = [record for record in finished if record.arm == row.arm]
         if not runs:
             continue
         numbers = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
@@ -156,16 +155,16 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
         lines.append(cells([row.arm, str(len(runs)), *numbers,
                            *(_mean(number_at(r.final, path) for r in runs) for path in extra.values()),
                            _median((r.timing.get("seconds") for r in runs), 0)]))
-    rows = claim_rows(recipe, finals, book, plan_of(recipe, everything), departures)
-    for papers, title in ((True, "What the paper claims:"), (False, f"{own_words(rows).capitalize()}:")):
+    rows = claim_rows(recipe, finals, book, plan_of(recipe, ended), departures)
+    for papers, title in ((True, "What the paper claims:"), (False, f"{own_heading(rows).capitalize()}:")):
         if chosen := [row for row in rows if row.papers == papers]:
             lines += ["", *([title, ""] if len(chosen) < len(rows) else []), *_claims(chosen, bool(recipe.paper))]
-    if images := image_words(row for run in mine for row in attack_rows(run.arm, [(run.numbers, run.attacks)])):
+    if images := image_words(row for run in finished for row in attack_rows(run.arm, [(run.numbers, run.attacks)])):
         lines += ["", plain_text(f"Accuracy under attack is that on {images}.")]
     lines += _gains(gains_under_attack(rows, finals))
-    lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {plain_text(run.failed)}" for run in everything if run.failed]
+    lines += [f"\nDiverged: {run.arm}, seed {run.seed}: {plain_text(run.failed)}" for run in ended if run.failed]
     splits = [f"{line}\n" for line in split_lines(rows, recipe.overlap)]
-    cost = _cost(mine, (alone or {}).get(recipe.name, []))
+    cost = _cost(finished, (alone or {}).get(recipe.name, []))
     return "\n".join([*lines, "", *_skewed(rows), *splits, cost, ""])
 
 
@@ -174,8 +173,8 @@ def _claims(rows: list[ClaimRow], has_paper: bool) -> list[str]:
     head = ["claim", "paper", "difference", "interval", "permutation p", "n", "verdict", "beside the paper",
             "seeds that would decide"]
     lines = [_claim(row) for row in rows]
-    kept = [i for i in range(len(head)) if (i < 7 and (i != 1 or has_paper)) or any(line[i] for line in lines)]
-    return [*table([head[i] for i in kept]), *(cells([line[i] for i in kept]) for line in lines)]
+    columns = [i for i in range(len(head)) if (i < 7 and (i != 1 or has_paper)) or any(line[i] for line in lines)]
+    return [*table([head[i] for i in columns]), *(cells([line[i] for i in columns]) for line in lines)]
 
 
 def _claim(row: ClaimRow) -> list[str]:
@@ -219,39 +218,32 @@ def _cost(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
         versions = sorted({f"torch {record.timing['torch']}" for record in records})
     except KeyError as error:
         raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
-    return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {_from_to(epochs)} "
+    return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {range_words(epochs)} "
             f"{'epoch' if epochs == [1] else 'epochs'} of "
             f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. {_shared(records, alone)}")
 
 
 def _shared(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
-    """How many runs were trained side by side, which older runs do not say, and what one alone costs where a run on the
-    same kind of machine was measured."""
-    numbers = sorted({int(record.timing["at_once"]) for record in records if "at_once" in record.timing})
+    """How many runs were trained at once (older records do not say), and the time of one that ran alone, where that was
+    measured on the same device."""
+    at_once = sorted({int(record.timing["at_once"]) for record in records if "at_once" in record.timing})
     epochs = sorted({int(record.timing["shared_epochs"]) for record in records if "shared_epochs" in record.timing})
-    alike = f" Arms that begin alike share {_from_to(epochs)} epochs, which count for each of them." if epochs else ""
-    if numbers == [1]:
-        return f"One run at a time.{alike}"
-    how = f"{_from_to(numbers)} runs were trained at once: each" if numbers else "Runs that shared the card"
+    shared_words = (f" Arms that begin alike share {range_words(epochs)} epochs, which count for each of them."
+                    if epochs else "")
+    if at_once == [1]:
+        return f"One run at a time.{shared_words}"
+    subject = f"{range_words(at_once)} runs were trained at once: each" if at_once else "Runs that shared the card"
     devices = {str(record.timing["device"]) for record in records}
-    single = [run["seconds"] / run["epochs"] for run in alone if {run["device"]} == devices]
-    if numbers and single:
-        each = statistics.median(record.timing["seconds"] / record.timing["epochs"] for record in records)
-        return (f"{how} took {each:.2g} s per epoch (median), and one that had the machine for itself "
-                f"{statistics.median(single):.2g} s.{alike}")
-    return f"{how} took longer than one alone.{alike}"
-
-
-def _from_to(numbers: Sequence[int]) -> str:
-    """
-    >>> _from_to([100]), _from_to([52, 60, 131])
-    ('100', '52 to 131')
-    """
-    return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    alone_seconds = [run["seconds"] / run["epochs"] for run in alone if {run["device"]} == devices]
+    if at_once and alone_seconds:
+        shared_seconds = statistics.median(record.timing["seconds"] / record.timing["epochs"] for record in records)
+        return (f"{subject} took {shared_seconds:.2g} s per epoch (median), and one that had the machine for itself "
+                f"{statistics.median(alone_seconds):.2g} s.{shared_words}")
+    return f"{subject} took longer than one alone.{shared_words}"
 
 
 def _median(values: Iterable[float | None], digits: int = 2) -> str:
-    """Of times: a run that had to wait for others says little about the rest."""
+    """The median, for times: a run that had to wait for others would distort a mean."""
     numbers = [value for value in values if value is not None]
     return show(statistics.median(numbers), digits, style=PLAIN) if numbers else ""
 

@@ -39,20 +39,20 @@ def score_rows(recipe: Recipe, records: Sequence[Record] = ()) -> list[ScoreRow]
 
 def _run_command(recipe: Recipe, ended: Sequence[Record]) -> str:
     """What trains the arms that have no runs yet, in the settings of those that have."""
-    own = [record for record in ended if record.arm in recipe.arms and recipe.arms[record.arm].swept is None]
-    return shlex.join(run_words(recipe.name, own))
+    unswept = [record for record in ended if record.arm in recipe.arms and recipe.arms[record.arm].swept is None]
+    return shlex.join(run_words(recipe.name, unswept))
 
 
 def unmeasured_rows(recipes: Mapping[str, Recipe], measured: Iterable[str]) -> list[ScoreRow]:
-    """What the paper claims, of the recipes without runs."""
+    """The paper's claims of the recipes without runs."""
     names = set(measured)
     return [row for name, recipe in recipes.items() if name not in names and recipe.paper and recipe.claims
             for row in score_rows(recipe) if row.papers]
 
 
 def side_of_bonus(recipe: Recipe, claim: Claim) -> int:
-    """1 where the claim is that a bonus helps, -1 where it is that it costs: the one side has it and the other has not.
-    """
+    """1 where the claim is that a bonus helps, -1 where it is that a bonus costs something, 0 where both sides or none
+    have one."""
     if claim.beats not in recipe.arms:
         return 0
     return has_bonus(recipe.arms[claim.arm]) - has_bonus(recipe.arms[claim.beats])

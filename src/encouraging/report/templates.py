@@ -12,10 +12,10 @@ from markupsafe import Markup, escape
 @cache
 def environment(package: str, lstrip_blocks: bool) -> Environment:
     """The templates that lie beside the modules of a package; all content is escaped."""
-    made = Environment(loader=PackageLoader(package, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-                       lstrip_blocks=lstrip_blocks)
-    made.filters["code"] = code
-    return made
+    env = Environment(loader=PackageLoader(package, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+                      lstrip_blocks=lstrip_blocks)
+    env.filters["code"] = code
+    return env
 
 
 def template(name: str, package: str = "encouraging.report", lstrip_blocks: bool = True) -> Template:
@@ -24,7 +24,7 @@ def template(name: str, package: str = "encouraging.report", lstrip_blocks: bool
 
 
 def code(words: str) -> Markup:
-    """Text in which backticks mark code, as recipes have it.
+    """HTML of a text in which backticks mark code, as in recipes.
 
     >>> code("`a < b` and <i>")
     Markup('<code>a &lt; b</code> and &lt;i&gt;')

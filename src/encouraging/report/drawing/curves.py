@@ -41,14 +41,14 @@ class Line(NamedTuple):
 def paper_curves() -> Figure:
     """The paper's Figures 2 and 3 and their relatives: losses over p above, pulls over the gap below."""
     ce, el = cross_entropy(), normal(0)
-    parts = [
+    sum_of_two = [
         _line(ce, "cross-entropy, −log p", BLACK, "--"),
         Line("bonus, log(1−p)", lambda gap: el.value(gap) - ce.value(gap), torch.sigmoid, VERMILION, "-."),
         _line(el, "encouraging loss: their sum", BLUE, "-", 2.6),
     ]
-    ends = [
+    conservatives = [
         _line(ce, "no bonus (cross-entropy)", BLACK, "--"),
-        *(_line(conservative(end), f"LE = {end:g}", colour) for end, colour in
+        *(_line(conservative(log_end), f"LE = {log_end:g}", colour) for log_end, colour in
           zip((0.0, 0.25, 0.5, 0.75), RAMP, strict=False)),
         _line(normal(), "LE = 1 (normal bonus)", RAMP[-1], "-", 2.6),
     ]
@@ -60,8 +60,8 @@ def paper_curves() -> Figure:
         _line(focal(2.0), "focal, γ = 2", PURPLE, ":", 2.4),
     ]
     figure = _panels([
-        ("The encouraging loss is\ncross-entropy plus a bonus", parts),
-        ("Conservative bonuses: the log ends\nat p = LE and a line goes on", ends),
+        ("The encouraging loss is\ncross-entropy plus a bonus", sum_of_two),
+        ("Conservative bonuses: the log ends\nat p = LE and a line goes on", conservatives),
         ("More attention to what is\nlearned already, and less", relatives),
     ])
     clamp = figure.axes[-1]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from ...metrics import LEVELS, shares
+from ...metrics import LEVELS, mean_spread, shares
 
 BINS = 48
 ENDS = 0.005  # the share of the examples at either end that would only stretch the axis
@@ -18,6 +19,12 @@ def finite(quantiles: Sequence[float]) -> np.ndarray:
     numbers = row[np.isfinite(row)]
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
     return np.asarray(np.nan_to_num(row, nan=low, posinf=high, neginf=low))
+
+
+def mean_quantiles(spreads: Sequence[Mapping[str, Any]]) -> np.ndarray | None:
+    """The mean quantiles of several seeds; None where no seed has all of them."""
+    complete = [spread for spread in spreads if len(spread.get("quantiles", ())) == len(LEVELS)]
+    return finite(mean_spread(complete)) if complete else None
 
 
 def bin_edges(rows: Sequence[np.ndarray], include: float | None = None) -> np.ndarray:

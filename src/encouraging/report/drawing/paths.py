@@ -39,13 +39,13 @@ def shorter(d: str, clip: Box | None = None) -> tuple[str, bool]:
     >>> shorter("M 10 136 L 10 131.5 L 16.8 131.5 L 23.5 131.5 z")[0]
     'M10 136v-4.5h13.5z'
     """
-    inside, parts = True, []
+    inside, strokes = True, []
     for line, closed in _lines(d):
         if line is None:  # curves stay as they are
             return re.sub(r"\s*([A-Za-z])\s*", r"\1", _rounded(d)), clip is None
         inside = inside and (clip is None or all(clip.holds(x, y) for x, y in line))
-        parts.append(_short(line) + ("z" if closed else ""))
-    return "".join(parts), inside
+        strokes.append(_short(line) + ("z" if closed else ""))
+    return "".join(strokes), inside
 
 
 def shifted(d: str, dx: float, dy: float) -> str:
@@ -125,6 +125,6 @@ def _tenths(value: int) -> str:
     >>> _tenths(-5), _tenths(120), _tenths(1234)
     ('-.5', '12', '123.4')
     """
-    whole, part = divmod(abs(value), 10)
-    text = f"{whole or ''}{f'.{part}' if part else ''}" or "0"
+    units, tenth = divmod(abs(value), 10)
+    text = f"{units or ''}{f'.{tenth}' if tenth else ''}" or "0"
     return f"-{text}" if value < 0 else text

@@ -106,7 +106,7 @@ def _bytes(photo: Photo) -> bytes:
     try:
         content = base64.b64decode(photo.jpeg, validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
-        raise RunError(f"a record keeps a photograph that is not base64 ({error}). Remove the damaged run.") from error
+        raise RunError(f"a record has a photograph that is not base64 ({error}). Remove the damaged run.") from error
     if not content.startswith(b"\xff\xd8"):
-        raise RunError("a record keeps a photograph that is no JPEG. Remove the damaged run.")
+        raise RunError("a record has a photograph that is not a JPEG. Remove the damaged run.")
     return content

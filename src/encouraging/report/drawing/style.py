@@ -66,7 +66,7 @@ def page_style() -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The browser sets the page's text, so a letter that is missing from matplotlib's font does not matter."""
+    """Without warnings about letters that matplotlib's font lacks: the browser sets the page's text in its own font."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*Glyph.* missing from", category=UserWarning)
         yield

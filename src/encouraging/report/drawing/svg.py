@@ -1,4 +1,4 @@
-"""matplotlib's SVG, made lean and fit for standing inside a page.
+"""matplotlib's SVG, made small and fit for use inside a page.
 
 A page may hold a thousand panels, so every byte counts: colours become classes of the page's style sheet (``.fig`` in
 ``figures.css``), markers become circles or parts of one path, and clip paths stay only where they cut something off.
@@ -26,7 +26,7 @@ _THIN = ".8"  # the style sheet's width of lines
 
 
 def tidy(svg: str) -> Markup:
-    """matplotlib's SVG made fit for standing in a page, beside others and in any colour scheme."""
+    """matplotlib's SVG made fit for a page with many others, in light and dark."""
     root = ET.fromstring(svg)
     for node in root.iter():
         if isinstance(node.tag, str):
@@ -44,8 +44,8 @@ def tidy(svg: str) -> Markup:
 
 def _collect(node: ET.Element, shapes: dict[str, str], clips: dict[str, Box], clip: str | None,
              drawn: list[ET.Element]) -> None:
-    """Every drawn element in order, without groups: what a group says about clipping, and whose line it is, goes to its
-    members."""
+    """Every drawn element in order, without groups: the clip path and the arm of a group are passed on to its members.
+    """
     for child in node:
         clip_here, before = _clip_of(child) or clip, len(drawn)
         match child.tag:
@@ -125,9 +125,9 @@ def _text(node: ET.Element) -> ET.Element:
     size = re.search(r"([\d.]+)px", style.get("font-size", font))
     if size and float(size[1]) != 11:
         attributes["font-size"] = number(float(size[1]))
-    turn = node.attrib.get("transform", "")
-    if turn and not re.match(r"rotate\(-?0 ", turn):
-        attributes["transform"] = turn
+    transform = node.attrib.get("transform", "")
+    if transform and not re.match(r"rotate\(-?0 ", transform):
+        attributes["transform"] = transform
     text = ET.Element("text", attributes)
     text.text = "".join(node.itertext())
     return text
@@ -135,10 +135,10 @@ def _text(node: ET.Element) -> ET.Element:
 
 def _merged(drawn: list[ET.Element]) -> list[ET.Element]:
     """Paths of one look that follow each other, and the whole grid, become one path."""
-    kept: list[ET.Element] = []
+    merged: list[ET.Element] = []
     grid: ET.Element | None = None
     for node in drawn:
-        before = kept[-1] if kept else None
+        before = merged[-1] if merged else None
         if node.tag == "path" and "fill" not in node.attrib and node.attrib["class"] == _GRID:
             if grid is not None and _same_look(grid, node):
                 grid.attrib["d"] += node.attrib["d"]
@@ -148,8 +148,8 @@ def _merged(drawn: list[ET.Element]) -> list[ET.Element]:
               and not node.attrib["class"].startswith("f-") and "opacity" not in " ".join(node.attrib)):
             before.attrib["d"] += node.attrib["d"]
             continue
-        kept.append(node)
-    return kept
+        merged.append(node)
+    return merged
 
 
 def _same_look(one: ET.Element, other: ET.Element) -> bool:

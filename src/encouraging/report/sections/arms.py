@@ -13,9 +13,9 @@ from ...judge.stats import mean_of
 from ..arms import Arm
 from ..drawing.panels import Panel, Picture, within
 from ..drawing.rows import ABOVE, gutter, name_rows
-from ..numbers import listed, show
+from ..numbers import capitalised, listed, show
 from .arm_board import arm_board
-from .parts import Cell, Section, Table, mean_cell, present
+from .parts import Cell, Section, Table, mean_cell, present, with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,16 +29,16 @@ def section(arms: Sequence[Arm], losses: Mapping[str, str], book: MetricBook) ->
         return None
     rows = [[Cell(arm.name, losses.get(arm.name, "")), Cell(str(len(arm.finals))),
              *(mean_cell(arm.mean(m.path), m) for m in metrics)] for arm in arms]
-    head = ["arm", "n", *(m.words + (f", {m.unit}" if m.unit else "") for m in metrics)]
+    head = ["arm", "n", *map(with_unit, metrics)]
     about = " ".join(m.about for m in metrics if m.about)
-    whole = Section(
+    full = Section(
         "arms", "What the arms reached", [about] if about else [],
         present(picture(arms, metrics) if len(arms) > 1 else None),
         [Table("Mean over the seeds and, below it, the 95% t interval of the mean.", head, rows)])
     if not any(arm.tag for arm in arms):
-        return whole
+        return full
     main = next((m for m in metrics if m.path == book.compared.path), metrics[0])
-    return replace(whole, board=arm_board(arms, losses, metrics, main),
+    return replace(full, board=arm_board(arms, losses, metrics, main),
                    fold=f"Figures, intervals and losses of all {len(arms)} arms")
 
 
@@ -49,7 +49,7 @@ def picture(arms: Sequence[Arm], metrics: Sequence[Metric]) -> Picture | None:
         values = [(arm, arm.values(m.path)) for arm in arms]
         if not any(numbers for _, numbers in values):
             continue
-        title = m.words[0].upper() + m.words[1:] + (f", {m.unit}" if m.unit else "")
+        title = capitalised(with_unit(m))
         left = gutter([arm.name for arm in arms])
         height = 30 + (26 if left > ABOVE else 36) * len(arms)
         panels.append(Panel(_dots(values, left, m), title, height=height, left=left))

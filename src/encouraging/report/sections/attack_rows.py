@@ -1,5 +1,5 @@
-"""Accuracies under attack in rows: one per attack, arm and number of test images, since numbers of different images
-cannot stand in one line."""
+"""Accuracies under attack in rows: one per attack, arm and number of test images, because accuracies on different
+images cannot be compared."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...judge.attack_names import called, size_words
+from ...judge.attack_names import attack_label, size_words
 from ...recipes.departures import image_counts_of
-from ..numbers import listed
+from ..numbers import listed, range_words
 
 METHODS = ("fgsm", "pgd", "pgd_l2")
 LOSSES = ("", "_margin", "_dlr", "_scale_free")
@@ -17,8 +17,8 @@ LOSSES = ("", "_margin", "_dlr", "_scale_free")
 
 @dataclass(frozen=True)
 class AttackRow:
-    """What is left of an arm's accuracy under one attack on the first ``images`` test images, which may be unknown: by
-    size of the perturbation, one number per seed."""
+    """An arm's accuracy under one attack: by size of the perturbation, one number per seed. ``images`` is the number of
+    test images, which are the first ones; None where it was not recorded."""
 
     attack: str
     arm: str
@@ -32,8 +32,8 @@ class AttackRow:
 
 
 def attack_rows(arm: str, runs: Iterable[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> list[AttackRow]:
-    """The rows of an arm, of the numbers of its runs and of what else was written down about attacks; those of most
-    images first.
+    """The rows of an arm, those on most images first. A run is a pair of its numbers and the content of its
+    ``attacks.json``, where it has one.
 
     >>> found = {"attacks": {"pgd": {"examples": 20, "examples_at": {"0": 597, "0.1": 20}, "accuracy": {"0": 9.0,
     ...                                                                                                 "0.1": 5.0}}}}
@@ -48,20 +48,20 @@ def attack_rows(arm: str, runs: Iterable[tuple[Mapping[str, Any], Mapping[str, A
             counts = image_counts_of(entry) if isinstance(entry, Mapping) else {}
             for size, accuracy in (sizes if isinstance(sizes, Mapping) else {}).items():
                 try:
-                    here = points.setdefault((name, counts.get(size)), {})
-                    here.setdefault(float(size), []).append(float(accuracy))
+                    by_size = points.setdefault((name, counts.get(size)), {})
+                    by_size.setdefault(float(size), []).append(float(accuracy))
                 except (TypeError, ValueError):
                     continue
-    whole = [AttackRow(name, arm, images, {size: by_size[size] for size in sorted(by_size)})
-             for (name, images), by_size in points.items() if by_size]
-    return sorted(whole, key=lambda row: -(row.images or 0))
+    rows = [AttackRow(name, arm, images, {size: accuracies[size] for size in sorted(accuracies)})
+            for (name, images), accuracies in points.items() if accuracies]
+    return sorted(rows, key=lambda row: -(row.images or 0))
 
 
 def in_order(rows: Iterable[AttackRow]) -> list[AttackRow]:
     """Attacks of one method beside each other, and of one attack those on most images first."""
     rows = list(rows)
-    place = {name: number for number, name in enumerate(ordered(dict.fromkeys(row.attack for row in rows)))}
-    return sorted(rows, key=lambda row: (place[row.attack], -(row.images or 0)))
+    rank = {name: number for number, name in enumerate(ordered(dict.fromkeys(row.attack for row in rows)))}
+    return sorted(rows, key=lambda row: (rank[row.attack], -(row.images or 0)))
 
 
 def ordered(names: Iterable[str]) -> list[str]:
@@ -80,20 +80,11 @@ def ordered(names: Iterable[str]) -> list[str]:
 def of_most_images(rows: Iterable[AttackRow]) -> tuple[list[AttackRow], list[AttackRow]]:
     """Of every attack the rows on most images, which a figure compares, and the rows that are left out."""
     rows = list(rows)
-    most: dict[str, int] = {}
+    largest: dict[str, int] = {}
     for row in rows:
-        most[row.attack] = max(most.get(row.attack, 0), row.images or 0)
-    kept = [row for row in rows if (row.images or 0) == most[row.attack]]
-    return kept, [row for row in rows if row not in kept]
-
-
-def range_words(counts: Iterable[int | None]) -> str:
-    """
-    >>> range_words([5, 1]), range_words([3, 3]), range_words([None])
-    ('1 to 5', '3', '')
-    """
-    known = sorted({count for count in counts if count is not None})
-    return "" if not known else f"{known[0]} to {known[-1]}" if len(known) > 1 else str(known[0])
+        largest[row.attack] = max(largest.get(row.attack, 0), row.images or 0)
+    chosen = [row for row in rows if (row.images or 0) == largest[row.attack]]
+    return chosen, [row for row in rows if row not in chosen]
 
 
 def measured_words(rows: Sequence[AttackRow]) -> str:
@@ -115,24 +106,24 @@ def image_words(rows: Iterable[AttackRow]) -> str:
     >>> image_words(rows)
     'the first 10000 test images (AutoAttack: the first 1000)'
     """
-    parts: dict[str, dict[int, list[AttackRow]]] = {}
+    by_attack: dict[str, dict[int, list[AttackRow]]] = {}
     for row in rows:
         if row.images is not None:
-            parts.setdefault(row.attack, {}).setdefault(row.images, []).append(row)
+            by_attack.setdefault(row.attack, {}).setdefault(row.images, []).append(row)
     attacks: dict[int, list[str]] = {}
-    for name, by_images in parts.items():
-        for images, own in by_images.items():
-            others = [row for count, some in by_images.items() if count != images for row in some]
-            attacks.setdefault(images, []).append(called(name) + _which(own, others))
+    for name, by_images in by_attack.items():
+        for images, members in by_images.items():
+            others = [row for count, several in by_images.items() if count != images for row in several]
+            attacks.setdefault(images, []).append(attack_label(name) + _qualifier(members, others))
     if not attacks:
         return ""
-    most = max(attacks, key=lambda images: (len(attacks[images]), images))
-    other = "; ".join(f"{listed(attacks[images])}: the first {images}" for images in sorted(attacks, reverse=True)
-                      if images != most)
-    return f"the first {most} test images" + (f" ({other})" if other else "")
+    usual = max(attacks, key=lambda images: (len(attacks[images]), images))
+    exceptions = "; ".join(f"{listed(attacks[images])}: the first {images}" for images in sorted(attacks, reverse=True)
+                           if images != usual)
+    return f"the first {usual} test images" + (f" ({exceptions})" if exceptions else "")
 
 
-def _which(rows: Sequence[AttackRow], others: Sequence[AttackRow]) -> str:
+def _qualifier(rows: Sequence[AttackRow], others: Sequence[AttackRow]) -> str:
     """What tells rows of an attack from those of the same attack on another number of images."""
     if not others:
         return ""

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...engine.records import Record
-from ...judge.attack_names import METHODS, called, size_words
+from ...judge.attack_names import METHODS, attack_label, size_words
 from ...judge.stats import mean_of
-from ...metrics import LEVELS, mean_spread
+from ...metrics import LEVELS
 from ..arms import Arm, over_seeds, titles
-from ..drawing.histograms import bin_edges, finite, heights
+from ..drawing.histograms import bin_edges, heights, mean_quantiles
 from ..drawing.panels import Key, Panel, Picture
 from ..drawing.style import BLACK, BLUE, MUTED
-from ..numbers import listed, plural, plus_minus, show
-from .attack_rows import AttackRow, attack_rows, in_order, measured_words, of_most_images, range_words
+from ..numbers import capitalised, listed, plural, plus_minus, range_words, show
+from .attack_rows import AttackRow, attack_rows, in_order, measured_words, of_most_images
 from .parts import Cell, Section, Table, present
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def _lead(records: Sequence[Record]) -> Iterable[str]:
     if not verdicts:
         yield ("Attacks that follow the gradient of cross-entropy can flatter models with large margins, and there is "
                "no other attack here to compare them with: `encouraging attack` runs them all.")
-    elif found := flattering(records):
-        yield found[0].words + (" The table of flattering attacks has the others." if len(found) > 1 else "")
+    elif flatteries := flattering(records):
+        yield flatteries[0].words + (" The table of flattering attacks has the others." if len(flatteries) > 1 else "")
     else:
         yield ("No sign of masked gradients: attacks that do not depend on the scale of the logits find at most one "
                "point more than those that follow the gradient of cross-entropy.")
@@ -71,46 +71,47 @@ class Flattery:
 
     @property
     def words(self) -> str:
-        return (f"Warning: {called(self.attack)} makes {self.arm} look more robust than it is. At epsilon "
+        return (f"Warning: {attack_label(self.attack)} makes {self.arm} look more robust than it is. At epsilon "
                 f"{size_words(self.eps)} it leaves {show(self.accuracy, 1)}% of the test images classified correctly, "
-                f"but {listed([called(name) for name in self.others])} together leave {show(self.robust, 1)}%: report "
-                f"that number. Seen in {self.seen} of {plural(self.runs, 'run')}; the numbers are means over all of "
-                "them.")
+                f"but {listed([attack_label(name) for name in self.others])} together leave "
+                f"{show(self.robust, 1)}%: report that number. Seen in {self.seen} of {plural(self.runs, 'run')}; the "
+                "numbers are means over all of them.")
 
 
 def flattering(records: Sequence[Record]) -> list[Flattery]:
     """Every arm and attack by cross-entropy that attacks by other losses, or AutoAttack, contradict; worst first."""
-    cells: dict[tuple[str, str], dict[float, list[Mapping[str, Any]]]] = {}
+    by_attack: dict[tuple[str, str], dict[float, list[Mapping[str, Any]]]] = {}
     for record in records:
         for verdict in _verdicts(record):
-            cells.setdefault((record.arm, verdict["attack"]), {}).setdefault(verdict["eps"], []).append(verdict)
-    found = []
-    for (arm, attack), by_eps in cells.items():
-        reach = {eps: sum(one["accuracy"] - one["robust"] for one in here if one["flattered"])
-                 for eps, here in by_eps.items()}
-        eps = max(reach, key=reach.__getitem__)
-        if reach[eps] > 0:
-            here = by_eps[eps]
-            before, after = (statistics.fmean(one[key] for one in here) for key in ("accuracy", "robust"))
-            names = dict.fromkeys(name for one in here for name in one["compared_with"])
-            found.append(Flattery(arm, attack, eps, before, after, tuple(names),
-                                  sum(bool(one["flattered"]) for one in here), len(here)))
-    return sorted(found, key=lambda one: one.robust - one.accuracy)
+            by_attack.setdefault((record.arm, verdict["attack"]), {}).setdefault(verdict["eps"], []).append(verdict)
+    flatteries = []
+    for (arm, attack), by_eps in by_attack.items():
+        excess = {eps: sum(verdict["accuracy"] - verdict["robust"] for verdict in verdicts if verdict["flattered"])
+                  for eps, verdicts in by_eps.items()}
+        eps = max(excess, key=excess.__getitem__)
+        if excess[eps] > 0:
+            verdicts = by_eps[eps]
+            before, after = (statistics.fmean(verdict[key] for verdict in verdicts) for key in ("accuracy", "robust"))
+            names = dict.fromkeys(name for verdict in verdicts for name in verdict["compared_with"])
+            flatteries.append(Flattery(arm, attack, eps, before, after, tuple(names),
+                                       sum(bool(verdict["flattered"]) for verdict in verdicts), len(verdicts)))
+    return sorted(flatteries, key=lambda flattery: flattery.robust - flattery.accuracy)
 
 
 def _flattering_table(records: Sequence[Record]) -> list[Table]:
-    found = flattering(records)
-    rows = [[Cell(called(one.attack)), Cell(one.arm, words=True), Cell(size_words(one.eps)),
-             Cell(show(one.accuracy, 1)), Cell(show(one.robust, 1)), Cell(f"{one.seen} of {one.runs}")]
-            for one in found]
+    flatteries = flattering(records)
+    rows = [[Cell(attack_label(flattery.attack)), Cell(flattery.arm, words=True), Cell(size_words(flattery.eps)),
+             Cell(show(flattery.accuracy, 1)), Cell(show(flattery.robust, 1)),
+             Cell(f"{flattery.seen} of {flattery.runs}")]
+            for flattery in flatteries]
     return [Table("Flattering attacks: where the attack by cross-entropy leaves at least one point more, in percent, "
                   "than attacks that do not depend on the scale of the logits; at the epsilon where it flatters most.",
                   ["attack", "arm", "epsilon", "it leaves", "others leave", "runs"], rows)] if rows else []
 
 
 def _verdicts(record: Record) -> list[Mapping[str, Any]]:
-    found = (record.attacks or {}).get("verdicts", [])
-    return [verdict for verdict in found if isinstance(verdict, Mapping)]
+    verdicts = (record.attacks or {}).get("verdicts", [])
+    return [verdict for verdict in verdicts if isinstance(verdict, Mapping)]
 
 
 def rows_of(arm: Arm) -> list[AttackRow]:
@@ -137,8 +138,9 @@ def picture(arms: Sequence[Arm], attacks: Sequence[str] = ()) -> Picture | None:
     for name in dict.fromkeys(row.attack for row in rows):
         lines = [(by_name[row.arm], {size: float(np.mean(values)) for size, values in row.points.items()})
                  for row in rows if row.attack == name]
-        panels.append(Panel(_lines(lines), called(name), "size of the perturbation", "accuracy, %", height=236))
-        words += [f"under {called(name)} of size {size_words(max(line))}, {arm.name} keeps {show(line[max(line)])}%"
+        label = attack_label(name)
+        panels.append(Panel(_lines(lines), label, "size of the perturbation", "accuracy, %", height=236))
+        words += [f"under {label} of size {size_words(max(line))}, {arm.name} keeps {show(line[max(line)])}%"
                   for arm, line in lines]
     drawn = {row.arm for row in rows}
     scale_free = ("" if not any(row.attack.endswith("_scale_free") for row in rows) else
@@ -147,17 +149,17 @@ def picture(arms: Sequence[Arm], attacks: Sequence[str] = ()) -> Picture | None:
     measured = measured_words(rows)
     return Picture("attacks", f"Accuracy under attack: {listed(words)}.",
                    "Accuracy on inputs that were changed to fool the model, by the size of the change. Sizes are drawn "
-                   f"at equal distances, not to scale.{scale_free} {measured[0].upper()}{measured[1:]}."
+                   f"at equal distances, not to scale.{scale_free} {capitalised(measured)}."
                    + _left_out(left_out), panels, [arm.key for arm in arms if arm.name in drawn])
 
 
 def _left_out(rows: Sequence[AttackRow]) -> str:
     """What a figure does not show, because it was measured on fewer images."""
-    found: dict[tuple[str, int | None], dict[float, None]] = {}
+    sizes_of: dict[tuple[str, int | None], dict[float, None]] = {}
     for row in rows:
-        found.setdefault((row.attack, row.images), {}).update(dict.fromkeys(row.points))
-    words = [f"{called(name)} at {listed([size_words(size) for size in sorted(sizes)])}"
-             + (f" ({images} images)" if images else "") for (name, images), sizes in found.items()]
+        sizes_of.setdefault((row.attack, row.images), {}).update(dict.fromkeys(row.points))
+    words = [f"{attack_label(name)} at {listed([size_words(size) for size in sorted(sizes)])}"
+             + (f" ({images} images)" if images else "") for (name, images), sizes in sizes_of.items()]
     return f" Not drawn, because measured on fewer images: {listed(words)}." if words else ""
 
 
@@ -169,9 +171,9 @@ def _lines(lines: Sequence[tuple[Arm, dict[float, float]]]) -> Any:
         for arm, line in lines:
             axes.plot([sizes.index(size) for size in line], list(line.values()), color=arm.colour, ls=arm.dashes,
                       lw=1.8, marker="o", ms=4, gid=arm.tag)
-        every = math.ceil(len(sizes) / 8)
-        axes.set(ylim=(0, 102), xlim=(-0.3, len(sizes) - 0.7), xticks=range(0, len(sizes), every),
-                 xticklabels=[size_words(size) for size in sizes[::every]])
+        step = math.ceil(len(sizes) / 8)
+        axes.set(ylim=(0, 102), xlim=(-0.3, len(sizes) - 0.7), xticks=range(0, len(sizes), step),
+                 xticklabels=[size_words(size) for size in sizes[::step]])
     return draw
 
 
@@ -180,12 +182,12 @@ def _tables(arms: Sequence[Arm]) -> list[Table]:
     rows = in_order(row for arm in arms for row in rows_of(arm))
     tables = []
     for grid, images in dict.fromkeys((tuple(row.points), row.images) for row in rows):
-        own = [row for row in rows if (tuple(row.points), row.images) == (grid, images)]
-        differ = len({count for row in own for count in row.counts}) > 1
-        body = [[Cell(called(row.attack)), Cell(row.arm, words=True), *([Cell(range_words(row.counts))] * differ),
-                 *(Cell(_mean(row.points[size])) for size in grid)] for row in own]
-        spread = " ± standard deviation" if any(count > 1 for row in own for count in row.counts) else ""
-        tables.append(Table(f"Accuracy in percent by the size of the perturbation, {measured_words(own)}{spread}.",
+        members = [row for row in rows if (tuple(row.points), row.images) == (grid, images)]
+        differ = len({count for row in members for count in row.counts}) > 1
+        body = [[Cell(attack_label(row.attack)), Cell(row.arm, words=True), *([Cell(range_words(row.counts))] * differ),
+                 *(Cell(_mean(row.points[size])) for size in grid)] for row in members]
+        spread = " ± standard deviation" if any(count > 1 for row in members for count in row.counts) else ""
+        tables.append(Table(f"Accuracy in percent by the size of the perturbation, {measured_words(members)}{spread}.",
                             ["attack", "arm", *(["seeds"] * differ), *map(size_words, grid)], body))
     return tables
 
@@ -199,8 +201,8 @@ def margin_picture(arms: Sequence[Arm]) -> Picture | None:
     """Margins of adversarially trained models on clean test images and under attack, one panel per arm."""
     panels, words, drawn = [], [], []
     for arm, title in zip(arms, titles(arms), strict=True):
-        rows = [finite(mean_spread(whole)) for path in (("margin",), ("attacked", "margin"))
-                if (whole := [one for one in arm.diagnosed(*path) if len(one.get("quantiles", ())) == len(LEVELS)])]
+        rows = [row for path in (("margin",), ("attacked", "margin"))
+                if (row := mean_quantiles(arm.diagnosed(*path))) is not None]
         if len(rows) < 2:
             continue
         edges = bin_edges(rows, include=0.0)

@@ -17,45 +17,45 @@ LONGEST = 10  # letters of a class that is written beside a box
 
 def section(arms: Sequence[Arm]) -> Section | None:
     """One picture per image, with a panel for each arm: its first seed's model."""
-    kept = [(arm, several[0]) for arm in arms if (several := arm.diagnosed("boxes"))]
-    names = list(dict.fromkeys(image["name"] for _, boxes in kept for image in boxes["images"]))
-    colours = _colours(boxes for _, boxes in kept)
-    pictures = [_picture(number, name, kept, colours) for number, name in enumerate(names, 1)]
+    by_arm = [(arm, seeds[0]) for arm in arms if (seeds := arm.diagnosed("boxes"))]
+    names = list(dict.fromkeys(image["name"] for _, boxes in by_arm for image in boxes["images"]))
+    colours = _colours(boxes for _, boxes in by_arm)
+    pictures = [_picture(number, name, by_arm, colours) for number, name in enumerate(names, 1)]
     if not pictures:
         return None
-    least = show(min(float(boxes["confident"]) for _, boxes in kept), 1)
+    threshold = show(min(float(boxes["confident"]) for _, boxes in by_arm), 1)
     return Section("boxes", "Detections", [
-        f"Test images with their true boxes (dashed) and the predicted ones with a score of at least {least}, by the "
-        "model of the first seed of each arm. A colour is a class. Point at a box for its class and score. A loss with "
-        "another slope for easy examples also moves the scores: the same score does not mean the same precision in two "
-        "arms."], pictures)
+        f"Test images with their true boxes (dashed) and the predicted ones with a score of at least {threshold}, by "
+        "the model of the first seed of each arm. A colour is a class. Point at a box for its class and score. A loss "
+        "with another slope for easy examples also moves the scores: the same score does not mean the same precision "
+        "in two arms."], pictures)
 
 
-def _colours(kept: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def _colours(diagnoses: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """A colour for every class that is shown, the most frequent first; with many classes some share one."""
-    counts = Counter(boxes["names"][int(box[4])] for boxes in kept for image in boxes["images"]
+    counts = Counter(boxes["names"][int(box[4])] for boxes in diagnoses for image in boxes["images"]
                      for box in (*image["true"], *image["predicted"]))
-    return {name: CLASS_COLOURS[place % len(CLASS_COLOURS)] for place, (name, _) in enumerate(counts.most_common())}
+    return {name: CLASS_COLOURS[index % len(CLASS_COLOURS)] for index, (name, _) in enumerate(counts.most_common())}
 
 
-def _picture(number: int, name: str, kept: Sequence[tuple[Arm, Mapping[str, Any]]],
+def _picture(number: int, name: str, by_arm: Sequence[tuple[Arm, Mapping[str, Any]]],
              colours: Mapping[str, str]) -> Picture:
     panels: list[Panel] = []
     words, silent, classes = [], [], set()
-    least = 0.0
-    for arm, boxes in kept:
+    threshold = 0.0
+    for arm, boxes in by_arm:
         image = next((image for image in boxes["images"] if image["name"] == name), None)
         if image is None:
             continue
-        panels.append(photo_panel(_photo(image, boxes["names"], colours), arm.name if len(kept) > 1 else "", arm.tag))
+        panels.append(photo_panel(_photo(image, boxes["names"], colours), arm.name if len(by_arm) > 1 else "", arm.tag))
         words.append(f"{arm.name} predicts {len(image['predicted'])} boxes, {len(image['true'])} are true")
         classes |= {boxes["names"][int(box[4])] for box in (*image["true"], *image["predicted"])}
         if not image["predicted"]:
             silent.append(arm.name)
-            least = float(boxes["confident"])
-    keys = [*KEYS, *(Key(each, colour, kind="area") for each, colour in colours.items() if each in classes)]
+            threshold = float(boxes["confident"])
+    keys = [*KEYS, *(Key(label, colour, kind="area") for label, colour in colours.items() if label in classes)]
     caption = name + (f". {listed(silent)} {'predicts' if len(silent) == 1 else 'predict'} no box with a score of at "
-                      f"least {show(least, 1)}." if silent else "")
+                      f"least {show(threshold, 1)}." if silent else "")
     return Picture(f"boxes-{number}", f"Boxes on the test image {name}: {listed(words)}.", caption, panels, keys)
 
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from ...judge.claims import CONTRADICTED, NOT_MEASURED, REPRODUCED, ClaimRow
 from ...judge.metric_book import MetricBook
-from ...judge.power import MOST, SeedRange
+from ...judge.power import MAX_SEEDS, SeedRange
 from ...judge.stats import FAILS, HOLDS, NO_DIFFERENCE, UNDECIDED
 from ..numbers import between, listed, plural, show
 
 if TYPE_CHECKING:
     from ...judge.beside_paper import BesidePaper
 
-# What one claim and what several do, by verdict, in the order in which they are counted.
+# The predicate of one claim and of several, by verdict, in the order in which they are counted.
 PHRASES = {REPRODUCED: ("is reproduced", "are reproduced"), CONTRADICTED: ("is contradicted", "are contradicted"),
            HOLDS: ("holds", "hold"), FAILS: ("fails", "fail"),
            NO_DIFFERENCE: ("shows no difference", "show no difference"), UNDECIDED: ("is undecided", "are undecided"),
            NOT_MEASURED: ("is not measured", "are not measured")}
-OF_PAPER, OWN = (REPRODUCED, CONTRADICTED, UNDECIDED), (HOLDS, FAILS, UNDECIDED)  # counted also where there are none
+OF_PAPER, OWN = (REPRODUCED, CONTRADICTED, UNDECIDED), (HOLDS, FAILS, UNDECIDED)  # counted even where there are none
 SKEWED = "the differences look skewed, and such verdicts are wrong more often than stated"
 
 
@@ -31,9 +31,9 @@ def tally(counts: Mapping[str, int], always: Sequence[str] = OF_PAPER) -> str:
     >>> tally({"holds": 2, "no difference": 1}, OWN)
     '2 hold, none fails, 1 shows no difference and none is undecided'
     """
-    shown = [verdict for verdict in PHRASES if verdict in always or counts.get(verdict)]
+    verdicts = [verdict for verdict in PHRASES if verdict in always or counts.get(verdict)]
     return listed([f"{counts.get(verdict) or 'none'} {PHRASES[verdict][counts.get(verdict, 0) > 1]}"
-                   for verdict in shown])
+                   for verdict in verdicts])
 
 
 def counted(verdicts: Sequence[str], papers: bool, noun: str = "claim", whose: str = "") -> str:
@@ -74,14 +74,14 @@ def diverged_words(runs: Sequence[tuple[str, int]]) -> str:
     seeds: dict[str, list[str]] = {}
     for arm, seed in runs:
         seeds.setdefault(arm, []).append(str(seed))
-    return "; ".join(f"{arm} seed{'s' if len(which) > 1 else ''} {listed(which)}" for arm, which in seeds.items())
+    return "; ".join(f"{arm} seed{'s' if len(numbers) > 1 else ''} {listed(numbers)}" for arm, numbers in seeds.items())
 
 
 def beside_words(beside: BesidePaper, digits: int) -> str:
     """The size of a difference beside the paper's."""
-    alone = "" if beside.with_spread else ", the paper's spread unknown"
-    ends = between(beside.low, beside.high, digits)
-    return f"{beside.words}: ours minus theirs {show(beside.mean, digits)}, 95% interval {ends}{alone}"
+    spread_note = "" if beside.with_spread else ", the paper's spread unknown"
+    interval = between(beside.low, beside.high, digits)
+    return f"{beside.words}: ours minus theirs {show(beside.mean, digits)}, 95% interval {interval}{spread_note}"
 
 
 def needed_words(needed: SeedRange) -> str:
@@ -89,5 +89,5 @@ def needed_words(needed: SeedRange) -> str:
     >>> needed_words(SeedRange(4, 31)), needed_words(SeedRange(5, None)), needed_words(SeedRange(3, 3))
     ('4 to 31', '5 to more than 10000', '3')
     """
-    fewest, most = (f"more than {MOST}" if end is None else str(end) for end in needed)
+    fewest, most = (f"more than {MAX_SEEDS}" if end is None else str(end) for end in needed)
     return fewest if fewest == most else f"{fewest} to {most}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...judge.claims import ClaimRow, claim_rows, finals_of, own_words
+from ...judge.claims import ClaimRow, claim_rows, finals_of, own_heading
 from ...judge.looks import plan_of
 from ...judge.metric_book import MetricBook
 from ...judge.scale_free import NO_GAIN, Gain, gains_under_attack
@@ -60,7 +60,7 @@ class Claims:
     def kinds(self) -> list[tuple[str, list[ClaimView]]]:
         """The paper's claims and other questions, each under its heading where there are both."""
         kinds = [("Claims of the paper", [view for view in self.views if view.papers]),
-                 (own_words(self.rows).capitalize(), [view for view in self.views if not view.papers])]
+                 (own_heading(self.rows).capitalize(), [view for view in self.views if not view.papers])]
         present = [(title, views) for title, views in kinds if views]
         return present if len(present) > 1 else [("", views) for _, views in present]
 
@@ -80,11 +80,11 @@ def claims_of(group: Group) -> Claims | None:
 def view_claims(rows: Sequence[ClaimRow], book: MetricBook, looks: Sequence[int] = (),
                 gains: Sequence[Gain] = ()) -> Claims:
     """Judged claims as the page shows them; ``gains`` says what scale-free attacks leave of those under attack."""
-    left = [(gain.row, ("when scale-free", f"{signed(gain.difference, 1)}: {gain.answer}")) for gain in gains
-            if gain.answer != NO_GAIN]
+    scale_free_facts = {id(gain.row): ("when scale-free", f"{signed(gain.difference, 1)}: {gain.answer}")
+                        for gain in gains if gain.answer != NO_GAIN}
     ranges = {path: _common_range([row for row in rows if row.claim.metric == path])
               for path in {row.claim.metric for row in rows}}
-    views = [_view(number, row, ranges[row.claim.metric], book, [fact for other, fact in left if other is row])
+    views = [_view(number, row, ranges[row.claim.metric], book, scale_free_facts.get(id(row)))
              for number, row in enumerate(rows, 1)]
     pictures = [view.picture for view in views if view.picture]
     together = Picture("claims", " ".join(picture.alt for picture in pictures), "",
@@ -98,7 +98,7 @@ def claim_key(number: int) -> str:
 
 
 def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBook,
-          left: Sequence[tuple[str, str]]) -> ClaimView:
+          scale_free: tuple[str, str] | None) -> ClaimView:
     claim, comparison, m = row.claim, row.comparison, row.metric
     sentence = claim.sentence(namer(book)) + (" (lower is better)" if claim.better == "lower" else "")
     diverged = [("diverged", diverged_words(row.diverged))] if row.diverged else []
@@ -110,7 +110,7 @@ def _view(number: int, row: ClaimRow, axis: tuple[float, float], book: MetricBoo
            f"{between(comparison.low, comparison.high, m.digits)}, {plural(comparison.n, 'seed')}.")
     panel = claim_panel(comparison, axis, sentence, claim.paper_difference)
     picture = Picture(claim_key(number), alt, "", [panel])
-    facts = [*_facts(row, book), *left, *diverged]
+    facts = [*_facts(row, book), *([scale_free] if scale_free else []), *diverged]
     return ClaimView(claim_key(number), sentence, row.verdict, facts, picture, row.papers)
 
 
@@ -173,19 +173,19 @@ def claim_panel(comparison: Comparison, axis: tuple[float, float], title: str, p
         axes.grid(axis="y", visible=False)
         axes.set(xlim=axis, ylim=(-1, 1), yticks=[])
         axes.locator_params(axis="x", nbins=5)
-        for end, side, words in ((0, "left", "← against the claim"), (1, "right", "for the claim →")):
-            axes.annotate(words, (end, 0), (0, -31), xycoords="axes fraction", textcoords="offset points", ha=side,
+        for x, side, words in ((0, "left", "← against the claim"), (1, "right", "for the claim →")):
+            axes.annotate(words, (x, 0), (0, -31), xycoords="axes fraction", textcoords="offset points", ha=side,
                           color=MUTED, fontsize=10.5)
     return Panel(draw, title, " ", height=84, left=10)
 
 
 def _common_range(rows: Sequence[ClaimRow]) -> tuple[float, float]:
     """An axis that shows 0, every interval, every seed and the paper's differences."""
-    ends = [0.0]
+    values = [0.0]
     for row in rows:
         comparison, paper = row.comparison, row.claim.paper_difference
-        ends += [v for v in (comparison.low, comparison.high, *comparison.differences) if math.isfinite(v)]
-        ends += [] if paper is None else [paper]
-    low, high = min(ends), max(ends)
+        values += [v for v in (comparison.low, comparison.high, *comparison.differences) if math.isfinite(v)]
+        values += [] if paper is None else [paper]
+    low, high = min(values), max(values)
     room = 0.06 * (high - low) or 1.0
     return low - room, high + room

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _GROUPS = ("many", "medium", "few")
-_USUAL = {"many": 100, "few": 20}
+_DEFAULT_BOUNDS = {"many": 100, "few": 20}
 _POINTS = 12  # of a line over the classes: each is the mean over as many of them
 
 
@@ -60,7 +60,7 @@ def by_class(arms: Sequence[Arm]) -> Picture | None:
     panels = [Panel(_points(row, None if row is first else first), title, "training examples of the class, logarithmic",
                     "accuracy, %", height=210, tag=row[0].tag)
               for row, title in zip(rows, titles([arm for arm, _, _ in rows]), strict=True)]
-    words = [f"{arm.name} {_ends(counts, values, 1)}" for arm, counts, values in rows]
+    words = [f"{arm.name} {_rare_to_frequent(counts, values, 1)}" for arm, counts, values in rows]
     caption = ("Accuracy of every class over its number of training examples. The line is a mean over neighbouring "
                f"classes. {over_seeds(arms)}").strip()
     if len(rows) > 1:
@@ -80,7 +80,7 @@ def class_margins(arms: Sequence[Arm]) -> Picture | None:
         for arm, counts, values in rows:
             axes.plot(*_line(counts, values), color=arm.colour, ls=arm.dashes, lw=1.7, gid=arm.tag)
         _count_axis(axes)
-    words = [f"{arm.name} {_ends(counts, values, 1)}" for arm, counts, values in rows]
+    words = [f"{arm.name} {_rare_to_frequent(counts, values, 1)}" for arm, counts, values in rows]
     return Picture("class-margins", "Mean margin, from the rarest tenth of the classes to the most frequent: "
                    f"{listed(words)}.", "Mean margin over the number of training examples of the class; a mean over "
                    f"neighbouring classes. {over_seeds(arms)}".strip(),
@@ -93,8 +93,9 @@ _Row = tuple[Arm, np.ndarray, np.ndarray]
 
 def _names(arms: Sequence[Arm]) -> dict[str, str]:
     """The groups with the bounds that the runs were measured with."""
-    found: Mapping[str, Any] = next((bounds for arm in arms for bounds in arm.diagnosed("shot_bounds")), _USUAL)
-    return {"many": f"many: over {found['many']}", "medium": "medium", "few": f"few: under {found['few']}"}
+    recorded = (bounds for arm in arms for bounds in arm.diagnosed("shot_bounds"))
+    bounds: Mapping[str, Any] = next(recorded, _DEFAULT_BOUNDS)
+    return {"many": f"many: over {bounds['many']}", "medium": "medium", "few": f"few: under {bounds['few']}"}
 
 
 def _per_class(arms: Sequence[Arm], key: str) -> list[_Row]:
@@ -105,28 +106,28 @@ def _per_class(arms: Sequence[Arm], key: str) -> list[_Row]:
         if not counts or not seeds or len({len(row) for row in (*counts, *seeds)}) != 1:
             continue
         table = np.asarray(seeds, float)  # None becomes NaN
-        known = np.isfinite(table).any(0)
-        if known.any():
-            number = np.asarray(counts[0], float)[known]
+        measured = np.isfinite(table).any(0)
+        if measured.any():
+            number = np.asarray(counts[0], float)[measured]
             order = np.argsort(number, kind="stable")
-            rows.append((arm, number[order], np.nanmean(table[:, known], 0)[order]))
+            rows.append((arm, number[order], np.nanmean(table[:, measured], 0)[order]))
     return rows
 
 
 def _line(counts: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A mean over neighbouring classes; every class where there are few."""
-    parts = [part for part in np.array_split(np.arange(len(counts)), min(_POINTS, len(counts))) if len(part)]
-    return (np.asarray([np.exp(np.log(np.maximum(counts[part], 0.5)).mean()) for part in parts]),
-            np.asarray([values[part].mean() for part in parts]))
+    neighbours = [group for group in np.array_split(np.arange(len(counts)), min(_POINTS, len(counts))) if len(group)]
+    return (np.asarray([np.exp(np.log(np.maximum(counts[group], 0.5)).mean()) for group in neighbours]),
+            np.asarray([values[group].mean() for group in neighbours]))
 
 
-def _points(row: _Row, other: _Row | None) -> Any:
+def _points(row: _Row, reference: _Row | None) -> Any:
     arm, counts, values = row
 
     def draw(axes: Axes) -> None:
         axes.plot(counts, values, "o", color=arm.colour, ms=3, alpha=0.45, mew=0)
-        if other is not None:
-            axes.plot(*_line(other[1], other[2]), color=MUTED, lw=1)
+        if reference is not None:
+            axes.plot(*_line(reference[1], reference[2]), color=MUTED, lw=1)
         axes.plot(*_line(counts, values), color=arm.colour, lw=1.8)
         axes.set_ylim(-2, 102)
         _count_axis(axes)
@@ -143,6 +144,6 @@ def _count_axis(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _ends(counts: np.ndarray, values: np.ndarray, digits: int) -> str:
+def _rare_to_frequent(counts: np.ndarray, values: np.ndarray, digits: int) -> str:
     tenth = max(1, len(counts) // 10)
     return f"{show(float(values[:tenth].mean()), digits)} to {show(float(values[-tenth:].mean()), digits)}"

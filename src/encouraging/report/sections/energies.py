@@ -57,16 +57,16 @@ def _profile(arms: Sequence[Arm], chosen: str | None = None) -> _Part | None:
         return None
     several = any(len(profiles) > 1 for arm in arms for profiles in arm.diagnosed("energy", "profiles"))
     hardest = ", the class with the lowest accuracy" if several and chosen is None else ""
-    own, classes = int(label), len(lines[0][1])
+    label_index, classes = int(label), len(lines[0][1])
     names = next((n for arm in arms for n in arm.diagnosed("class_names") if len(n) == classes), None)
-    called = f"class {label}" + (f", {names[own]}" if names else "")
+    class_name = f"class {label}" + (f", {names[label_index]}" if names else "")
     named, below = _class_ticks(names or [], classes)
-    words = [f"{arm.name} {show(row[own], 1)} on its own label and {show(_least(np.delete(row, own)), 1)} on the "
-             "closest rival" for arm, row in lines]
+    words = [f"{arm.name} {show(row[label_index], 1)} on its own label and "
+             f"{show(_lowest(np.delete(row, label_index)), 1)} on the closest rival" for arm, row in lines]
 
     def draw(axes: Axes) -> None:
         many = classes > 40
-        axes.axvspan(own - 0.45, own + 0.45, color=LINE, alpha=0.6, lw=0, zorder=0)
+        axes.axvspan(label_index - 0.45, label_index + 0.45, color=LINE, alpha=0.6, lw=0, zorder=0)
         for arm, row in lines:
             axes.plot(row, color=arm.colour, ls=arm.dashes, lw=1 if many else 1.6, marker="" if many else "o", ms=4,
                       gid=arm.tag)
@@ -77,10 +77,11 @@ def _profile(arms: Sequence[Arm], chosen: str | None = None) -> _Part | None:
                 axes.tick_params(axis="x", labelrotation=90, labelsize=9)
         elif classes <= 16:
             axes.set_xticks(range(classes))
-    return (Panel(draw, f"Examples of {called}", "class", "energy", height=_height(arms) + below, left=38, below=below),
-            f"Mean energy of every class over the test examples of {called}: {listed(words)}.",
-            f"{'First panel' if chosen is None else f'Panel of {called}'}: the mean energy of every class over the "
-            f"examples of {called}{hardest}; ideally there is a single dip, at the label (shaded).")
+    return (Panel(draw, f"Examples of {class_name}", "class", "energy", height=_height(arms) + below, left=38,
+                  below=below),
+            f"Mean energy of every class over the test examples of {class_name}: {listed(words)}.",
+            f"{'First panel' if chosen is None else f'Panel of {class_name}'}: the mean energy of every class over the "
+            f"examples of {class_name}{hardest}; ideally there is a single dip, at the label (shaded).")
 
 
 def _class_ticks(names: Sequence[str], classes: int) -> tuple[list[str], int]:
@@ -109,18 +110,18 @@ def _hardest_class(arms: Sequence[Arm]) -> str | None:
     return min(profiled, key=accuracy, default=None)
 
 
-def _means(arms: Sequence[Arm], place: str) -> _Part | None:
-    """How far apart the energy on the data and that of the best rival are; ``place`` is the panel's among others."""
-    ends = [(arm, arm.mean("energy.label").value, arm.mean("energy.rival").value) for arm in arms]
-    ends = [end for end in ends if math.isfinite(end[1]) and math.isfinite(end[2])]
-    if not ends:
+def _means(arms: Sequence[Arm], ordinal: str) -> _Part | None:
+    """How far apart the energy on the data and that of the best rival are; ``ordinal`` says which panel it is."""
+    energies = [(arm, arm.mean("energy.label").value, arm.mean("energy.rival").value) for arm in arms]
+    energies = [row for row in energies if math.isfinite(row[1]) and math.isfinite(row[2])]
+    if not energies:
         return None
-    names = titles([arm for arm, _, _ in ends])
+    names = titles([arm for arm, _, _ in energies])
     left = gutter(names)
 
     def draw(axes: Axes) -> None:
         axes.axvline(0, color=MUTED, lw=0.8)
-        for row, (arm, label, rival) in enumerate(ends):
+        for row, (arm, label, rival) in enumerate(energies):
             axes.plot([label, rival], [-row, -row], color=arm.colour, lw=2, zorder=2)
             axes.plot(label, -row, "o", color=arm.colour, ms=8, clip_on=False)
             axes.plot(rival, -row, "o", color=arm.colour, mfc=PAPER, ms=8, mew=1.8, clip_on=False)
@@ -128,14 +129,14 @@ def _means(arms: Sequence[Arm], place: str) -> _Part | None:
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.06)
         axes.locator_params(axis="x", nbins=5)
-    words = [f"{arm.name} {show(label)} on the data, {show(rival)} on the best rival" for arm, label, rival in ends]
+    words = [f"{arm.name} {show(label)} on the data, {show(rival)} on the best rival" for arm, label, rival in energies]
     return (Panel(draw, "Mean over all examples", "energy", height=_height(arms), left=left),
             f"Mean energies: {listed(words)}.",
-            f"{f'{place} panel: the' if place else 'The'} energy on the data (filled) and the lowest among the other "
-            "classes (open); the length of a line is the mean margin.")
+            f"{f'{ordinal} panel: the' if ordinal else 'The'} energy on the data (filled) and the lowest among the "
+            "other classes (open); the length of a line is the mean margin.")
 
 
-def _least(values: np.ndarray) -> float:
-    """The least finite value; NaN where every class was masked out."""
+def _lowest(values: np.ndarray) -> float:
+    """The lowest finite value; NaN where every class was masked out."""
     finite = values[np.isfinite(values)]
     return float(finite.min()) if len(finite) else math.nan

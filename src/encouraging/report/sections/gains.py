@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...judge.attack_names import attack_words, called, size_words
+from ...judge.attack_names import attack_label, attack_words, size_words
 from ...judge.scale_free import GONE, NO_CLAIM, NO_GAIN, OPEN, SURVIVES, Gain
 from ..numbers import PAGE, Style, listed, plural, signed
 from .parts import Cell, Table
@@ -13,7 +13,7 @@ CAPTION = ("Gains under attacks by cross-entropy, and what is left of them under
            "together, whose steps do not depend on the scale of the logits: mean differences in points.")
 NOT_JUDGED = " Not judged: no claim of the recipe is about the scale-free attack of that size."
 COLUMNS = ("attack", "size", "claim", "paper", "by cross-entropy", "scale-free", "the gain")
-# What one gain and what several do, in the order in which they are told.
+# The predicate of one gain and of several, in the order of the sentence.
 PHRASES = {SURVIVES: ("survives", "survive"), GONE: ("does not survive", "do not survive"),
            OPEN: ("is undecided", "are undecided"),
            NO_CLAIM: ("is not judged", "are not judged")}
@@ -21,21 +21,22 @@ PHRASES = {SURVIVES: ("survives", "survive"), GONE: ("does not survive", "do not
 
 def gain_words(gains: Sequence[Gain], style: Style = PAGE) -> str:
     """Which gains survive and which do not, in one sentence or two; nothing without gains."""
-    seen = [gain for gain in gains if gain.answer != NO_GAIN]
-    missing = len(gains) - len(seen)
+    established = [gain for gain in gains if gain.answer != NO_GAIN]
+    others = len(gains) - len(established)
     if not gains:
         return ""
-    if not seen:
+    if not established:
         return (f"No gain under attacks by cross-entropy is established here ({plural(len(gains), 'claim')}), so there "
                 "is none that scale-free attacks could confirm.")
-    parts = []
+    counts = []
     for answer, phrases in PHRASES.items():
-        members = [gain for gain in seen if gain.answer == answer]
+        members = [gain for gain in established if gain.answer == answer]
         if members:
-            parts.append(f"{len(members)} {phrases[len(members) > 1]} ({listed(_sizes(members, style))})")
-    words = (f"Of {plural(len(seen), 'gain')} that {'is' if len(seen) == 1 else 'are'} established under attacks by "
-             f"cross-entropy, {listed(parts)} when the same attack is driven by scale-free losses.")
-    return words + (f" {missing} more {'is' if missing == 1 else 'are'} not established." if missing else "")
+            counts.append(f"{len(members)} {phrases[len(members) > 1]} ({listed(_sizes(members, style))})")
+    are = "is" if len(established) == 1 else "are"
+    words = (f"Of {plural(len(established), 'gain')} that {are} established under attacks by "
+             f"cross-entropy, {listed(counts)} when the same attack is driven by scale-free losses.")
+    return words + (f" {others} more {'is' if others == 1 else 'are'} not established." if others else "")
 
 
 def _sizes(gains: Sequence[Gain], style: Style) -> list[str]:
@@ -48,7 +49,7 @@ def _sizes(gains: Sequence[Gain], style: Style) -> list[str]:
 
 def gain_rows(gains: Sequence[Gain], style: Style = PAGE) -> list[list[str]]:
     """The cells of the table."""
-    return [[called(gain.attack), size_words(gain.size), f"{gain.row.claim.arm} beats {gain.row.claim.beats}",
+    return [[attack_label(gain.attack), size_words(gain.size), f"{gain.row.claim.arm} beats {gain.row.claim.beats}",
              "" if gain.row.claim.paper_difference is None else signed(gain.row.claim.paper_difference, 1, style),
              signed(gain.row.comparison.mean, 1, style), signed(gain.difference, 1, style), gain.answer]
             for gain in gains]

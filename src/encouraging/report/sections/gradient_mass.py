@@ -13,7 +13,7 @@ from ...judge.stats import mean_of
 from ..arms import Arm, over_seeds, titles
 from ..drawing.panels import Key, Panel, Picture, printable
 from ..drawing.style import MUTED, STEPS
-from ..numbers import listed, show
+from ..numbers import capitalised, listed, show
 from .parts import Section, pictured
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
     """One panel per model and one bar per loss: shares of the gradient by the probability of the label."""
     drawn, words, examples_of = [], [], "test"
     for arm, title in zip(arms, titles(arms), strict=True):
-        several = arm.diagnosed("teaching", "shares")
-        if not several:
+        seeds = arm.diagnosed("teaching", "shares")
+        if not seeds:
             continue
         examples_of = arm.diagnosed("teaching", "of")[0]
-        names = [name for name in several[0] if all(name in one for one in several)]
-        levels = list(several[0]["examples"]) if "examples" in names else ["0.5", "0.9", "0.99"]
-        above = {name: [float(np.mean([one[name][level] for one in several])) for level in levels] for name in names}
-        pulls = {name: mean_of([one.get(name) for one in arm.diagnosed("teaching", "pulls")]).value for name in names}
+        names = [name for name in seeds[0] if all(name in seed for seed in seeds)]
+        levels = list(seeds[0]["examples"]) if "examples" in names else ["0.5", "0.9", "0.99"]
+        above = {name: [float(np.mean([seed[name][level] for seed in seeds])) for level in levels] for name in names}
+        pulls = {name: mean_of([seed.get(name) for seed in arm.diagnosed("teaching", "pulls")]).value for name in names}
         drawn.append((title, above, pulls, arm.tag))
         shares = [f"{show(100 * above[name][1], 1)}% with {name}" for name in above if name != "examples"]
         words.append(f"on the model of {arm.name}, where {show(100 * above['examples'][1], 1)}% of the examples are "
@@ -54,7 +54,7 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
     keys = [Key(label, colour, kind="patch") for label, colour in
             zip(("p up to 0.5", "0.5 to 0.9", "0.9 to 0.99", "above 0.99"), STEPS, strict=True)]
     alt = "; ".join(words)
-    return Picture("gradient-mass", alt[0].upper() + alt[1:] + ".",
+    return Picture("gradient-mass", capitalised(alt) + ".",
                    "Where the gradient on the logits comes from, by the probability p of the label. A panel is a "
                    f"trained model on the {'training' if examples_of == 'train' else examples_of} examples as it sees "
                    "them; a bar is a loss with which training could continue, and the first bar is the examples "
@@ -71,8 +71,8 @@ def _label(name: str) -> str:
     """
     if name == "examples":
         return "the examples themselves"
-    label, _, rest = name.partition("(")
-    for word, number in re.findall(r"(\w+)=([^,()]+)", rest):
+    label, _, parameters = name.partition("(")
+    for word, number in re.findall(r"(\w+)=([^,()]+)", parameters):
         longer = f"{label}, {word} {number.removesuffix('.0')}"
         if len(longer) > ROOM:
             break
@@ -83,11 +83,11 @@ def _label(name: str) -> str:
 def _stacked(above: dict[str, list[float]], pulls: dict[str, float], rows: int) -> Any:
     def draw(axes: Axes) -> None:
         for row, (name, shares) in enumerate(above.items()):
-            ends = [1.0, *shares, 0.0]
+            edges = [1.0, *shares, 0.0]
             left = 0.0
-            for part, colour in zip(-np.diff(ends), STEPS, strict=False):
-                axes.barh(-row, part, 0.42, left=left, color=colour, lw=0)
-                left += part
+            for width, colour in zip(-np.diff(edges), STEPS, strict=False):
+                axes.barh(-row, width, 0.42, left=left, color=colour, lw=0)
+                left += width
             axes.annotate(_label(name), (0, -row), (0, 10), textcoords="offset points", va="bottom", fontsize=10.5)
             learned = 100 * shares[1]
             size = "" if math.isnan(pulls[name]) else f"mean pull {pulls[name]:.2g} · "

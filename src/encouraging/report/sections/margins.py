@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...judge.stats import mean_of
-from ...metrics import LEVELS, mean_spread
+from ...metrics import LEVELS
 from ..arms import Arm, over_seeds, titles
-from ..drawing.histograms import ENDS, bin_edges, finite, heights
+from ..drawing.histograms import ENDS, bin_edges, heights, mean_quantiles
 from ..drawing.panels import Panel, Picture
 from ..drawing.rows import PERCENT, QUARTERS
 from ..drawing.style import BLACK, MUTED
@@ -34,20 +34,21 @@ def section(arms: Sequence[Arm]) -> Section | None:
 
 def picture(arms: Sequence[Arm]) -> Picture | None:
     """One histogram per arm on a common axis, from the mean quantiles of its seeds; then all their quantiles."""
-    quantiles = {arm.name: row for arm in arms if (row := _mean_quantiles(arm)) is not None}
+    quantiles = {arm.name: row for arm in arms if (row := mean_quantiles(arm.diagnosed("margin"))) is not None}
     arms = [arm for arm in arms if arm.name in quantiles]
     if not arms:
         return None
-    whole = bin_edges(list(quantiles.values()), include=0.0)
+    common_edges = bin_edges(list(quantiles.values()), include=0.0)
+    limits = common_edges[0], common_edges[-1]
     bins = {}
     for name, row in quantiles.items():
         edges = bin_edges([row])  # its own bins: those that suit large margins would be too wide for small ones
         bins[name] = edges, heights(row, edges)
     panels = []
     for arm, title in zip(arms, titles(arms), strict=True):
-        panels.append(Panel(_histogram(bins[arm.name], arm.colour, quantiles[arm.name][_MEDIAN], (whole[0], whole[-1]),
-                                       None if arm is arms[0] else bins[arms[0].name]), title,
-                            "margin, in logits", height=176, left=2, tag=arm.tag))
+        draw = _histogram(bins[arm.name], arm.colour, quantiles[arm.name][_MEDIAN], limits,
+                          None if arm is arms[0] else bins[arms[0].name])
+        panels.append(Panel(draw, title, "margin, in logits", height=176, left=2, tag=arm.tag))
     if len(arms) > 1:
         panels.append(Panel(_quantile_lines([(arm, quantiles[arm.name]) for arm in arms]), "All arms",
                             "share of the examples with a smaller margin", height=176, left=34))
@@ -61,12 +62,12 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
                    f"margin: {listed(wrong)}.", caption, panels)
 
 
-def _histogram(bins: _Bins, colour: str, median: float, limits: tuple[float, float], other: _Bins | None) -> Any:
+def _histogram(bins: _Bins, colour: str, median: float, limits: tuple[float, float], reference: _Bins | None) -> Any:
     def draw(axes: Axes) -> None:
         edges, height = bins
         axes.stairs(height / height.max(), edges, fill=True, color=colour, alpha=0.7, lw=0)
-        if other is not None:
-            axes.stairs(other[1] / other[1].max(), other[0], color=MUTED, lw=1)
+        if reference is not None:
+            axes.stairs(reference[1] / reference[1].max(), reference[0], color=MUTED, lw=1)
         axes.axvline(0, color=BLACK, lw=0.9)
         axes.plot([median, median], [0, 1.05], color=colour, lw=1.8)
         right = median > (limits[0] + 2 * limits[1]) / 3
@@ -86,8 +87,3 @@ def _quantile_lines(lines: Sequence[tuple[Arm, np.ndarray]]) -> Any:
         axes.set(xlim=(0, 1), xticks=QUARTERS, xticklabels=PERCENT)
         axes.locator_params(axis="y", nbins=5)
     return draw
-
-
-def _mean_quantiles(arm: Arm) -> np.ndarray | None:
-    whole = [one for one in arm.diagnosed("margin") if len(one.get("quantiles", ())) == len(LEVELS)]
-    return finite(mean_spread(whole)) if whole else None

@@ -35,7 +35,7 @@ UNNAMED = "outside"
 _RATE = Metric("rate", "rate", "%", low=0, high=100)
 
 
-def called(name: str) -> str:
+def set_label(name: str) -> str:
     """The name of a set as a reader sees it."""
     return "out-of-distribution data" if name == UNNAMED else name
 
@@ -43,8 +43,8 @@ def called(name: str) -> str:
 def sections(arms: Sequence[Arm]) -> list[Section]:
     """One section per out-of-distribution set that any arm was evaluated on."""
     names = dict.fromkeys(name for arm in arms for sets in arm.diagnosed("ood") for name in sets)
-    found = [section for number, name in enumerate(names, 1) if (section := _section(arms, name, number))]
-    return [*found, *([together] if (together := _near_and_far(arms)) else [])]
+    per_set = [section for number, name in enumerate(names, 1) if (section := _section(arms, name, number))]
+    return [*per_set, *([together] if (together := _near_and_far(arms)) else [])]
 
 
 def _section(arms: Sequence[Arm], name: str, number: int) -> Section | None:
@@ -53,9 +53,9 @@ def _section(arms: Sequence[Arm], name: str, number: int) -> Section | None:
     for arm in arms:
         for score, words in SCORES.items():
             results = arm.diagnosed("ood", name, "scores", score)
-            rates = [mean_cell(mean_of([one[key] for one in results]), _RATE) for key in ("auroc", "aupr", "fpr95")]
             if results:
-                rows.append([Cell(arm.name), Cell(words, words=True), *rates])
+                means = [mean_of([rates[key] for rates in results]) for key in ("auroc", "aupr", "fpr95")]
+                rows.append([Cell(arm.name), Cell(words, words=True), *(mean_cell(mean, _RATE) for mean in means)])
     if not pictures and not rows:
         return None
     kinds = len({row[1].main for row in rows})
@@ -76,7 +76,7 @@ def _openood(arms: Sequence[Arm], name: str) -> list[Table]:
         for score, words in USUAL.items():
             results = arm.diagnosed("ood", name, "scores", score, "openood")
             if results:
-                means = [mean_of([one[column] for one in results]) for column in COLUMNS]
+                means = [mean_of([rates[column] for rates in results]) for column in COLUMNS]
                 rows.append([Cell(arm.name), Cell(words, words=True), *(mean_cell(mean, _RATE) for mean in means)])
     return [_usual_table([row_kind(arms), "score", *COLUMNS], rows)] if rows else []
 
@@ -93,9 +93,9 @@ def _near_and_far(arms: Sequence[Arm]) -> Section | None:
     groups: dict[str, dict[str, None]] = {}
     for arm in arms:
         for sets in arm.diagnosed("ood"):
-            for name, one in sets.items():
-                if "group" in one:
-                    groups.setdefault(str(one["group"]), {})[name] = None
+            for name, detection in sets.items():
+                if "group" in detection:
+                    groups.setdefault(str(detection["group"]), {})[name] = None
     rows = []
     for group in groups:
         for arm in arms:
@@ -129,12 +129,13 @@ def score_picture(arms: Sequence[Arm], name: str, number: int = 1) -> Picture | 
     if not panels:
         return None
     words = [f"{arm.name} {show(_rate(arm, name, 'auroc'))}%" for arm in arms if arm.name in rows]
-    other = called(name)
-    return Picture(f"ood-scores-{number}", f"Histograms of minus the lowest energy, test examples against {other}. "
+    other_data = set_label(name)
+    return Picture(f"ood-scores-{number}",
+                   f"Histograms of minus the lowest energy, test examples against {other_data}. "
                    f"AUROC: {listed(words)}.",
-                   f"Test examples and {other}, which the models were not trained on: minus their lowest energy. "
+                   f"Test examples and {other_data}, which the models were not trained on: minus their lowest energy. "
                    f"The less the two overlap, the better. Every panel has its own axis. {over_seeds(arms)}", panels,
-                   [Key("test examples", BLUE, kind="patch"), Key(other, MUTED, kind="patch")])
+                   [Key("test examples", BLUE, kind="patch"), Key(other_data, MUTED, kind="patch")])
 
 
 def _two_histograms(edges: np.ndarray, test: np.ndarray, other: np.ndarray) -> Any:
@@ -160,31 +161,31 @@ def roc_picture(arms: Sequence[Arm], name: str, number: int = 1) -> Picture | No
     true = "test examples accepted" if test_is_positive else "out-of-distribution examples detected"
     false = "out-of-distribution examples accepted" if test_is_positive else "test examples rejected"
 
-    def whole(axes: Axes) -> None:
+    def full_range(axes: Axes) -> None:
         axes.plot([0, 1], [0, 1], color=MUTED, lw=0.9)
-        _lines(axes)
+        draw_lines(axes)
         axes.set(xlim=(-0.01, 1), xticks=QUARTERS, xticklabels=PERCENT)
 
-    def small(axes: Axes) -> None:
-        _lines(axes)
+    def small_rates(axes: Axes) -> None:
+        draw_lines(axes)
         axes.set_xscale("log")
         axes.minorticks_off()
         axes.set(xlim=(1e-4, 1))
         axes.set_xticks([1e-4, 1e-3, 1e-2, 1e-1, 1], ["0.01%", "0.1%", "1%", "10%", "100%"])
 
-    def _lines(axes: Axes) -> None:
+    def draw_lines(axes: Axes) -> None:
         axes.axhline(0.95, color=BLACK, lw=0.7)
         for arm, fpr, tpr in lines:
             axes.plot(fpr, tpr, color=arm.colour, ls=arm.dashes, lw=1.8, gid=arm.tag)
         axes.set(ylim=(0, 1.02), yticks=[0, 0.25, 0.5, 0.75, 0.95], yticklabels=["", "25%", "50%", "75%", "95%"])
 
     words = [f"{arm.name} {show(_rate(arm, name, 'fpr95'))}%" for arm, _, _ in lines]
-    return Picture(f"ood-roc-{number}", f"ROC curves against {called(name)}. False positive rates at 95% true "
+    return Picture(f"ood-roc-{number}", f"ROC curves against {set_label(name)}. False positive rates at 95% true "
                    f"positives: {listed(words)}.",
-                   f"True over false positive rates against {called(name)}, by lowest energy; the thin line is 95%, "
+                   f"True over false positive rates against {set_label(name)}, by lowest energy; the thin line is 95%, "
                    f"where FPR95 is read. The second panel magnifies small rates. {over_seeds(arms)}",
-                   [Panel(whole, "All rates", false, true, height=262, left=40),
-                    Panel(small, "Small rates magnified", false, true, height=262, left=40)],
+                   [Panel(full_range, "All rates", false, true, height=262, left=40),
+                    Panel(small_rates, "Small rates magnified", false, true, height=262, left=40)],
                    [arm.key for arm, _, _ in lines] if len(arms) > 1 else [], columns=2)
 
 
@@ -193,5 +194,5 @@ def _rate(arm: Arm, name: str, key: str) -> float:
 
 
 def _mean_quantiles(arm: Arm, name: str, side: str) -> np.ndarray:
-    whole = [row for row in arm.diagnosed("ood", name, "scores", SCORE, side) if len(row) == len(LEVELS)]
-    return np.mean([finite(row) for row in whole], 0) if whole else np.empty(0)
+    rows = [row for row in arm.diagnosed("ood", name, "scores", SCORE, side) if len(row) == len(LEVELS)]
+    return np.mean([finite(row) for row in rows], 0) if rows else np.empty(0)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Cell(NamedTuple):
-    """A number, or words, and in small print below it what belongs to it; ``href`` leads to more about it."""
+    """A number or words, with small print below it; ``href`` links to more about it."""
 
     main: str
     small: str = ""
@@ -56,6 +56,15 @@ def pictured(picture: Picture | None, key: str, title: str, *lead: str) -> Secti
 
 def present(*pictures: Picture | None) -> list[Picture]:
     return [picture for picture in pictures if picture]
+
+
+def with_unit(metric: Metric) -> str:
+    """The name of a metric with its unit, as a column has it.
+
+    >>> with_unit(Metric("accuracy", "accuracy", "%"))
+    'accuracy, %'
+    """
+    return metric.words + (f", {metric.unit}" if metric.unit else "")
 
 
 def mean_cell(mean: Mean, metric: Metric) -> Cell:

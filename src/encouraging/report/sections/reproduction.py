@@ -25,26 +25,27 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
     name, notes = group.name, []
     if (data := str(group.records[0].config.get("data", ""))) not in ("", "digits"):
         notes.append(f"{name} needs {data}: add --download, or --data with the folder that has it.")
-    own = [arm for arm in group.arms if arm.swept is None]
+    unswept = [arm for arm in group.arms if arm.swept is None]
     sweeps = sweeps_of(group)
     try:
         read_recipe(name)
     except RecipeError:
-        words, more = _from_file(name, group.records)
-        lines = [_line(words, own, group)] if own else []
+        words, more_notes = _from_file(name, group.records)
+        lines = [_line(words, unswept, group)] if unswept else []
         lines += [_line([*words, *_sweep_words(sweep)], sweep.arms, group, True) for sweep in sweeps]
-        return [*lines, *attack_commands(group)], [*more, *notes]
+        return [*lines, *attack_commands(group)], [*more_notes, *notes]
     lines = []
-    if any(arm not in sweep.references for arm in own for sweep in sweeps) or not sweeps:
-        words, more = _exact(["encouraging", "run", name], lambda overrides: read_recipe(name, overrides),
-                             [record for arm in own for record in arm.records])
-        lines.append(_line(words, own, group))
-        notes += more
+    if any(arm not in sweep.references for arm in unswept for sweep in sweeps) or not sweeps:
+        words, more_notes = _exact_command(["encouraging", "run", name], lambda overrides: read_recipe(name, overrides),
+                                           [record for arm in unswept for record in arm.records])
+        lines.append(_line(words, unswept, group))
+        notes += more_notes
     for sweep in sweeps:
-        words, more = _exact(["encouraging", "run", name, *_sweep_words(sweep)], _swept_recipe(name, sweep),
-                             [record for arm in (*sweep.references, *sweep.arms) for record in arm.records])
+        records = [record for arm in (*sweep.references, *sweep.arms) for record in arm.records]
+        words, more_notes = _exact_command(["encouraging", "run", name, *_sweep_words(sweep)],
+                                           _swept_recipe(name, sweep), records)
         lines.append(_line(words, sweep.arms, group, True))
-        notes += more
+        notes += more_notes
     return [*lines, *attack_commands(group)], notes
 
 
@@ -56,7 +57,7 @@ def run_words(name: str, records: Sequence[Record]) -> list[str]:
         read_recipe(name)
     except RecipeError:
         return _from_file(name, records)[0]
-    return _exact(["encouraging", "run", name], lambda overrides: read_recipe(name, overrides), records)[0]
+    return _exact_command(["encouraging", "run", name], lambda overrides: read_recipe(name, overrides), records)[0]
 
 
 def _from_file(name: str, records: Sequence[Record]) -> tuple[list[str], list[str]]:
@@ -64,22 +65,24 @@ def _from_file(name: str, records: Sequence[Record]) -> tuple[list[str], list[st
     noted; and notes."""
     noted = [overrides_of(record) for record in records]
     first = noted[0]
-    if first is None or any(one is None or (one.file, one.given) != (first.file, first.given) for one in noted):
-        sets = sorted({" ".join(f"--set {shlex.quote(override)}" for override in one.given) for one in noted if one})
+    if first is None or any(overrides is None or (overrides.file, overrides.given) != (first.file, first.given)
+                            for overrides in noted):
+        sets = sorted({" ".join(f"--set {shlex.quote(override)}" for override in overrides.given)
+                       for overrides in noted if overrides})
         mixed = [f"Some of these runs were made with {text}." for text in sets]
         return ["encouraging", "run", f"{name}.toml"], [OWN_FILE, *mixed]
     words = ["encouraging", "run", first.file, *(word for override in first.given for word in ("--set", override))]
     return words, [OWN_FILE] if first.file.endswith(".toml") else []
 
 
-def _exact(words: list[str], read: Callable[[Sequence[str]], Recipe],
-           records: Sequence[Record]) -> tuple[list[str], list[str]]:
-    """The words of a command with the settings in which these runs differ from the recipe; where no settings would give
-    just these runs, notes that say so."""
+def _exact_command(words: list[str], read: Callable[[Sequence[str]], Recipe],
+                   records: Sequence[Record]) -> tuple[list[str], list[str]]:
+    """The words of a command with the settings in which these runs differ from the recipe; and notes where no settings
+    would give exactly these runs."""
     shipped = read(())
     overrides = _overrides(shipped, records)
     try:
-        exact = _same(read(overrides), records)
+        exact = _gives_the_same(read(overrides), records)
     except RecipeError:
         exact = False
     if exact:
@@ -109,24 +112,25 @@ def _toml(value: Any) -> str:
 
 def _line(words: list[str], arms: Sequence[Arm], group: Group, swept: bool = False) -> str:
     seeds = sorted({seed for arm in arms for seed in arm.finals})
-    every = [arm for arm in group.recipe.arms.values() if arm.swept is None] if group.recipe else []
-    if len(arms) < len(every) and not swept:
+    all_arms = [arm for arm in group.recipe.arms.values() if arm.swept is None] if group.recipe else []
+    if len(arms) < len(all_arms) and not swept:
         words = [*words, *(word for arm in arms for word in ("--arm", arm.name))]
     if seeds != list(range(len(seeds))):
         words = [*words, "--seeds", ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")]
-    elif group.recipe is None or len(seeds) != len(group.recipe.seeds) or group.recipe.seeds != _shipped(group.name):
+    elif (group.recipe is None or len(seeds) != len(group.recipe.seeds)
+          or group.recipe.seeds != _shipped_seeds(group.name)):
         words = [*words, "--seeds", str(len(seeds))]
     return shlex.join(words)
 
 
-def _shipped(name: str) -> tuple[int, ...] | None:
+def _shipped_seeds(name: str) -> tuple[int, ...] | None:
     try:
         return read_recipe(name).seeds
     except RecipeError:
         return None
 
 
-def _same(recipe: Recipe, records: Sequence[Record]) -> bool:
+def _gives_the_same(recipe: Recipe, records: Sequence[Record]) -> bool:
     return all(record.arm in recipe.arms and recipe.config(record.arm, record.seed) == record.config
                for record in records)
 

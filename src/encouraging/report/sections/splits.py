@@ -32,10 +32,10 @@ def _with_both(view: ClaimView, row: ClaimRow, overlap: float) -> ClaimView:
     for name, value in view.facts:
         if name.startswith("interval"):
             facts.append((f"{HERE}, {name}", value))
-            other = on_other_samples(row.comparison, overlap)
-            if other is not None:
-                words = between(other.low, other.high, row.metric.digits)
-                facts.append((BEYOND, f"{words}. {_limit(row, other)}".strip()))
+            beyond = on_other_samples(row.comparison, overlap)
+            if beyond is not None:
+                words = between(beyond.low, beyond.high, row.metric.digits)
+                facts.append((BEYOND, f"{words}. {_limit(row, beyond)}".strip()))
         else:
             facts.append(("splits" if name == "seeds" else name, value))
     return replace(view, facts=facts)
@@ -45,20 +45,20 @@ def split_lines(rows: Sequence[ClaimRow], overlap: float | None) -> list[str]:
     """For the page of results and the terminal: what the two intervals mean, then a sentence per claim."""
     lines = []
     for row in rows if overlap is not None else ():
-        other = on_other_samples(row.comparison, overlap or 0.0)
-        if other is not None:
+        beyond = on_other_samples(row.comparison, overlap or 0.0)
+        if beyond is not None:
             lines.append(f"{row.claim.sentence()}: {HERE} "
                          f"{interval(row.comparison.low, row.comparison.high, row.metric.digits)}, {BEYOND} "
-                         f"{interval(other.low, other.high, row.metric.digits)}. {_limit(row, other)}".strip())
+                         f"{interval(beyond.low, beyond.high, row.metric.digits)}. {_limit(row, beyond)}".strip())
     return [EXPLAINED, *lines] if lines else []
 
 
-def _limit(row: ClaimRow, other: OtherSamples) -> str:
+def _limit(row: ClaimRow, beyond: OtherSamples) -> str:
     """Where the paper's difference, or the expected one, is too small to be decided beyond this dataset, however many
     splits are trained."""
     difference = row.claim.sought
-    if difference is None or other.can_decide(difference):
+    if difference is None or beyond.can_decide(difference):
         return ""
     digits = row.metric.digits
-    return (f"However many splits are trained, this interval reaches at least {show(other.least, digits)} to either "
+    return (f"However many splits are trained, this interval reaches at least {show(beyond.least, digits)} to either "
             f"side, so the difference that is looked for ({show(difference, digits)}) cannot be decided in this way.")

@@ -14,14 +14,14 @@ from ...recipes.sweep import references
 from ..arms import Arm, Group
 from ..drawing.panels import WIDTH, Key, Panel, Picture, printable, within
 from ..drawing.style import BLUE
-from ..numbers import listed, plus_minus, show
-from .parts import Cell, Section, Table, present
+from ..numbers import capitalised, listed, plus_minus, show
+from .parts import Cell, Section, Table, present, with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAPS = 4  # metrics of which a map is drawn
-_FAR_APART = 20  # a ratio of values from which on the axis is logarithmic
+MAPS = 4  # at most so many metrics are drawn as maps
+_FAR_APART = 20  # from this ratio of the largest to the smallest value on, the axis is logarithmic
 _NOTE = ("A sweep looks at many values of which the best is chosen by the same test data: it shows where to look, and "
          "makes no claim.")
 
@@ -42,22 +42,22 @@ class Sweep:
         """The values and the arm of every point, in the order of the values."""
         points = [(tuple(arm.swept.values[key] for key in self.keys), arm) for arm in self.arms
                   if arm.swept and arm.swept.arm == base]
-        return sorted(points, key=lambda point: tuple(map(order, point[0])))
+        return sorted(points, key=lambda point: tuple(map(sort_key, point[0])))
 
     def values(self, number: int) -> list[Any]:
         """All values of one of the keys."""
-        every = {order(value): value for base in self.bases for values, _ in self.points(base)
-                 for value in [values[number]]}
-        return [every[key] for key in sorted(every)]
+        by_key = {sort_key(value): value for base in self.bases for values, _ in self.points(base)
+                  for value in [values[number]]}
+        return [by_key[key] for key in sorted(by_key)]
 
 
 def sweeps_of(group: Group) -> list[Sweep]:
     """The sweeps among the runs of a recipe."""
-    every: dict[tuple[str, ...], list[Arm]] = {}
+    by_keys: dict[tuple[str, ...], list[Arm]] = {}
     for arm in group.arms:
         if arm.swept:
-            every.setdefault(tuple(arm.swept.values), []).append(arm)
-    return [Sweep(keys, arms, _references(group, arms)) for keys, arms in every.items()]
+            by_keys.setdefault(tuple(arm.swept.values), []).append(arm)
+    return [Sweep(keys, arms, _references(group, arms)) for keys, arms in by_keys.items()]
 
 
 def _references(group: Group, swept: Sequence[Arm]) -> list[Arm]:
@@ -94,9 +94,9 @@ def _best(sweep: Sweep, primary: Metric) -> str:
             where = listed([f"{_name(key)} = {value_word(value)}" for key, value in pairs])
             words.append(f"{base} at {where} ({_reached(arm, primary)})")
     text = f"The best mean {primary.words} over these values: {listed(words)}." if words else ""
-    others = [f"{arm.name} {_reached(arm, primary)}" for arm in sweep.references if arm.values(primary.path)]
+    reference_words = [f"{arm.name} {_reached(arm, primary)}" for arm in sweep.references if arm.values(primary.path)]
     text += f" With one value alone: {listed(alone)}." if alone else ""
-    return (text + (f" For comparison: {listed(others)}." if others else "")).strip()
+    return (text + (f" For comparison: {listed(reference_words)}." if reference_words else "")).strip()
 
 
 def _reached(arm: Arm, metric: Metric) -> str:
@@ -113,14 +113,15 @@ def _table(sweep: Sweep, metrics: Sequence[Metric]) -> Table:
                                      for key, value in zip(sweep.keys, values, strict=True)))
             for base in sweep.bases for values, arm in sweep.points(base)]
     return Table("Mean over the seeds ± standard deviation.",
-                 ["arm", "n", *(m.words + (f", {m.unit}" if m.unit else "") for m in metrics)],
+                 ["arm", "n", *map(with_unit, metrics)],
                  [*rows, *(row(arm, arm.name) for arm in sweep.references)])
 
 
 def lines_over(name: str, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None:
     """One panel per metric: mean and deviation over the value; arms without other values are lines across."""
     key, values = _name(sweep.keys[0]), sweep.values(0)
-    panels = [Panel(_over_values(sweep, m, values), _title(m), key, m.unit, height=236, left=46) for m in metrics]
+    panels = [Panel(_over_values(sweep, m, values), capitalised(m.words), key, m.unit, height=236, left=46)
+              for m in metrics]
     if not panels:
         return None
     first = metrics[0]
@@ -133,14 +134,14 @@ def lines_over(name: str, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | 
               if arm.values(first.path)]
     drawn = [arm for base in sweep.bases for _, arm in sweep.points(base)[:1]]
     keys = [Key(base, arm.colour, "-") for base, arm in zip(sweep.bases, drawn, strict=True)]
-    return Picture(name, f"{_title(first)} over {key}: {'; '.join(words)}.",
+    return Picture(name, f"{capitalised(first.words)} over {key}: {'; '.join(words)}.",
                    "Mean over the seeds by the value; the band is one standard deviation to either side."
                    + (" Dashed lines: arms without this key, with the same band." if sweep.references else ""),
                    panels, [*keys, *(Key(arm.name, arm.colour, "--") for arm in sweep.references)])
 
 
 def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Axes], None]:
-    at, log = positions(values)
+    x_of, log = positions(values)
 
     def draw(axes: Axes) -> None:
         for arm in sweep.references:
@@ -150,11 +151,11 @@ def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Ax
                 if math.isfinite(mean.std):
                     axes.axhspan(mean.value - mean.std, mean.value + mean.std, color=arm.colour, alpha=0.1, lw=0)
         for base in sweep.bases:
-            points = [(at[order(point[0])], arm.mean(m.path), arm) for point, arm in sweep.points(base)
+            points = [(x_of[sort_key(point[0])], arm.mean(m.path), arm) for point, arm in sweep.points(base)
                       if arm.values(m.path)]
             if points:
                 colour = sweep.points(base)[0][1].colour
-                x = [place for place, _, _ in points]
+                x = [x_value for x_value, _, _ in points]
                 low, high = ([mean.value + sign * (mean.std if math.isfinite(mean.std) else 0) for _, mean, _ in points]
                              for sign in (-1, 1))
                 if len(x) > 1:
@@ -165,8 +166,8 @@ def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Ax
         if log:
             axes.set_xscale("log")
             axes.minorticks_off()
-        places = [at[order(value)] for value in values]
-        axes.set_xticks(*_readable(places, [value_word(value) for value in values], log))
+        ticks = [x_of[sort_key(value)] for value in values]
+        axes.set_xticks(*_readable(ticks, [value_word(value) for value in values], log))
         axes.set_ylim(within(axes.get_ylim(), m.low, m.high))
         axes.locator_params(axis="y", nbins=5)
     return draw
@@ -180,8 +181,8 @@ def positions(values: Sequence[Any]) -> tuple[dict[Any, float], bool]:
     """
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if not numeric:
-        return {order(value): float(number) for number, value in enumerate(values)}, False
-    return ({order(value): float(value) for value in values},
+        return {sort_key(value): float(number) for number, value in enumerate(values)}, False
+    return ({sort_key(value): float(value) for value in values},
             min(values) > 0 and (max(values) / min(values) >= _FAR_APART or _doubles(values)))
 
 
@@ -197,19 +198,19 @@ def _doubles(values: Sequence[float]) -> bool:
     return len(steps) > 1 and max(ratios) / min(ratios) < max(steps) / min(steps)
 
 
-def _readable(places: Sequence[float], words: Sequence[str], log: bool) -> tuple[list[float], list[str]]:
-    """Ticks at the values, less those whose words would run into the one before."""
+def _readable(ticks: Sequence[float], words: Sequence[str], log: bool) -> tuple[list[float], list[str]]:
+    """Ticks at the values, without those whose label would overlap the one before."""
     if log:
-        places_drawn = [math.log(place) for place in places]
+        drawn_at = [math.log(position) for position in ticks]
     else:
-        places_drawn = list(places)
-    span = (places_drawn[-1] - places_drawn[0]) or 1.0
+        drawn_at = list(ticks)
+    span = (drawn_at[-1] - drawn_at[0]) or 1.0
     kept: list[int] = []
-    for i, place in enumerate(places_drawn):
+    for i, position in enumerate(drawn_at):
         room = 3.4 * (len(words[i]) + len(words[kept[-1]] if kept else "")) + 5
-        if not kept or (WIDTH - 70) * (place - places_drawn[kept[-1]]) / span >= room:
+        if not kept or (WIDTH - 70) * (position - drawn_at[kept[-1]]) / span >= room:
             kept.append(i)
-    return [places[i] for i in kept], [words[i] for i in kept]
+    return [ticks[i] for i in kept], [words[i] for i in kept]
 
 
 def _map(name: str, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None:
@@ -218,11 +219,11 @@ def _map(name: str, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None:
     across, down = sweep.values(0), sweep.values(1)
     for m in metrics[:MAPS]:
         for base in sweep.bases:
-            cells = {tuple(map(order, point)): arm.mean(m.path).value for point, arm in sweep.points(base)
+            cells = {tuple(map(sort_key, point)): arm.mean(m.path).value for point, arm in sweep.points(base)
                      if arm.values(m.path)}
             if not cells:
                 continue
-            title = _title(m) + (f", {base}" if len(sweep.bases) > 1 else "")
+            title = capitalised(m.words) + (f", {base}" if len(sweep.bases) > 1 else "")
             left = 12 + round(6.2 * max(len(value_word(value)) for value in down))
             panels.append(Panel(_cells(cells, across, down, m), title, _name(sweep.keys[0]), _name(sweep.keys[1]),
                                 height=64 + 30 * len(down), left=left))
@@ -233,13 +234,13 @@ def _map(name: str, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | None:
     if not panels:
         return None
     first = metrics[0]
-    others = [f"{arm.name} {show(arm.mean(first.path).value, first.digits)}" for arm in sweep.references
-              if arm.values(first.path)]
-    return Picture(name, f"{_title(first)} by {_name(sweep.keys[0])} and {_name(sweep.keys[1])}: "
-                   f"{'; '.join([*words, *others])}.",
+    reference_words = [f"{arm.name} {show(arm.mean(first.path).value, first.digits)}" for arm in sweep.references
+                       if arm.values(first.path)]
+    return Picture(name, f"{capitalised(first.words)} by {_name(sweep.keys[0])} and {_name(sweep.keys[1])}: "
+                   f"{'; '.join([*words, *reference_words])}.",
                    "Mean over the seeds for every pair of values; the stronger the colour, the better; the frame is "
-                   "around the best." + (f" {_title(first)} without these keys: {listed(others)}." if others else ""),
-                   panels, columns=2)
+                   "around the best." + (f" {capitalised(first.words)} without these keys: {listed(reference_words)}."
+                                         if reference_words else ""), panels, columns=2)
 
 
 def _cells(cells: dict[tuple[Any, ...], float], across: Sequence[Any], down: Sequence[Any],
@@ -253,12 +254,12 @@ def _cells(cells: dict[tuple[Any, ...], float], across: Sequence[Any], down: Seq
 
         for column, x in enumerate(across):
             for row, y in enumerate(down):
-                value = cells.get((order(x), order(y)))
+                value = cells.get((sort_key(x), sort_key(y)))
                 if value is None:
                     continue
-                share = (value - worst) / (best - worst) if best != worst else 1.0
+                goodness = (value - worst) / (best - worst) if best != worst else 1.0
                 axes.add_patch(Rectangle((column - 0.48, row - 0.45), 0.96, 0.9, color=BLUE, lw=0,
-                                         alpha=0.06 + 0.42 * share))
+                                         alpha=0.06 + 0.42 * goodness))
                 if value == best:
                     axes.add_patch(Rectangle((column - 0.48, row - 0.45), 0.96, 0.9, fill=False, ec=BLUE, lw=2))
                 axes.annotate(show(value, m.digits), (column, row), ha="center", va="center", fontsize=10.5)
@@ -268,10 +269,6 @@ def _cells(cells: dict[tuple[Any, ...], float], across: Sequence[Any], down: Seq
         axes.set_xticks(range(len(across)), [printable(value_word(value)) for value in across])
         axes.set_yticks(range(len(down)), [printable(value_word(value)) for value in down])
     return draw
-
-
-def _title(m: Metric) -> str:
-    return m.words[0].upper() + m.words[1:]
 
 
 def _name(key: str) -> str:
@@ -284,7 +281,7 @@ def value_word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def order(value: Any) -> tuple[int, Any]:
+def sort_key(value: Any) -> tuple[int, Any]:
     """Numbers by size, then words; usable as a key where a list is not."""
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     return (0, float(value)) if numeric else (1, str(value))

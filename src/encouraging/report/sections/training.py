@@ -12,7 +12,7 @@ from ...engine import Metric
 from ...judge.metric_book import MetricBook
 from ..arms import Arm
 from ..drawing.panels import Panel, Picture, within
-from ..numbers import listed, show
+from ..numbers import capitalised, listed, show
 from .parts import Section, pictured
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def picture(arms: Sequence[Arm], book: MetricBook) -> Picture | None:
         lines = [(arm, curve[0] + before.get(arm.name, 0), curve[1]) for arm in arms
                  if (curve := training_curve(arm, m.path)) is not None]
         if lines:
-            title = _capital(m.words)
+            title = capitalised(m.words)
             unit = ", ".join(filter(None, [m.unit, "logarithmic" if m.log else ""]))
             panels.append(Panel(_lines(lines, m), title, "epoch", unit, height=236, left=46))
     if not panels:
@@ -44,7 +44,7 @@ def picture(arms: Sequence[Arm], book: MetricBook) -> Picture | None:
             x, rows = curve
             words.append(f"{arm.name} {show(float(rows[:, -1].mean()), primary.digits, primary.unit)} after epoch "
                          f"{int(x[-1]) + before.get(arm.name, 0)}")
-    alt = f"Training curves. {_capital(primary.words)}: {listed(words)}." if words else "Training curves by epoch."
+    alt = f"Training curves. {capitalised(primary.words)}: {listed(words)}." if words else "Training curves by epoch."
     caption = ("Mean over the seeds, on logarithmic axes the mean of the logarithms; the band is one standard "
                "deviation to either side. First epochs far from the others are cut off. Losses of different arms are "
                "different functions: only their shapes can be compared, while what is measured on test data can be "
@@ -77,10 +77,6 @@ def _start_words(arms: Sequence[Arm], before: Mapping[str, int]) -> list[str]:
                f"{listed(alone)}."] if alone else [])]
 
 
-def _capital(words: str) -> str:
-    return words[0].upper() + words[1:]
-
-
 def training_curve(arm: Arm, key: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Epochs, numbered through all stages, and one row of values per seed; as long as the shortest run."""
     rows = [[line.get(key) for line in lines] for lines in arm.epochs]
@@ -88,12 +84,12 @@ def training_curve(arm: Arm, key: str) -> tuple[np.ndarray, np.ndarray] | None:
     if not length:
         return None
     table = np.asarray([[math.nan if v is None else float(v) for v in row[:length]] for row in rows])
-    whole = np.isfinite(table).all(0).nonzero()[0]
-    if not len(whole):
+    complete = np.isfinite(table).all(0).nonzero()[0]
+    if not len(complete):
         return None
-    if len(whole) > _POINTS:
-        whole = whole[np.unique(np.linspace(0, len(whole) - 1, _POINTS).astype(int))]
-    return whole + 1.0, table[:, whole]
+    if len(complete) > _POINTS:
+        complete = complete[np.unique(np.linspace(0, len(complete) - 1, _POINTS).astype(int))]
+    return complete + 1.0, table[:, complete]
 
 
 def _lines(lines: Sequence[tuple[Arm, np.ndarray, np.ndarray]], m: Metric) -> Any:

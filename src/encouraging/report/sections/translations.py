@@ -20,8 +20,9 @@ def section(arms: Sequence[Arm], claimed: Sequence[tuple[str, str]] = ()) -> Sec
     if not translated:
         return None
     tables = [table for table in (*_bootstraps(translated, claimed), *_sentences(translated)) if table]
-    notes = [f"sacrebleu’s signature: {words}." for words in sorted({str(one.get("signature", "")) for arm in translated
-                                                                    for one in arm.diagnosed("translation")}) if words]
+    signatures = {str(translation.get("signature", "")) for arm in translated
+                  for translation in arm.diagnosed("translation")}
+    notes = [f"sacrebleu’s signature: {signature}." for signature in sorted(signatures) if signature]
     if not any(arm.diagnosed("translation", "sentences") for arm in translated):
         notes.append("Records hold no sentences, because the text belongs to the dataset: a report on the run "
                      "directories themselves shows them.")
@@ -35,10 +36,10 @@ def section(arms: Sequence[Arm], claimed: Sequence[tuple[str, str]] = ()) -> Sec
 def _bootstraps(arms: Sequence[Arm], claimed: Sequence[tuple[str, str]]) -> list[Table | None]:
     """A table per arm that others are compared with, as the claims do; an arm without a claim, with the first arm."""
     by_name = {arm.name: arm for arm in arms}
-    pairs = [(better, other) for better, other in dict.fromkeys(claimed) if {better, other} <= by_name.keys()]
+    pairs = [pair for pair in dict.fromkeys(claimed) if set(pair) <= by_name.keys()]
     compared = {name for pair in pairs for name in pair}
     pairs += [(arm.name, arms[0].name) for arm in arms[1:] if arm.name not in compared]
-    return [_bootstrap(baseline, [by_name[better] for better, other in pairs if other == baseline.name])
+    return [_bootstrap(baseline, [by_name[better] for better, baseline_name in pairs if baseline_name == baseline.name])
             for baseline in arms]
 
 
@@ -49,9 +50,9 @@ def _bootstrap(baseline: Arm, others: Sequence[Arm]) -> Table | None:
     for arm in others:
         for seed, counts in _counts(arm):
             if seed in theirs:
-                found = paired_bootstrap(counts, theirs[seed])
-                rows.append([Cell(arm.name), Cell(str(seed)), Cell(signed(found.difference, 2)),
-                             Cell(between(found.low, found.high, 2)), Cell(_probability(found))])
+                bootstrap = paired_bootstrap(counts, theirs[seed])
+                rows.append([Cell(arm.name), Cell(str(seed)), Cell(signed(bootstrap.difference, 2)),
+                             Cell(between(bootstrap.low, bootstrap.high, 2)), Cell(_probability(bootstrap))])
     if not rows:
         return None
     sentences = plural(len(next(iter(theirs.values()))), "test sentence")
@@ -60,17 +61,17 @@ def _bootstrap(baseline: Arm, others: Sequence[Arm]) -> Table | None:
                  ["arm", "seed", f"BLEU beside {baseline.name}", "interval", "p"], rows)
 
 
-def _probability(found: Bootstrap) -> str:
+def _probability(bootstrap: Bootstrap) -> str:
     """Nothing where all draws have the same difference: sacrebleu's p is smallest for two equal translations."""
-    return show(found.p, 3) if found.low < found.high else "–"
+    return show(bootstrap.p, 3) if bootstrap.low < bootstrap.high else "–"
 
 
 def _counts(arm: Arm) -> Iterator[tuple[int, Any]]:
     """What BLEU counts of every sentence, by seed."""
     for record in arm.records:
-        found = (record.diagnosis or {}).get("translation")
-        if isinstance(found, Mapping) and found.get("counts"):
-            yield record.seed, found["counts"]
+        translation = (record.diagnosis or {}).get("translation")
+        if isinstance(translation, Mapping) and translation.get("counts"):
+            yield record.seed, translation["counts"]
 
 
 def _sentences(arms: Sequence[Arm]) -> list[Table]:
@@ -79,9 +80,9 @@ def _sentences(arms: Sequence[Arm]) -> list[Table]:
     for end, words in (("best", "closest to"), ("worst", "farthest from")):
         rows = []
         for arm in arms:
-            for one in next(iter(arm.diagnosed("translation", "sentences", end)), [])[:SENTENCES]:
-                rows.append([Cell(arm.name), Cell(show(float(one["chrf"]), 1)),
-                             *(Cell(str(one[key]), words=True) for key in ("source", "said", "reference"))])
+            for sentence in next(iter(arm.diagnosed("translation", "sentences", end)), [])[:SENTENCES]:
+                rows.append([Cell(arm.name), Cell(show(float(sentence["chrf"]), 1)),
+                             *(Cell(str(sentence[key]), words=True) for key in ("source", "said", "reference"))])
         if rows:
             tables.append(Table(f"The translations of the first seed that are {words} their references, by chrF.",
                                 ["arm", "chrF", "source", "translation", "reference"], rows))
