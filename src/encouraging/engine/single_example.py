@@ -1,4 +1,4 @@
-"""A batch of one example, which a batch norm cannot be trained on, told in the words of a recipe."""
+"""Explain torch's error about a batch of one example, which batch norm cannot be trained on, in terms of the recipe."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from contextlib import contextmanager
 from ..errors import RunError
 from .settings import Train
 
-_TORCH = "Expected more than 1 value per channel when training"
+_TORCH_MESSAGE = "Expected more than 1 value per channel when training"
 
 
 @contextmanager
-def told_of_lone_examples(train: Train) -> Iterator[None]:
-    """Say what to change where torch refuses a batch norm a single number per channel.
+def explain_single_example_batches(train: Train) -> Iterator[None]:
+    """Say what to change when torch refuses to train a batch norm on one value per channel.
 
-    Images that are still larger than a pixel at the batch norm, and fixed features, are trained on one by one: so it
-    cannot be refused beforehand.
+    This cannot be checked before training: batch norm accepts a single image that is still larger than one pixel, and
+    frozen features accept any batch.
     """
     try:
         yield
     except ValueError as error:
-        if not str(error).startswith(_TORCH):
+        if not str(error).startswith(_TORCH_MESSAGE):
             raise
         raise RunError(
-            "a batch of one example reached a batch norm, which has one number per channel then and nothing to "
-            f"normalise ({str(error).removeprefix(_TORCH).strip(' ,')}). Expected at least two examples in every "
-            f"batch, also in the last and smaller one of an epoch: change train.batch_size (here {train.batch_size}), "
-            "or how many examples there are to train on.") from error
+            "a batch of one example reached a batch norm, which then has one value per channel and cannot normalise it "
+            f"({str(error).removeprefix(_TORCH_MESSAGE).strip(' ,')}). Expected at least two examples in every batch, "
+            f"including the smaller last batch of an epoch: change train.batch_size (here {train.batch_size}), or the "
+            "number of training examples.") from error
