@@ -156,7 +156,7 @@ def open_images(path: str | Path, root: str | None = None, option: str = "--data
         datasets = image_datasets()
         if word in datasets:
             return open_named(word, root, option)
-        raise DataError(f"{shown(path)}: there is no file, folder or dataset of images with this name; expected a "
+        raise DataError(f"{shown(path)}: no such file or folder, and no dataset of images has this name; expected a "
                         f"folder of images, an .npz or .npy file, or one of {', '.join(datasets)}."
                         + did_you_mean(word, datasets))
     if path.suffix not in (".npz", ".npy"):

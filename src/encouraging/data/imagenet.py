@@ -30,9 +30,9 @@ _FLAT = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG", re.IGNORECASE)
 
 
 def imagenet_folder(root: Path) -> Path:
-    """The folder below the data directory that holds ``train`` and ``val``; where none does, the usual one."""
-    found = (root / name for name in FOLDERS if (root / name / "train").is_dir() or (root / name / "val").is_dir())
-    return next(found, root / FOLDERS[0])
+    """The folder below the data directory that has ``train`` or ``val``; the usual one if none has."""
+    existing = (root / name for name in FOLDERS if (root / name / "train").is_dir() or (root / name / "val").is_dir())
+    return next(existing, root / FOLDERS[0])
 
 
 def missing_imagenet(root: Path, splits: Sequence[str]) -> list[str]:

@@ -23,9 +23,9 @@ _PARTS = {"train": "train2018.json", "test": "val2018.json"}
 
 
 def inaturalist_folder(root: Path) -> Path:
-    """The folder below the data directory that holds the JSON files; where none does, the usual one."""
-    found = (root / name for name in FOLDERS if any((root / name / part).is_file() for part in _PARTS.values()))
-    return next(found, root / FOLDERS[0])
+    """The folder below the data directory that has the JSON files; the usual one if none has."""
+    existing = (root / name for name in FOLDERS if any((root / name / part).is_file() for part in _PARTS.values()))
+    return next(existing, root / FOLDERS[0])
 
 
 def missing_inaturalist(root: Path, splits: Sequence[str]) -> list[str]:

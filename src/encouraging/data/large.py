@@ -29,16 +29,16 @@ def read_image_files(name: str, root: str | Path | None = None, *, splits: tuple
                      folder: str | None = None) -> ImageFiles:
     """List the files of a large dataset, or of ``folder:PATH`` with a folder per class below ``train`` and ``val``.
 
-    Nothing but names is read. A folder of one's own has ImageNet's mean and deviation.
+    Only names are read. Your own folder gets ImageNet's mean and standard deviation.
 
     Args:
         name: ``imagenet``, ``inaturalist2018`` or ``folder:PATH``.
-        root: The data directory; else ``ENCOURAGING_DATA``, else the user's cache.
-        splits: Of ``train`` and ``test``.
-        folder: Where ``folder:PATH`` is looked for too: that of the recipe's file.
+        root: the data directory; by default ``ENCOURAGING_DATA``, or else the user's cache.
+        splits: some of ``train`` and ``test``.
+        folder: the folder of the recipe's file, in which ``folder:PATH`` is also searched.
 
     Raises:
-        DataError: something is missing or is not as it is shipped; the message names it.
+        DataError: something is missing or differs from what is shipped; the message names it.
     """
     try:
         return _listed(name, root, splits, folder)

@@ -32,7 +32,7 @@ def read_voc(folder: Path) -> Boxes:
     Raises:
         DataError: a file is missing or damaged.
     """
-    lists = {part: found for part, names in PARTS.items() if (found := _list(folder, names)) is not None}
+    lists = {part: listed for part, names in PARTS.items() if (listed := _list(folder, names)) is not None}
     if "test" not in lists and "validation" in lists:
         lists["test"] = lists.pop("validation")
     if not {"train", "test"} <= lists.keys():
