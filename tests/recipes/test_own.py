@@ -319,7 +319,7 @@ def test_what_is_missing_in_a_folder_is_said(folder, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"test: no images; expected files ending in .png"):
         read(folder)
     (folder / "only" / "train" / "ant").mkdir(parents=True)
-    with pytest.raises(DataError, match="a folder per class, two or more; found 1"):
+    with pytest.raises(DataError, match="one folder per class, two or more; found 1"):
         read(folder / "only")
     (folder / "only" / "train" / "bee").mkdir()
     with pytest.raises(DataError, match="expected a folder test or val in it"):
