@@ -142,7 +142,7 @@ def test_runs_that_could_not_be_written_are_refused_once_and_not_one_by_one(fold
     words = ["run", "digits", "--device", "cpu", "--jobs", "1"]
     code, said = call(*words, "--out", "file/runs")
     assert (code, said.count("cannot be written to")) == (2, 1), said
-    assert said.endswith("Choose another place.")
+    assert said.endswith("Choose another folder.")
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write everywhere
     code, said = call(*words, "--out", "locked")
     assert code == 2, said
@@ -179,8 +179,8 @@ def test_a_place_that_takes_no_files_is_named_with_what_to_do(folder: Path, word
     code, said = call(*words)
     assert code == 2, said
     assert words[-1] in said
-    assert "hoose another place" in said
-    assert "make room" not in said
+    assert "hoose another" in said
+    assert "free some space" not in said
 
 
 def test_a_tracker_that_is_not_known_is_refused_once_and_nothing_is_trained(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from encouraging.data import FileList, download, load, missing, read_image_files
-from encouraging.data.decode import BrokenImageError, _quickly, decode
+from encouraging.data.decode import BrokenImageError, _decode_by_simplejpeg, decode
 from encouraging.errors import DataError
 from tiny_files import CLASSES, truncate, write_devkit, write_imagenet, write_inaturalist, write_picture
 
@@ -79,7 +79,7 @@ def test_images_beside_the_folders_of_the_classes_are_not_left_out_without_a_wor
     folder = write_imagenet(tmp_path)
     for number in (1, 2):
         write_picture(folder / part / f"ILSVRC2012_val_0000900{number}.JPEG", number, 0)
-    with pytest.raises(DataError, match=r"val_00009001\.JPEG \(and 1 more\): beside the folders .* Move or remove"):
+    with pytest.raises(DataError, match=r"val_00009001\.JPEG \(and 1 more\): outside of the folders .* Move the"):
         read_image_files(name if name == "imagenet" else f"folder:{folder}", tmp_path)
 
 
@@ -178,11 +178,11 @@ def _archives(folder: Path) -> None:
 @pytest.mark.parametrize(("breaks", "words"), [
     (_no_devkit, ["val has images and no folders per class", "ILSVRC2012_validation_ground_truth.txt", "Put ImageNet"]),
     (_empty_class, [CLASSES[1], "no images; expected files ending in", "Unpack"]),
-    (_other_class, [f"of the class {CLASSES[1]!r}, which the training part has not"]),
+    (_other_class, [f"of the class {CLASSES[1]!r}, which the training part does not have"]),
     (_odd_name, ["cat.JPEG: expected names ILSVRC2012_val_00000001.JPEG to 00000008"]),
     (_short_truth, ["ILSVRC2012_val_00000003.JPEG: the devkit's data/", "has 2 lines, and so no label"]),
     (_short_meta, ["data/meta.mat is not what ImageNet's devkit has", "could not read bytes"]),
-    (_bad_meta, ["data/meta.mat is not what ImageNet's devkit has", "Unpack it anew"]),
+    (_bad_meta, ["data/meta.mat is not what ImageNet's devkit has", "Unpack it again"]),
     (_no_images, ["val: no images; expected 50000 such as"]),
     (_archives, ["1 archives such as n01440764.tar and no folders", "tar xf"]),
 ], ids=lambda value: getattr(value, "__name__", ""))
@@ -195,11 +195,11 @@ def test_what_is_wrong_with_imagenet_is_said(tmp_path, breaks, words):
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    (lambda tree: tree.pop("annotations"), ["KeyError: 'annotations'", "Unpack train2018.json.tar.gz anew"]),
-    (lambda tree: tree["images"][0].update(file_name="../secret.jpg"), ["'../secret.jpg' is none below"]),
+    (lambda tree: tree.pop("annotations"), ["KeyError: 'annotations'", "Unpack train2018.json.tar.gz again"]),
+    (lambda tree: tree["images"][0].update(file_name="../secret.jpg"), ["'../secret.jpg' is not below"]),
     (lambda tree: tree["images"][-1].update(file_name="gone.jpg"), ["gone.jpg: no such file", "train_val2018.tar.gz"]),
     (lambda tree: tree["categories"].append({"id": 9, "name": "unseen"}), ["'unseen'", "has no training images"]),
-    (lambda tree: tree["images"][1].update(file_name="a\0.jpg"), ["is none below"]),
+    (lambda tree: tree["images"][1].update(file_name="a\0.jpg"), ["is not below"]),
     (lambda tree: tree["images"][1].update(id=0), ["images has several entries with id 0; expected one"]),
     (lambda tree: tree["annotations"].append({"image_id": 3, "category_id": 1}), ["several entries with image_id 3"]),
     (lambda tree: tree["categories"].append({"id": 2, "name": "again"}), ["categories has several entries with id 2"]),
@@ -224,7 +224,7 @@ def test_parts_with_different_categories_do_not_belong_together(tmp_path):
     tree = json.loads(path.read_text())
     tree["categories"].append({"id": -1, "name": "another"})
     path.write_text(json.dumps(tree))
-    with pytest.raises(DataError, match=r"the test part has 5 classes and the train part 4.* 'another', for one"):
+    with pytest.raises(DataError, match=r"the test part has 5 classes and the train part 4.* 'another', for example"):
         read_image_files("inaturalist2018", tmp_path)
     assert len(read_image_files("inaturalist2018", tmp_path, splits=("test",)).splits["test"]) == 8
 
@@ -278,7 +278,7 @@ def test_both_decoders_give_the_same_pixels(tmp_path, monkeypatch, seed):
     path = tmp_path / "a.jpg"
     Image.fromarray(noise).resize((wide, high), Image.Resampling.BICUBIC).save(
         path, quality=int(random.integers(10, 96)), subsampling=seed % 3, progressive=seed % 2 == 1)
-    assert _quickly(path.read_bytes(), None) is not None
+    assert _decode_by_simplejpeg(path.read_bytes(), None) is not None
     quick = decode(str(path))
     monkeypatch.setattr("encouraging.data.decode.simplejpeg", None)
     assert np.array_equal(decode(str(path)), quick)

@@ -65,7 +65,7 @@ def test_edges_of_one_direction_stay_so_and_nodes_and_graphs_without_edges_are_k
     ({"A": None}, "expected one file NAME_A.txt"), ({"graph_labels": None}, "graph_labels.txt: there is no such file"),
     ({"A": "1, 2\n2; 1\n"}, "expected lines of whole numbers"), ({"A": "1, 9\n"}, "two nodes per line, 1 to 5"),
     ({"A": "0, 1\n"}, "two nodes per line"), ({"A": "1, 2, 3\n"}, "two nodes per line"),
-    ({"A": "1, 5\n"}, "the edge 1, 5 joins two graphs"), ({"graph_indicator": "1\n2\n1\n2\n2\n"}, "rising"),
+    ({"A": "1, 5\n"}, "the edge 1, 5 joins two graphs"), ({"graph_indicator": "1\n2\n1\n2\n2\n"}, "ascending"),
     ({"graph_indicator": "1\n1\n1\n1\n1\n"}, "expected the numbers 1 to 2"), ({"graph_labels": "1\n1\n"}, "got 1"),
     ({"graph_indicator": "1\n1\n1\n3\n3\n", "graph_labels": "1\n2\n1\n"}, "graph 2 has no nodes"),
     ({"node_labels": "1\n2\n"}, "2 lines for 5 nodes"), ({"node_labels": "1\n2\n1\n2\n9999999\n"}, "kinds of nodes"),
@@ -136,7 +136,7 @@ def misspelt() -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("name", "words"), [
-    ("mnist", "mnist holds images"), (f"{__file__}:no_graphs", "returned a list"),
+    ("mnist", "mnist is not a dataset of graphs"), (f"{__file__}:no_graphs", "returned a list"),
     (f"{__file__}:misspelt", "does not fit encouraging.data.Graphs"), ("protein", "Did you mean 'proteins'"),
 ])
 def test_what_holds_no_graphs_is_refused(name, words):
@@ -154,7 +154,7 @@ def test_graphs_are_read_by_name_from_folders_and_functions(tmp_path, monkeypatc
     assert len(read_graphs("folder:TOY/raw", tmp_path)) == 2
     assert len(read_graphs("folder:TOY", tmp_path)) == 2
     assert len(read_graphs(f"{stars_and_rings.__code__.co_filename}:stars_and_rings")) == 60
-    with pytest.raises(DataError, match="proteins holds graphs, and images were expected"):
+    with pytest.raises(DataError, match="proteins holds graphs: expected images"):
         load("proteins", "train")
     with pytest.raises(DataError, match=r"PROTEINS/raw/PROTEINS_A\.txt"):
         read_graphs("proteins", tmp_path)

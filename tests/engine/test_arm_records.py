@@ -68,7 +68,7 @@ def test_what_is_no_file_of_records_is_left_alone(runs, tmp_path):
     path = tmp_path / "results/mnist/ce-seeds.json"
     path.parent.mkdir(parents=True)
     path.write_text('{"notes": "mine"}')
-    with pytest.raises(RunError, match=r"ce-seeds.json: is not a file of records, and is left as it is"):
+    with pytest.raises(RunError, match=r"ce-seeds.json: is not a file of records, and was not replaced"):
         collect_by_arm(runs, tmp_path / "results")
     assert path.read_text() == '{"notes": "mine"}'
 
@@ -97,8 +97,8 @@ def test_other_settings_are_another_file(runs, tmp_path):
 def test_a_damaged_file_is_named(runs, tmp_path):
     path = collect_by_arm(runs, tmp_path / "results")[0]
     content = json.loads(path.read_text())
-    for change, words in (({"runs": [{"seed": 0}]}, "is not a file of an arm's runs"),
-                          ({"runs": 3}, "is not a file of an arm's runs"), ({"schema": 9}, "schema 9")):
+    for change, words in (({"runs": [{"seed": 0}]}, "expected a file of an arm's runs"),
+                          ({"runs": 3}, "expected a file of an arm's runs"), ({"schema": 9}, "schema 9")):
         path.write_text(json.dumps(content | change))
         with pytest.raises(RunError, match=re.escape(words)):
             read_records(tmp_path / "results")

@@ -32,7 +32,7 @@ ONE = (Train(epochs=2, lr=0.1),)
 def test_an_arm_whose_name_is_no_folders_is_refused(tmp_path, name):
     text = f'task="image"\ndata="digits"\nmodel="digits_mlp"\nseeds=1\ntrain={{epochs=1, lr=0.1}}\n[arms."{name}"]\n'
     (tmp_path / "mine.toml").write_text(text)
-    with pytest.raises(RecipeError, match="a name becomes a folder's"):
+    with pytest.raises(RecipeError, match="because a folder gets this name"):
         read_recipe(tmp_path / "mine.toml")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
 
@@ -54,7 +54,7 @@ def test_a_torn_last_line_is_skipped_and_said_and_another_is_refused(tmp_path):
     path.write_text(whole + '{"epoch": 3, "lo')
     said: list[str] = []
     assert len(RunDir(tmp_path).metrics(said.append)) == 2
-    assert said == [f"{path}: the last line is torn and was skipped."]
+    assert said == [f"{path}: the last line is incomplete and was skipped."]
     assert len(read_records(tmp_path)) == 1
     path.write_text('{"epoch": 1, "lo\n' + whole)
     with pytest.raises(RunError, match="line 1 is not a JSON object"):

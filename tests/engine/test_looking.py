@@ -190,7 +190,7 @@ def test_sigterm_during_an_evaluation_is_obeyed_after_the_piece_at_hand(tmp_path
     train = (Train(epochs=2, lr=0.1, batch_size=16),)
     task = Long()
     task.stops = True
-    words = "SIGTERM in the evaluation at the end" if final else "SIGTERM while evaluating epoch 1"
+    words = "SIGTERM in the final evaluation" if final else "SIGTERM while evaluating epoch 1"
     with pytest.raises(Interrupted, match=words + ".*run the same command again"):
         execute(run_spec(tmp_path / "broken", task, train))
     assert task.made == 0, "it went on after the signal"
@@ -244,7 +244,7 @@ def test_numbers_of_numpy_and_torch_are_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(("numbers", "words"), [
-    ({"accuracy": 1.0, "loss": 2.0}, r"evaluate\(\) of the task returns 'loss', which is a name of the engine"),
+    ({"accuracy": 1.0, "loss": 2.0}, r"evaluate\(\) of the task returns 'loss', a name that the engine uses itself"),
     ({"accuracy": "high"}, r"evaluate\(\) of the task returns accuracy as a str: expected a number"),
     ({"precision": 1.0}, "train.monitor = 'accuracy': the task measures .*precision"),
 ])

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from encouraging.data import Clock
 from encouraging.engine import Metric, RunDir, StagePlan, Train, execute, load_weights
 from encouraging.engine.compiled import Compiled
-from encouraging.engine.graph import _map
+from encouraging.engine.graph import _map_leaves
 from encouraging.engine.meter import DeviceMeter, HostMeter
 from encouraging.engine.optim import CapturableSGD, RMSpropTF, build_optimizer, set_rate
 from encouraging.engine.random_state import seed_everything
@@ -239,7 +239,7 @@ def test_both_meters_agree(losses):
 
 def test_a_tree_of_tensors_is_mapped_leaf_by_leaf():
     leaves: list[int] = []
-    _map([{"a": (1, 2)}, [3]], leaves.append)
+    _map_leaves([{"a": (1, 2)}, [3]], leaves.append)
     assert leaves == [1, 2, 3]
 
 

@@ -98,7 +98,7 @@ def test_a_run_that_is_stopped_in_its_last_evaluation_has_written_what_it_says(t
     real = writer.write_checkpoint
     monkeypatch.setattr(writer, "write_checkpoint", slowly)
     monkeypatch.setattr(writer, "LARGE", 0)
-    with pytest.raises(Interrupted, match="in the evaluation at the end"):
+    with pytest.raises(Interrupted, match="in the final evaluation"):
         execute(run_spec(tmp_path, Stopped()))
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("checkpoint")]
 

@@ -172,7 +172,7 @@ def test_a_wider_beam_finds_no_less_probable_translations_on_average_and_limits_
         assert all(len(words) < most for words, most in zip(found.lists(), limit.tolist(), strict=True))
     narrow, wide = (beam_search(model, source, beam, 0.0).scores.mean() for beam in (1, 8))
     assert wide >= narrow
-    with pytest.raises(ArgumentError, match="beam=0: expected 1 or more"):
+    with pytest.raises(ArgumentError, match="beam=0: expected a whole number, 1 or more"):
         beam_search(model, source, 0)
 
 
@@ -243,7 +243,7 @@ def test_without_a_word_initial_values_are_xaviers():
 
 @pytest.mark.parametrize(("options", "words"), [
     ({"width": 15}, "an even width that the heads divide"), ({"share": "some"}, "expected 'none', 'output' or 'all'"),
-    ({"heads": 0}, "sizes of 1 or more"), ({"layers": 0}, "sizes of 1 or more"), ({"dropout": 1.5}, "dropout = 1.5"),
+    ({"heads": 0}, "1 or more"), ({"layers": 0}, "1 or more"), ({"dropout": 1.5}, "dropout = 1.5"),
     ({"initial": "zeros"}, "expected 'xavier' or 'fairseq'"),
 ])
 def test_sizes_that_cannot_be_are_refused(options, words):

@@ -143,7 +143,7 @@ def test_a_recipe_names_the_claim_that_is_wrong(tmp_path):
     with pytest.raises(RecipeError, match="names the arm 'xe'"):
         read_recipe(path)
     path.write_text(RECIPE.replace("seeds = 5", "seeds = 5\nlooks = [8, 4]"))
-    with pytest.raises(RecipeError, match="expected rising numbers of seeds"):
+    with pytest.raises(RecipeError, match="expected increasing numbers of seeds"):
         read_recipe(path)
 
 

@@ -18,7 +18,7 @@ from toy_tasks import run_spec
 
 
 @pytest.mark.parametrize(("recipe", "monitor", "words"), [
-    ("digits", "acuracy", "monitor = 'acuracy' is not measured after an epoch. What chooses the best epoch is one of "
+    ("digits", "acuracy", "monitor = 'acuracy' is not measured after an epoch. Expected one of "
                           "accuracy, test_loss, batch_accuracy, loss. Did you mean 'accuracy'?"),
     ("digits", "epoch", "monitor = 'epoch' is not measured after an epoch"),
     ("digits", "lr", "monitor = 'lr' is not measured after an epoch"),

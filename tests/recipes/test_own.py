@@ -149,7 +149,7 @@ def test_an_error_inside_my_file_is_my_own(tmp_path, monkeypatch):
     ("{'train': (x, y / 2), 'test': (x, y)}", "labels of train are torch.float64"),
     ("{'train': (x, y - 1), 'test': (x, y)}", "from -1: expected integers from 0"),
     ("{'train': (x, y), 'test': (x[:, :5], y)}", r"test has images of \(1, 5, 8\).*expected one shape"),
-    ("{'train': (x, y), 'test': (x, y + 1)}", "test has the class 2, which the training part has not"),
+    ("{'train': (x, y), 'test': (x, y + 1)}", "test has the class 2, which the training part does not have"),
     ("{'train': (x, 0 * y), 'test': (x, 0 * y)}", "all labels of train are 0: expected two classes or more"),
     ("{'train': (x[:0], y[:0]), 'test': (x, y)}", "for one image or more"),
     ("{'train': (n, y), 'test': (n, y)}", r"expected the channels before height and width, \(10, 3, 8, 8\)"),
@@ -303,7 +303,7 @@ def test_runs_that_fail_with_the_same_words_share_a_line(recipe, tmp_path):
 
 def test_what_is_missing_in_a_folder_is_said(folder, tmp_path, monkeypatch):
     draw(folder / "test" / "cat" / "0.png")
-    with pytest.raises(DataError, match="test has the class 'cat', which the training part has not"):
+    with pytest.raises(DataError, match="test has the class 'cat', which the training part does not have"):
         read(folder)
     with pytest.raises(DataError, match=r"no such folder; looked for .*nowhere"):
         read(tmp_path / "nowhere")
@@ -319,7 +319,7 @@ def test_what_is_missing_in_a_folder_is_said(folder, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"test: no images; expected files ending in .png"):
         read(folder)
     (folder / "only" / "train" / "ant").mkdir(parents=True)
-    with pytest.raises(DataError, match="a folder per class, two or more; found 1"):
+    with pytest.raises(DataError, match="one folder per class, two or more; found 1"):
         read(folder / "only")
     (folder / "only" / "train" / "bee").mkdir()
     with pytest.raises(DataError, match="expected a folder test or val in it"):
@@ -335,8 +335,8 @@ def test_torchvision_has_models_with_options(recipe, tmp_path):
     for wrong, words in (({"name": "torchvision/resnet81"}, r"no model 'resnet81' .* Did you mean 'resnet18'\?"),
                          ({"name": "torchvision/resnet18", "channels": 1}, "takes images of 3 channels"),
                          ({"name": "torchvision/resnet18", "options": {"depth": 3}}, "does not take these options: "),
-                         ({"name": "torchvision/retinanet_resnet50_fpn"}, "no model .* for the classes of images"),
-                         ({"name": "torchvision/googlenet", "options": {"init_weights": False}}, "one output while"),
+                         ({"name": "torchvision/retinanet_resnet50_fpn"}, "no model .* for image classification"),
+                         ({"name": "torchvision/googlenet", "options": {"init_weights": False}}, "one output in"),
                          ({"name": "torchvision/squeezenet1_1"}, "last linear layer was expected")):
         with pytest.raises(RecipeError, match=words):
             build_named(**{"classes": 5, "channels": 3, **wrong})

@@ -89,7 +89,7 @@ def test_an_arm_starts_from_the_finished_weights_of_another(read, tmp_path):
 
 def test_without_it_the_first_is_asked_for(read, tmp_path):
     recipe = read(DECOUPLED)
-    with pytest.raises(RunError, match=r"crt seed 0 starts from the weights of ce, and .* holds no finished run. Train "
+    with pytest.raises(RunError, match=r"crt seed 0 starts from the weights of ce, but .* holds no finished run. Train "
                                        "--arm ce first"):
         train(recipe, tmp_path, "crt")
     printed = call("run", tmp_path / "mine.toml", "--out", tmp_path / "runs", "--arm", "crt", "--jobs", "1", code=1)

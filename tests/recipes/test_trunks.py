@@ -188,9 +188,9 @@ def test_rank_0_decides_for_all_ranks_whether_a_trunk_fits(read, tmp_path, monke
     monkeypatch.setattr(engine_run, "environment", lambda device: {"device": "another"})
     branch = Branch(ce.folder, recipe.config("ce", 0), 2)
     spec = RunSpec(lambda: None, (), RunDir(drw.folder), {}, 0, torch.device("cpu"), Second(), branch=branch)
-    assert engine_run._branched(spec).state["log"]["shared_epochs"] == 2
+    assert engine_run._load_branch(spec).state["log"]["shared_epochs"] == 2
     with pytest.raises(RunError, match=r"rank 1 cannot read .* same --out"):
-        engine_run._branched(replace(spec, branch=replace(branch, run=tmp_path / "elsewhere")))
+        engine_run._load_branch(replace(spec, branch=replace(branch, run=tmp_path / "elsewhere")))
 
 
 def test_only_a_fitting_trunk_is_taken(read, tmp_path):
@@ -254,5 +254,5 @@ def test_where_no_branch_can_be_written_the_run_ends_with_a_message(read, tmp_pa
     job = next(iter(jobs_of(read(), str(tmp_path), arms=["ce", "drw"], device="cpu", threads=1)))
     job.folder.mkdir(parents=True)
     (job.folder / "branches").write_text("in the way")
-    with pytest.raises(RunError, match=r"epoch-2 could not be made .* run again to continue"):
+    with pytest.raises(RunError, match=r"epoch-2 could not be created .* run again to continue"):
         train_to_end(job)

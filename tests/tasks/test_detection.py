@@ -167,7 +167,7 @@ def test_a_damaged_picture_is_an_error_in_words(runs, tmp_path):
     ("options.divisor=image", "options.divisor"), ("options.size=48", "Did you mean 'sizes'"),
     ("options.sizes=[0]", "expected numbers of pixels"), ("arms.focal.divisor=positives", "options.divisor = 'images'"),
     ("arms.focal.link=softmax", "link = 'sigmoid'"), ("arms.focal.halt_on=logit", "it belongs to 'halted_focal'"),
-    ("model=retinanet", "no detector is called"), ("train.compile=true", "another shape every time"),
+    ("model=retinanet", "no detector is called"), ("train.compile=true", "every batch of images has another shape"),
     ("arms.focal.alpha=2", "alpha"),
 ])
 def test_a_recipe_that_cannot_be_is_refused_before_anything_is_read(recipe, override, words):

@@ -174,10 +174,10 @@ def test_a_dry_run_says_that_patience_ends_runs_earlier(recipe, tmp_path, monkey
 
 
 @pytest.mark.parametrize(("override", "words"), [
-    ("data=mnist", "mnist holds images"), ("data=protein", "Did you mean 'proteins'"),
+    ("data=mnist", "mnist is not a dataset of graphs"), ("data=protein", "Did you mean 'proteins'"),
     ("options.validation=0.6", "leave no graphs for tests"), ("options.validaton=0.1", "Did you mean 'validation'"),
     ("train.monitor=val_loss", "would choose the worst epoch. Add better = 'lower'"),
-    ("model=lsoftmax_cnn", "no network for graphs is called"), ("arms.ce.margin=2", "L-Softmax belongs to"),
+    ("model=lsoftmax_cnn", "no network for graphs is called"), ("arms.ce.margin=2", "only image recipes have"),
 ])
 def test_a_recipe_that_cannot_be_is_refused_before_anything_is_read(recipe, override, words):
     with pytest.raises(RecipeError, match=re.escape(words)):

@@ -166,8 +166,8 @@ def test_the_energy_of_a_class_on_its_own_examples_is_kept(make: Any) -> None:
 
 
 @pytest.mark.parametrize(("arm", "options", "words"), [
-    ({}, {"augment": "resized_crop"}, "train_size, the side of the crops, belongs to 'resized_crop'"),
-    ({}, {"train_size": 32}, "train_size, the side of the crops, belongs to 'resized_crop'"),
+    ({}, {"augment": "resized_crop"}, "'resized_crop' needs train_size, the side of the crops"),
+    ({}, {"train_size": 32}, "'resized_crop' needs train_size, the side of the crops"),
     ({}, {"augment": "resized_crop", "train_size": 32, "test_resize": 31}, "at least train_size"),
     ({}, {"augment": "resize_crop"}, "options.augment"),
     ({}, {"mixup": -1.0}, "options.mixup"),

@@ -219,24 +219,24 @@ def test_test_images_as_one_tensor_for_attacks(root):
 @pytest.mark.parametrize(("options", "data", "words"), [
     ({"mixup": 0.2}, "imagenet", "mixup belongs to task = 'image'"),
     ({"size": 64}, "imagenet", "size belongs to task = 'image'"),
-    ({"rand_augment": "m9"}, "imagenet", "expected timm's words, such as 'rand-m9-mstd0.5'"),
+    ({"rand_augment": "m9"}, "imagenet", "expected a string of timm's, such as 'rand-m9-mstd0.5'"),
     ({"rand_augment": "rand-m99"}, "imagenet", "magnitude 99: expected one from 0 to 10"),
     ({"rand_augment": "rand-m99-mmax20"}, "imagenet", "magnitude 99: expected one from 0 to 20"),
     ({"rand_augment": "rand-m5-mmax0"}, "imagenet", "magnitude 5: expected one from 0 to 0"),
     ({"rand_augment": "rand-mmax9999"}, "imagenet", "mmax = 9999, the largest magnitude: expected a number from 1"),
     ({"rand_augment": "rand-m9-n0"}, "imagenet", "n = 0, operations per image: expected a number from 1 to 15"),
     ({"rand_augment": "rand-m9-p1.5"}, "imagenet", "p = 1.5, the probability of an operation: expected"),
-    ({"rand_augment": "rand-m9-m3"}, "imagenet", "m stands in it twice"),
+    ({"rand_augment": "rand-m9-m3"}, "imagenet", "m is given twice"),
     ({"rand_augment": "rand-m9.5"}, "imagenet", "m = 9.5: expected a whole number"),
-    ({"rand_augment": "rand-m9-mstd.5"}, "imagenet", "expected timm's words"),  # timm stops at an assertion
-    ({"rand_augment": "rand-m9-tweight"}, "imagenet", "there are weights, 3a, 3aw. Did you mean 'weights'?"),
+    ({"rand_augment": "rand-m9-mstd.5"}, "imagenet", "expected a string of timm's"),  # timm stops at an assertion
+    ({"rand_augment": "rand-m9-tweight"}, "imagenet", "expected one of weights, 3a, 3aw. Did you mean 'weights'?"),
     ({"rand_augmnt": "rand-m9"}, "imagenet", "Did you mean 'rand_augment'"),
     ({"broken": "ignore"}, "imagenet", "'skip' or 'refuse'"),
     ({"test_resize": 16}, "imagenet", "at least train_size"),
     ({"erase": 1.5}, "imagenet", "options.erase"),
-    ({}, "mnist", "mnist is small enough for the device"),
+    ({}, "mnist", "mnist fits on the device"),
     ({}, "imagnet", "Did you mean 'imagenet'"),
-    ({"ood": ["cifar10"]}, "imagenet", "cifar10 is small enough"),
+    ({"ood": ["cifar10"]}, "imagenet", "cifar10 fits on the device"),
 ])
 def test_what_does_not_go_together_is_refused_before_anything_is_read(options, data, words):
     with pytest.raises(RecipeError) as caught:

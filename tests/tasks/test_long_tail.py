@@ -204,7 +204,7 @@ def test_its_batches_have_every_class_equally_often(tail: Path) -> None:
     ({"options": {"imbalance": True}}, "options.imbalance: true: expected a number"),
     ({"options": {"imbalance": 5001}}, "imbalance=5001 for cifar10-lt: expected a number from 1 to 5000"),
     ({"data": "cifar100-lt", "options": {"imbalance": 1e9}}, "expected a number from 1 to 500"),
-    ({"arms": {"a": {"ldam_margin": 0.5, "logit_scale": 30.0}}}, r"resnet20 has none.*cosine = true"),
+    ({"arms": {"a": {"ldam_margin": 0.5, "logit_scale": 30.0}}}, r"which those of resnet20 are not.*cosine = true"),
     ({"arms": {"a": {"ldam_margin": 0.5, "model_options": {"cosine": False}}}}, "needs logits that are cosines"),
     ({"arms": {"two": {"logit_scale": 30.0, "stages": [{}, {"objective": {"curve": "cross_entropy"}}]}}},
      "logit_scale differs between the stages"),

@@ -1,4 +1,4 @@
-"""A dataset's split as two tensors, checked against what its publisher ships."""
+"""Read a split of a dataset as two tensors, with checks of its files against the publisher's."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def load(name: str, split: str, root: str | Path | None = None,
     """Images (N, C, H, W) as uint8 and labels (N,) as int64.
 
     Args:
-        name: One of :data:`DATASETS`.
+        name: one of :data:`DATASETS`.
         split: ``train`` or ``test``.
-        root: The data directory; else ``ENCOURAGING_DATA``, else the user's cache.
-        imbalance: Of a long-tailed set such as ``cifar100-lt``; None for 100.
+        root: the data directory; by default ``ENCOURAGING_DATA``, or else the user's cache.
+        imbalance: of a long-tailed dataset such as ``cifar100-lt``; None for 100.
 
     >>> images, labels = load("digits", "test")
     >>> images.shape, images.dtype, labels.shape
@@ -32,9 +32,9 @@ def load(name: str, split: str, root: str | Path | None = None,
     """
     facts = dataset(name, imbalance)
     if facts.reader == "tu":
-        raise DataError(f"{name} holds graphs, and images were expected. Graphs belong to task = \"graph\".")
+        raise DataError(f"{name} holds graphs: expected images. Graphs belong to task = \"graph\".")
     if facts.reader in ("voc", "coco"):
-        raise DataError(f"{name} holds images with boxes, and images with labels were expected. Boxes belong to "
+        raise DataError(f"{name} holds images with boxes: expected images with labels. Boxes belong to "
                         "task = \"detection\".")
     if facts.reader in ("imagenet", "inaturalist"):
         raise DataError(f"{name} is too large for the device: its images are read from files by "
@@ -55,13 +55,13 @@ def load(name: str, split: str, root: str | Path | None = None,
         raise DataError(f"{name}: {len(images)} images and {len(labels)} labels in {folder}: the files do not "
                         "belong together. Fetch them again.")
     if facts.long_tail is not None and split == "train":
-        kept = long_tail_indices(labels, facts.long_tail.imbalance, facts.long_tail.seed)
-        images, labels = images[kept], labels[kept]
+        indices = long_tail_indices(labels, facts.long_tail.imbalance, facts.long_tail.seed)
+        images, labels = images[indices], labels[indices]
     return images, labels
 
 
 def checked_files(name: str, split: str, folder: Path) -> list[Path]:
-    """The files of a dataset's split, all there and as their publisher ships them."""
+    """The files of a dataset's split; raises a DataError if one is missing or differs from the publisher's."""
     if missing(name, folder, (split,)):
         raise DataError(absent(name, (split,), folder))
     return [_checked(file, folder) for file in dataset(name).files(split)]
@@ -69,15 +69,16 @@ def checked_files(name: str, split: str, folder: Path) -> list[Path]:
 
 def absent(name: str, splits: tuple[str, ...], folder: Path, *, fetch: str = "--download",
            option: str = "--data") -> str:
-    """The error for a dataset that is missing: the exact file names, and how to get them.
+    """The message for a dataset that is missing: the exact file names, and how to get them.
 
-    ``fetch`` is what downloads it and ``option`` what names its folder, in the words of the command that is used.
+    ``fetch`` is the command or option that downloads it, and ``option`` the one that names its folder.
     """
     facts = dataset(name)
     listed = "\n".join(f"  {folder / path}" for path in missing(name, folder, splits))
     sources = [url + (facts.archive.name if facts.archive else "") for url in facts.urls]
-    gone = [split for split in splits if missing(name, folder, (split,))]
-    start = f"the {' and the '.join(gone)} part of {name} {'is' if len(gone) == 1 else 'are'} not in {folder}."
+    absent_splits = [split for split in splits if missing(name, folder, (split,))]
+    start = (f"the {' and the '.join(absent_splits)} part of {name} {'is' if len(absent_splits) == 1 else 'are'} not "
+             f"in {folder}.")
     if facts.by_hand:
         return (f"{start} Missing:\n{listed}\nIt takes {facts.gigabytes:g} GB "
                 f"and cannot be downloaded from here: {facts.by_hand}; or point {option} or {VARIABLE} at a "
@@ -92,7 +93,7 @@ def _checked(file: File, folder: Path) -> Path:
     assert path is not None
     if file.size is not None and path.stat().st_size != file.size:
         raise DataError(f"{path}: expected {file.size} bytes, got {path.stat().st_size}. Fetch the file again.")
-    # The published checksum is of the file as shipped; an unzipped one is checked by its header alone.
+    # The published checksum is that of the file as shipped; of an unzipped one only the header is checked.
     if file.md5 is not None and path.name == Path(file.path).name:
         digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
         if digest != file.md5:

@@ -1,5 +1,5 @@
-"""Images that no recipe knows: a folder of picture files, an array in a file, or the test part of a known dataset, made
-to fit a model block by block."""
+"""Images from outside a recipe (a folder of picture files, an array in a file, or the test part of a dataset),
+converted for a model block by block."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .registry import DATASETS, data_dir, dataset, missing
 ROWS = 500  # images per block
 KEYS = ("images", "x")
 CHANNELS = (1, 3, 4)
-NAMED = 10  # broken files that are named
+NAMED = 10  # how many broken files a message names
 REPAIR = " Repair or remove it."
 
 
 @dataclass(frozen=True)
 class AnyImages:
-    """A set of images. Of files nothing but the names, or the header, has been read; ``pixels`` are bytes
-    (N, C, H, W) of a known dataset."""
+    """A set of images: ``files``, of which only the names have been read; an ``array``, of which only the header has
+    been read; or ``pixels``, bytes (N, C, H, W)."""
 
     name: str
     files: tuple[Path, ...] = ()
@@ -42,10 +42,10 @@ class AnyImages:
         return len(self.files) if self.array is None else self.array.shape[0]
 
     def blocks(self, channels: int, side: tuple[int, int]) -> Iterator[Tensor]:
-        """Bytes (N, channels, height, width): every image made grey or coloured, resized and cut to the middle.
+        """Bytes (N, channels, height, width): every image is converted to grey or colour, resized and centre-cropped.
 
         Raises:
-            DataError: some files are no images; all files are read before it is raised, so that it names all of them.
+            DataError: some files are not images; it is raised after all files are read, so that it counts all of them.
         """
         if self.pixels is not None:
             for block in torch.split(self.pixels, ROWS):
@@ -64,7 +64,7 @@ class AnyImages:
 
     @staticmethod
     def _block(files: tuple[Path, ...], channels: int, side: tuple[int, int], broken: list[str]) -> Tensor:
-        """The images of these files; what is wrong with others is added to ``broken``."""
+        """The images of these files; errors are appended to ``broken``."""
         images = [torch.empty(0, channels, *side, dtype=torch.uint8)]
         for file in files:
             try:
@@ -96,15 +96,16 @@ class AnyImages:
         raise DataError(self._broken_words(broken))
 
     def words(self) -> str:
-        """What the images are like, from the first one."""
+        """The number of images, and size and colours of the first one, in words."""
         channels, high, wide = self.first().shape[1:]
         colours = "grey" if channels == 1 else "in colour"
         return f"{len(self)} image{'s' if len(self) > 1 else ''}, the first of {wide} x {high} pixels and {colours}"
 
     def fitting_words(self, channels: int, side: tuple[int, int]) -> str:
-        """What is done to the first image so that a model can take it; nothing where it fits."""
-        here, high, wide = self.first().shape[1:]
-        steps = [] if (here < 3) == (channels < 3) else ["made grey" if channels == 1 else "made three equal colours"]
+        """How the first image is converted for a model, in words; an empty string if it fits."""
+        own_channels, high, wide = self.first().shape[1:]
+        same_colours = (own_channels < 3) == (channels < 3)
+        steps = [] if same_colours else ["made grey" if channels == 1 else "made three equal colours"]
         if (high, wide) != side:
             steps.append("resized")
         if high * side[1] != wide * side[0]:
@@ -113,12 +114,12 @@ class AnyImages:
 
 
 def image_datasets() -> list[str]:
-    """The known datasets of images with labels; a long-tailed one has the test part of the whole one."""
+    """The names of the datasets of images with labels; without the long-tailed ones, whose test parts are not new."""
     return [name for name, facts in DATASETS.items() if facts.shape and facts.long_tail is None]
 
 
 def open_named(name: str, root: str | None, option: str) -> AnyImages:
-    """The test part of a known dataset; ``option`` names its folder, in the words of the command that is used."""
+    """The test part of a dataset; ``option`` is the command-line option that names the data directory."""
     if missing(name, data_dir(root), ("test",)):
         raise DataError(absent(name, ("test",), data_dir(root), fetch="`encouraging run RECIPE --download`",
                                option=option))
@@ -133,31 +134,31 @@ def open_named(name: str, root: str | None, option: str) -> AnyImages:
 
 
 def open_images(path: str | Path, root: str | None = None, option: str = "--datasets") -> AnyImages:
-    """A folder, whose subfolders are searched too; an ``.npz`` file with the array ``images`` or ``x``, or a single
-    array; an ``.npy`` file; or, where there is no such file or folder, the name of a dataset, whose test part is taken.
+    """Open a folder and its subfolders; an ``.npz`` file with the array ``images`` or ``x``, or a single array; an
+    ``.npy`` file; or, if there is no such file or folder, the test part of the dataset of this name.
 
-    Hidden files (``._a.png``, or in ``.thumbnails/``) and files that are no images by their names are left out.
+    Hidden files (``._a.png``, or in ``.thumbnails/``) and files with other endings than those of images are left out.
 
     Raises:
-        DataError: there are no images, or not such as can be used; the message says why.
+        DataError: there are no images, or they cannot be used; the message says why.
     """
     word, path = str(path), Path(path)
     if path.is_dir():
         files = tuple(sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file()
                              and not _hidden(file.relative_to(path))))
         if not files:
-            also = " For the dataset of this name, start the command in another folder." \
+            advice = " For the dataset of this name, start the command in another folder." \
                 if word in image_datasets() else ""
             raise DataError(f"{shown(path)}: no images; expected files ending in {', '.join(ENDINGS)} in it or below."
-                            + also)
+                            + advice)
         return AnyImages(shown(path), files)
     if not path.exists():
-        known = image_datasets()
-        if word in known:
+        datasets = image_datasets()
+        if word in datasets:
             return open_named(word, root, option)
-        raise DataError(f"{shown(path)}: no such file or folder, and no dataset of images is called so; expected a "
-                        f"folder of images, an .npz or .npy file, or one of {', '.join(known)}."
-                        + did_you_mean(word, known))
+        raise DataError(f"{shown(path)}: no such file or folder, and no dataset of images has this name; expected a "
+                        f"folder of images, an .npz or .npy file, or one of {', '.join(datasets)}."
+                        + did_you_mean(word, datasets))
     if path.suffix not in (".npz", ".npy"):
         raise DataError(f"{shown(path)}: expected a folder of images, or an .npz or .npy file.")
     array = in_npy(path) if path.suffix == ".npy" else _in_npz(path)
@@ -227,7 +228,7 @@ def read_picture(file: Path) -> Tensor:
                 raise DataError(f"{shown(file)}: floating-point pixels, whose range is not known; save 8 bits per "
                                 "pixel.")
             grey = picture.mode in ("1", "L", "LA", "La")
-            picture.info.pop("transparency", None)  # with it, Pillow warns of every palette that it converts
+            picture.info.pop("transparency", None)  # with it, Pillow warns about every palette that it converts
             pixels = torch.from_numpy(np.array(picture.convert("L" if grey else "RGB")))
     except (OSError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise DataError(f"{shown(file)}: not an image that can be read ({error}).{REPAIR}") from error

@@ -1,9 +1,9 @@
 """Arrays in files, read some rows at a time.
 
-Files are read, not mapped. numpy's memory maps and safetensors' slices were tried: the pages of the file count as the
-process's memory (1.29 instead of 0.42 GB for a file of 1 GB), a pass takes 2.8 times as long, and a file that shrinks
-while it is read kills the process instead of raising an error. Nothing in a file is ever run: pickled arrays are
-refused by their header.
+Files are read, not memory-mapped. With numpy's memory maps and safetensors' slices the pages of the file count as
+memory of the process (1.29 instead of 0.42 GB for a file of 1 GB), one pass takes 2.8 times as long, and a file that
+shrinks while it is read kills the process instead of raising an error. No code in a file is ever run: pickled arrays
+are refused by their header.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torch import Tensor
 from ..errors import DataError
 
 BLOCK = 1 << 22  # numbers per block
-HELD = 1 << 30  # bytes of an array that has to be in memory at once
+HELD = 1 << 30  # the largest size in bytes of an array that has to be in memory at once
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SAFETENSORS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "I8": "int8", "I16": "int16",
@@ -53,7 +53,7 @@ class Array:
         return int(getattr(torch, self.dtype).itemsize) * math.prod(self.shape[1:])
 
     def whole(self) -> Tensor:
-        """Everything at once; refused where the file claims more than fits (a small compressed file can)."""
+        """The complete array; refused if it is too large, as even a small compressed file can be."""
         if 8 * math.prod(self.shape) > HELD:
             raise DataError(f"{self.where}: has {math.prod(self.shape)} numbers, which have to be in memory at once; "
                             f"expected at most {HELD // 8}. Split the file.")
@@ -133,7 +133,7 @@ def in_safetensors(path: Path) -> dict[str, Array]:
 
 @contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Turn what goes wrong while a file is read into an error that names it."""
+    """Turn errors while reading a file into a DataError that names it."""
     try:
         yield
     except DataError:
@@ -187,7 +187,8 @@ def _from(path: Path, offset: int) -> Iterator[IO[bytes]]:
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], str, bool, bool]:
-    """Shape, type, whether bytes are swapped and whether columns come first; an array of objects is refused unread."""
+    """Shape, type, whether bytes are swapped and whether it is in Fortran order; arrays of objects are refused unread.
+    """
     version = npy.read_magic(file)
     if version == (1, 0):
         shape, fortran, dtype = npy.read_array_header_1_0(file)
@@ -201,11 +202,11 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], str, bool, bool]:
 
 
 def _sized(array: Array, size: int) -> Array:
-    """Refuse an array whose header promises more or fewer bytes than follow it."""
+    """Refuse an array whose header does not match the number of bytes after it."""
     if array.dtype in FLOATS + INTEGERS and array.shape:
-        promised = array.shape[0] * array.row_bytes
-        if promised != size:
-            raise DataError(f"{array.where}: the header promises {promised} bytes {array.shape} of {array.dtype} and "
+        expected = array.shape[0] * array.row_bytes
+        if expected != size:
+            raise DataError(f"{array.where}: the header promises {expected} bytes {array.shape} of {array.dtype} and "
                             f"{size} follow: the file is cut off or damaged.")
     return array
 

@@ -1,8 +1,8 @@
-"""Random crops and flips of images that are on the device, a batch at a time, as torchvision defines them.
+"""Random crops and flips of batches of images on the device, as torchvision defines them.
 
-What is drawn follows from a few integers (seed, stage, epoch) and the number of the example alone: the same crop comes
-in any batch, on any rank, and after a resumed run. Cropping and resizing are linear in the pixels and separable, so a
-batch is two products with matrices of interpolation weights, one matrix per image and axis. Boxes, antialiasing and
+The random numbers follow from a few integers (seed, stage, epoch) and the index of the example alone: the crop is the
+same in any batch, on any rank, and in a resumed run. Cropping and resizing are linear in the pixels and separable, so a
+batch takes two products with matrices of interpolation weights, one matrix per image and axis. Boxes, antialiasing and
 rounding are those of ``torchvision.transforms.functional.resized_crop``.
 """
 
@@ -19,7 +19,7 @@ from ..errors import ArgumentError, ShapeError
 SCALE = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 TRIES = 10
-_BOX, _FLIP = 0, 1  # streams of random numbers that do not depend on each other
+_BOX, _FLIP = 0, 1  # independent streams of random numbers
 
 
 def random_boxes(index: Tensor, height: int, width: int, words: tuple[int, ...],
@@ -30,12 +30,12 @@ def random_boxes(index: Tensor, height: int, width: int, words: tuple[int, ...],
     central box whose ratio is allowed.
 
     Args:
-        index: (N,) numbers of the examples, or their positions in the epoch where an example can come twice.
-        height: Of the images.
-        width: Of the images.
-        words: Integers of at least 0 that the draw follows from, such as (seed, stage, epoch).
-        scale: The box's area as a fraction of the image's, lowest and highest.
-        ratio: Width divided by height, lowest and highest; drawn uniformly in its logarithm.
+        index: (N,) indices of the examples, or their positions in the epoch if an example can occur twice.
+        height: height of the images.
+        width: width of the images.
+        words: non-negative integers that seed the draw, such as (seed, stage, epoch).
+        scale: area of the box as a fraction of the image's, lowest and highest.
+        ratio: width divided by height, lowest and highest; drawn uniformly in its logarithm.
 
     Returns:
         (N, 4) integers: top, left, height, width.
@@ -128,7 +128,7 @@ def resize_center_crop(images: Tensor, resize: int = 256, crop: int = 224) -> Te
 
 
 def uniforms(index: Tensor, draws: int, words: tuple[int, ...]) -> Tensor:
-    """(N, draws) random numbers from 0 to 1 that follow from the words and each example's number.
+    """(N, draws) random numbers from 0 to 1 that follow from the words and the index of each example.
 
     A counter-based generator (SplitMix64): no state, the same numbers on every device and in every batch.
     """
@@ -141,7 +141,7 @@ def uniforms(index: Tensor, draws: int, words: tuple[int, ...]) -> Tensor:
 
 
 def _shift_right(bits: Tensor, by: int) -> Tensor:
-    """Of unsigned numbers: zeros come in, where ``>>`` repeats the sign."""
+    """Logical shift: zeros are shifted in, where ``>>`` repeats the sign."""
     return (bits >> by) & ((1 << (64 - by)) - 1)
 
 
@@ -156,9 +156,9 @@ def central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[in
 
 
 def _weights(start: Tensor, length: Tensor, size: int, pixels: int) -> Tensor:
-    """(N, size, pixels): how much each pixel of an axis counts in each pixel of the result. The weights fall linearly
-    with the distance, over one pixel or, where the box shrinks, over one pixel of the result; none lie outside the box.
-    """
+    """(N, size, pixels): the weight of each pixel of an axis in each pixel of the result. Weights fall linearly with
+    the distance, over one pixel or, if the box shrinks, over one pixel of the result; pixels outside of the box have
+    none."""
     scale = (length.float() / size)[:, None, None]
     center = scale * (torch.arange(size, device=start.device)[:, None] + 0.5)
     position = torch.arange(pixels, device=start.device) - start[:, None, None] + 0.5  # within the box
@@ -174,7 +174,7 @@ def _interpolate(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     with torch.autocast(images.device.type, enabled=False):
         across = torch.bmm(images.float().reshape(count, channels * height, width), columns.transpose(1, 2))
         across = across.view(count, channels, height, wide).transpose(1, 2).reshape(count, height, channels * wide)
-        whole = torch.bmm(rows, across).view(count, high, channels, wide).transpose(1, 2)
+        resized = torch.bmm(rows, across).view(count, high, channels, wide).transpose(1, 2)
     if images.is_floating_point():
-        return whole.to(images.dtype)
-    return whole.round_().clamp_(0, 255).to(images.dtype)
+        return resized.to(images.dtype)
+    return resized.round_().clamp_(0, 255).to(images.dtype)

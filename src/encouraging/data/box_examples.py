@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import DataError
 from .boxes import BoxImage
 
-CACHED = 2**29  # bytes of decoded images that are kept in memory
+CACHED = 2**29  # bytes: decoded datasets up to this size are kept in memory
 
 
 @dataclass
@@ -31,23 +31,23 @@ class BoxBatch:
 
 
 def check_shapes(images: Iterable[BoxImage], max_size: int) -> None:
-    """Refuse an image of which nothing would be left at a longer side of ``max_size``."""
+    """Refuse an image whose shorter side would vanish when the longer one is resized to ``max_size``."""
     for image in images:
         if max_size * min(image.width, image.height) <= max(image.width, image.height):
-            raise DataError(f"{image.path}: {image.width} x {image.height} pixels are too long and narrow: resized to "
-                            f"a longer side of max_size = {max_size}, a pixel or less is left of the other. Leave the "
-                            "image out, or raise max_size.")
+            raise DataError(f"{image.path}: {image.width} x {image.height} pixels are too long and narrow: if the "
+                            f"longer side is resized to max_size = {max_size}, the shorter one has a pixel or less. "
+                            "Leave the image out, or raise max_size.")
 
 
 class BoxExamples:
     """Images to train on (with ``sizes``) or to evaluate.
 
-    In training the shorter side is resized to one of ``sizes``, drawn at random, unless the longer one would then pass
-    ``max_size``; and the image is flipped from left to right with the probability ``flip``. Crowd boxes are left out.
-    To evaluate, images stay as they are, since the model resizes them, and crowd boxes too.
+    In training the shorter side is resized to one of ``sizes``, drawn at random, as long as the longer one does not
+    exceed ``max_size``, and the image is flipped from left to right with the probability ``flip``; crowd boxes are left
+    out. In evaluation images are not resized, because the model does that, and crowd boxes stay.
 
-    A dataset of up to :data:`CACHED` bytes is decoded once and kept on ``device``, where it is then transformed. Worker
-    processes need it on the CPU.
+    A dataset of up to :data:`CACHED` bytes is decoded once and kept on ``device``, where it is transformed. With worker
+    processes this must be the CPU.
     """
 
     def __init__(self, images: Sequence[BoxImage], sizes: Sequence[int] = (), max_size: int = 1333, flip: float = 0.0,
@@ -60,13 +60,13 @@ class BoxExamples:
 
     def example(self, index: int, draw: torch.Generator) -> BoxBatch:
         image = self.images[index]
-        pixels, taught = self._read(index), ~image.crowd
+        pixels, not_crowd = self._read(index), ~image.crowd
         if not self.sizes:
             return BoxBatch([pixels], [{"boxes": image.boxes, "labels": image.labels}], [index])
-        boxes, labels = image.boxes[taught], image.labels[taught]
+        boxes, labels = image.boxes[not_crowd], image.labels[not_crowd]
         pixels, boxes = self._augmented(pixels, boxes)
-        kept = (boxes[:, 2:] > boxes[:, :2]).all(1)  # in a smaller image a thin box may round to none, which is refused
-        return BoxBatch([pixels], [{"boxes": boxes[kept], "labels": labels[kept]}], [index])
+        has_area = (boxes[:, 2:] > boxes[:, :2]).all(1)  # thin boxes may vanish when resized; the model refuses them
+        return BoxBatch([pixels], [{"boxes": boxes[has_area], "labels": labels[has_area]}], [index])
 
     def collate(self, examples: list[BoxBatch], draw: torch.Generator) -> BoxBatch:
         return BoxBatch([image for one in examples for image in one.images],
@@ -88,16 +88,16 @@ class BoxExamples:
         if self._transform is None:
             self._transform = v2.Compose([v2.RandomShortestSize(list(self.sizes), self.max_size, antialias=True),
                                           v2.RandomHorizontalFlip(self.flip),
-                                          v2.ClampBoundingBoxes()])  # rounding may lead out of the image
+                                          v2.ClampBoundingBoxes()])  # rounding may move corners out of the image
         high, wide = pixels.shape[-2:]
-        image, moved = self._transform(tv_tensors.Image(pixels), tv_tensors.BoundingBoxes(
+        image, new_boxes = self._transform(tv_tensors.Image(pixels), tv_tensors.BoundingBoxes(
             boxes, format="XYXY", canvas_size=(high, wide)))
-        return image.as_subclass(Tensor), moved.as_subclass(Tensor)
+        return image.as_subclass(Tensor), new_boxes.as_subclass(Tensor)
 
 
-class Share:
-    """The whole batches of one rank, in the order of the data: what an image is padded with does not depend on the
-    number of ranks."""
+class RankBatches:
+    """The batches of one rank in an evaluation, in the order of the data. They are complete, so that the padding of an
+    image does not depend on the number of ranks."""
 
     def __init__(self, count: int, batch_size: int, rank: int = 0, world: int = 1) -> None:
         self.count, self.batch_size, self.rank, self.world = count, batch_size, rank, world

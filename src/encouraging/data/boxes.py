@@ -1,4 +1,4 @@
-"""Images with boxes: what every format of annotations becomes, and datasets of them by name."""
+"""Images with boxes: the common form of all annotation formats, and datasets by name."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N", "F")  # Pillow's modes of grey i
 class BoxImage:
     """One image and its boxes: corners (x1, y1, x2, y2) in pixels from the upper left corner, inside the image.
 
-    ``labels`` count classes from 0. ``crowd`` boxes are evaluated by COCO's rules for them and never taught. ``areas``
-    are those that sizes (small, medium, large) are decided by.
+    ``labels`` count classes from 0. ``crowd`` boxes are evaluated by COCO's rules for them and not used in training.
+    ``areas`` decide the size of a box (small, medium, large).
     """
 
     path: Path
@@ -46,17 +46,17 @@ class BoxImage:
         try:
             with Image.open(self.path) as file:
                 if file.mode in DEEP:
-                    raise DataError(f"{self.path}: has more than 8 bits per pixel (mode {file.mode}): only the range "
-                                    "from 0 to 255 would be left. Convert it to 8 bits.")
-                file.info.pop("transparency", None)  # with it, Pillow warns of every palette that it converts
+                    raise DataError(f"{self.path}: has more than 8 bits per pixel (mode {file.mode}), of which only "
+                                    "the range from 0 to 255 would be used. Convert it to 8 bits.")
+                file.info.pop("transparency", None)  # with it, Pillow warns about every palette that it converts
                 pixels = np.array(file.convert("RGB"))
         except FileNotFoundError as error:
-            raise DataError(f"{self.path}: there is no such image, and the annotations name it.") from error
+            raise DataError(f"{self.path}: there is no such image, but the annotations name it.") from error
         except (DataError, MemoryError):
             raise
-        except Exception as error:  # each of Pillow's formats raises others
-            words = str(error) or type(error).__name__
-            raise DataError(f"{self.path}: cannot be read as an image ({words}).") from error
+        except Exception as error:  # each of Pillow's formats raises other exceptions
+            reason = str(error) or type(error).__name__
+            raise DataError(f"{self.path}: cannot be read as an image ({reason}).") from error
         if pixels.shape[:2] != (self.height, self.width):
             raise DataError(f"{self.path}: {pixels.shape[1]} x {pixels.shape[0]} pixels; its annotations say "
                             f"{self.width} x {self.height}.")
@@ -76,8 +76,8 @@ class BoxSet:
 
 @dataclass(frozen=True)
 class Boxes:
-    """A dataset of images with boxes: its parts by name (train, test, and validation where there is one), the names of
-    its classes, and the numbers that its own files give them."""
+    """A dataset of images with boxes: its parts by name (train, test, and validation if there is one), the names of its
+    classes, and their numbers in its own files."""
 
     parts: Mapping[str, BoxSet]
     names: Sequence[str]
@@ -111,10 +111,10 @@ class Boxes:
 def make_image(path: Path, number: int, width: int, height: int, boxes: Sequence[Sequence[float]],
                labels: Sequence[int], crowd: Sequence[bool] | None = None,
                areas: Sequence[float] | None = None) -> tuple[BoxImage, int]:
-    """An image with those of its boxes that have an area inside it, and the number of boxes that have none.
+    """An image with the boxes that have an area inside it, and the number of boxes that have none.
 
     Raises:
-        DataError: the size, a box or the number of labels cannot be.
+        DataError: the size, a box or the number of labels is impossible.
     """
     if not all(isinstance(side, Integral) for side in (width, height)) or width < 1 or height < 1:
         raise DataError(f"{path}: its annotations say {width} x {height} pixels: expected the size of the image.")
@@ -126,11 +126,12 @@ def make_image(path: Path, number: int, width: int, height: int, boxes: Sequence
     limits = torch.tensor([width, height, width, height], dtype=torch.float32)
     clipped = torch.minimum(corners.clamp(min=0), limits)
     sides = clipped[:, 2:] - clipped[:, :2]
-    kept = (sides > 0).all(1)
-    given = sides.clamp(min=0).prod(1) if areas is None else torch.tensor([_area(path, area) for area in areas])
+    has_area = (sides > 0).all(1)
+    sizes = sides.clamp(min=0).prod(1) if areas is None else torch.tensor([_area(path, area) for area in areas])
     crowds = torch.tensor(crowd if crowd is not None else [False] * len(corners), dtype=torch.bool)
-    image = BoxImage(path, number, width, height, clipped[kept], classes[kept], crowds[kept], given.float()[kept])
-    return image, int((~kept).sum())
+    image = BoxImage(path, number, width, height, clipped[has_area], classes[has_area], crowds[has_area],
+                     sizes.float()[has_area])
+    return image, int((~has_area).sum())
 
 
 def _corners(path: Path, box: object) -> list[float]:
@@ -144,7 +145,7 @@ def _corners(path: Path, box: object) -> list[float]:
 
 
 def _label(path: Path, label: object) -> int:
-    """A class index; a fraction is no class, and would be cut off."""
+    """A class index. A number with a fraction is refused, because ``int`` would cut it off."""
     try:
         index: int = int(label)  # type: ignore[call-overload]
     except (TypeError, ValueError, OverflowError):
@@ -170,7 +171,7 @@ def _short(value: object) -> str:
 
 
 def _check_names(names: Sequence[str], numbers: Sequence[int]) -> None:
-    """One name and one number for each class, all different: results are told by them."""
+    """Check that every class has one name and one number, all different, because results are identified by them."""
     if isinstance(names, str):
         raise DataError(f"names = {names!r}: expected a list of names, one for each class.")
     for words, values in (("names", names), ("numbers", numbers)):
@@ -197,17 +198,18 @@ def read_boxes(name: str, root: str | Path | None = None, folder: str | None = N
         raise DataError(f"{path}: expected Pascal VOC's layout (ImageSets/Main/, Annotations/, JPEGImages/) or COCO's "
                         "(annotations/instances_*.json and a folder of images for each).")
     if is_reference(name):
-        found = load_function(name, folder, "data")()
-        if not isinstance(found, Boxes):
-            raise DataError(f"{name} returned a {type(found).__name__}: expected encouraging.data.Boxes.")
-        return found
+        boxes = load_function(name, folder, "data")()
+        if not isinstance(boxes, Boxes):
+            raise DataError(f"{name} returned a {type(boxes).__name__}: expected encouraging.data.Boxes.")
+        return boxes
     facts = dataset(name)
     if facts.reader not in BOX_READERS:
         raise DataError(f"{name} has no boxes: expected bccd, coco, folder:PATH or module:function.")
-    place = data_dir(root)
+    data = data_dir(root)
     for split in ("train", "test"):
-        checked_files(name, split, place)
-    top = place / facts.train[0].path.partition("/")[0]
-    if not top.is_dir():
-        raise DataError(f"{top}: there is no such folder. Point --data or {VARIABLE} at the directory that has it.")
-    return read_voc(top) if facts.reader == "voc" else read_coco(top)
+        checked_files(name, split, data)
+    own_folder = data / facts.train[0].path.partition("/")[0]
+    if not own_folder.is_dir():
+        raise DataError(f"{own_folder}: there is no such folder. Point --data or {VARIABLE} at the directory that has "
+                        "it.")
+    return read_voc(own_folder) if facts.reader == "voc" else read_coco(own_folder)

@@ -1,8 +1,8 @@
-"""Pairs of sentences as batches of a few fixed shapes that hold about the same number of tokens each.
+"""Pairs of sentences as batches of a few fixed shapes, each with about the same number of tokens.
 
-Sentences are padded to one of a few lengths, and a batch holds pairs of one length only, always the same number of
-them: a last batch is filled up with empty pairs. So a CUDA graph or a compiled model sees as many shapes as there are
-lengths, and no others. All pairs live on the device; a batch is gathered there.
+Sentences are padded to one of a few lengths. A batch has pairs of one length only, and always the same number of them:
+a last batch is filled up with empty pairs. So a CUDA graph or a compiled model sees only one shape per length. All
+pairs are on the device, where batches are gathered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .draw import generator
 from .pieces import END, PAD, START
 
 LENGTHS = 12  # the engine records at most 16 shapes
-MULTIPLE = 8  # rows of a batch, where it can be: matrix units like it
+MULTIPLE = 8  # of which the rows of a batch are a multiple if possible, for matrix units
 
 
 # Sentences (rows, length), with an end, and their translations (rows, length + 1), with a start and an end; both are
@@ -44,51 +44,52 @@ def best_lengths(lengths: Sequence[int], number: int = LENGTHS) -> list[int]:
         steps[np.arange(len(values) + 1), np.arange(len(values) + 1)] = cost  # a length may be left unused
         cuts.append(steps.argmin(0))
         cost = steps.min(0)
-    chosen, at = [], len(values)
+    chosen, end = [], len(values)
     for cut in reversed(cuts):
-        if cut[at] != at:
-            chosen.append(int(values[at - 1]))
-            at = int(cut[at])
+        if cut[end] != end:
+            chosen.append(int(values[end - 1]))
+            end = int(cut[end])
     return chosen[::-1]
 
 
 class TokenBatches:
     """A source of sentences and their translations, with at most ``budget`` tokens per batch and side, padding counted.
 
-    Every pair comes once per epoch. What is drawn follows from seed, stage and epoch; the shares of several ranks have
-    one shape too.
+    Every pair occurs once per epoch. The order follows from seed, stage and epoch; the parts of several ranks have one
+    shape too.
 
     Args:
-        source: The numbers of the pieces of every sentence.
-        target: Those of its translation.
-        budget: Sentences of a batch times their padded length, at most.
-        seed: Of the order.
-        device: Where the pairs live.
-        shuffle: Else the pairs come in the order of their lengths, the same in every epoch.
-        lengths: How many lengths there are at most.
+        source: the pieces of every sentence, as indices.
+        target: the pieces of its translation.
+        budget: the largest number of sentences of a batch times their padded length.
+        seed: the seed of the order.
+        device: where the pairs are stored.
+        shuffle: if false, the pairs are sorted by length, the same in every epoch.
+        lengths: the largest number of different lengths.
     """
 
     def __init__(self, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], budget: int, seed: int,
                  device: torch.device, *, shuffle: bool = True, lengths: int = LENGTHS) -> None:
-        own = [max(len(one), len(other)) + 1 for one, other in zip(source, target, strict=True)]
-        if not own or max(own) > budget:
-            raise ArgumentError(f"batches of {budget} tokens: "
-                                + (f"the longest sentence has {max(own)} pieces. Raise train.batch_size, or leave long "
-                                   "sentences out with options.longest." if own else "there are no sentences."))
+        pair_lengths = [max(len(one), len(other)) + 1 for one, other in zip(source, target, strict=True)]
+        if not pair_lengths:
+            raise ArgumentError(f"batches of {budget} tokens: there are no sentences.")
+        if max(pair_lengths) > budget:
+            raise ArgumentError(f"batches of {budget} tokens: the longest sentence has {max(pair_lengths)} pieces. "
+                                "Raise train.batch_size, or leave long sentences out with options.longest.")
         self.seed, self.device, self.shuffle, self.budget = seed, device, shuffle, budget
-        self.lengths = best_lengths(own, lengths)
+        self.lengths = best_lengths(pair_lengths, lengths)
         self.members: list[Tensor] = []
         self.tables: list[TokenBatch] = []
-        where = np.searchsorted(self.lengths, own)
+        buckets = np.searchsorted(self.lengths, pair_lengths)
         for bucket, length in enumerate(self.lengths):
-            numbers = np.flatnonzero(where == bucket).tolist()
-            self.members.append(torch.tensor(numbers))
+            indices = np.flatnonzero(buckets == bucket).tolist()
+            self.members.append(torch.tensor(indices))
             self.tables.append((
-                padded([[*source[i], END] for i in numbers] + [[END]], length).to(device),
-                padded([[START, *target[i], END] for i in numbers] + [[]], length + 1).to(device)))
+                padded([[*source[i], END] for i in indices] + [[END]], length).to(device),
+                padded([[START, *target[i], END] for i in indices] + [[]], length + 1).to(device)))
 
     def rows(self, bucket: int) -> int:
-        """How many pairs a batch of this length has."""
+        """The number of pairs of a batch of this length."""
         rows = self.budget // self.lengths[bucket]
         return rows // MULTIPLE * MULTIPLE if rows >= MULTIPLE else rows
 
@@ -96,43 +97,45 @@ class TokenBatches:
         return sum(-(-len(members) // self.rows(bucket)) for bucket, members in enumerate(self.members))
 
     def batches(self, clock: Clock, start: int, rank: int, world: int) -> Iterator[TokenBatch]:
-        plan = self._plan(generator(self.seed, clock.stage, clock.epoch))[start:]
-        shares = []
-        for bucket, rows in plan:
-            filled = torch.full((-(-self.rows(bucket) // world),), len(self.members[bucket]))  # the empty pair
-            share = rows[rank::world]
-            filled[: len(share)] = share
-            shares.append(filled)
-        index = torch.cat(shares).to(self.device) if shares else torch.empty(0, dtype=torch.long)
+        epoch = self._epoch(generator(self.seed, clock.stage, clock.epoch))[start:]
+        parts = []  # of this rank, all moved to the device at once
+        for bucket, rows in epoch:
+            part = torch.full((-(-self.rows(bucket) // world),), len(self.members[bucket]))  # the empty pair
+            own = rows[rank::world]
+            part[: len(own)] = own
+            parts.append(part)
+        index = torch.cat(parts).to(self.device) if parts else torch.empty(0, dtype=torch.long)
         first = 0
-        for (bucket, _), share in zip(plan, shares, strict=True):
-            chosen = index[first : first + len(share)]
-            first += len(share)
+        for (bucket, _), part in zip(epoch, parts, strict=True):
+            chosen = index[first : first + len(part)]
+            first += len(part)
             source, target = self.tables[bucket]
             yield source[chosen], target[chosen]
 
-    def _plan(self, draw: torch.Generator) -> list[tuple[int, Tensor]]:
-        """The batches of an epoch: a length, and which of its pairs."""
-        plan: list[tuple[int, Tensor]] = []
+    def _epoch(self, draw: torch.Generator) -> list[tuple[int, Tensor]]:
+        """The batches of an epoch: the bucket, and the rows of its tables."""
+        batches: list[tuple[int, Tensor]] = []
         for bucket, members in enumerate(self.members):
             order = torch.randperm(len(members), generator=draw) if self.shuffle else torch.arange(len(members))
-            plan += [(bucket, rows) for rows in torch.split(order, self.rows(bucket))]
-        return [plan[at] for at in torch.randperm(len(plan), generator=draw).tolist()] if self.shuffle else plan
+            batches += [(bucket, rows) for rows in torch.split(order, self.rows(bucket))]
+        if not self.shuffle:
+            return batches
+        return [batches[number] for number in torch.randperm(len(batches), generator=draw).tolist()]
 
     @property
     def filling(self) -> float:
-        """The share of positions that hold a token, over both sides of all pairs: what is not lost to padding."""
+        """The fraction of positions that hold a token and not padding, over both sides of all pairs."""
         used = sum(int((table != PAD).sum()) for both in self.tables for table in both)
         return used / sum(table.numel() for both in self.tables for table in both)
 
 
 def padded(several: Sequence[Sequence[int]], length: int) -> Tensor:
-    """Lists of numbers as rows of one length.
+    """Lists of numbers as rows of one length, filled up with padding.
 
     >>> padded([[5, 6], []], 3).tolist()
     [[5, 6, 0], [0, 0, 0]]
     """
-    whole = np.full((len(several), length), PAD, dtype=np.int64)
+    table = np.full((len(several), length), PAD, dtype=np.int64)
     for row, numbers in enumerate(several):
-        whole[row, : len(numbers)] = numbers
-    return torch.from_numpy(whole)
+        table[row, : len(numbers)] = numbers
+    return torch.from_numpy(table)

@@ -17,8 +17,8 @@ def list_class_folders(path: Path, split: str) -> FileSplit:
     """The files of a split, class by class; the classes are the folders of the training part in alphabetical order.
 
     Raises:
-        DataError: a class of the training part has no images, or another part has a class that it has not; images lie
-            beside the folders.
+        DataError: a class of the training part has no images, another part has a class that the training part does not
+            have, or there are images outside of the folders of classes.
     """
     return list_classes(split_folder(path, split), class_folders(path), every=split == "train")
 
@@ -28,14 +28,15 @@ def list_classes(folder: Path, classes: Sequence[str], *, every: bool) -> FileSp
     unknown = sorted({entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")}
                      - set(classes))
     if unknown:
-        raise DataError(f"{folder} has the class {unknown[0]!r}, which the training part has not.")
+        raise DataError(f"{folder} has the class {unknown[0]!r}, which the training part does not have. Remove or "
+                        "rename the folder.")
     loose = image_names(folder, deep=False)
     if loose and not any((folder / name).is_dir() for name in classes):
         raise DataError(f"{folder} has images such as {loose[0]!r} and no folders per class: expected "
                         f"{classes[0]}/{loose[0]} or the like, with the names of the training part's folders.")
     if loose:
-        raise DataError(f"{folder / loose[0]}{_more(loose)}: beside the folders of the classes, so without a label. "
-                        "Was the sorting into folders cut short? Move or remove what is left.")
+        raise DataError(f"{folder / loose[0]}{_more(loose)}: outside of the folders of classes, so without a label. "
+                        "Move the images into these folders, or remove them.")
     names: list[str] = []
     labels: list[int] = []
     empty = []
@@ -46,7 +47,7 @@ def list_classes(folder: Path, classes: Sequence[str], *, every: bool) -> FileSp
         empty += [] if files else [name]
     if empty and (every or not names):
         raise DataError(f"{folder / empty[0]}{_more(empty)}: no images; expected files ending in {', '.join(ENDINGS)}. "
-                        "Unpack the class's archive there, or remove the folder where the class is not wanted.")
+                        "Unpack the class's archive there, or remove the folder if the class is not wanted.")
     return FileSplit(FileList(folder, names), torch.tensor(labels))
 
 
@@ -57,22 +58,22 @@ def _more(names: Sequence[str]) -> str:
 def image_names(folder: Path, *, deep: bool = True) -> list[str]:
     """The names of the image files in a folder and, if ``deep``, in the folders below it, sorted.
 
-    Hidden files, and what is neither a file nor a folder, are left out.
+    Hidden files, and entries that are neither a file nor a folder, are left out.
 
     Raises:
-        DataError: a link leads nowhere; the file it stands for would be missing without a word.
+        DataError: a link is broken, so that an image would be missing unnoticed.
     """
-    around = folder.resolve()
-    return sorted(_found(str(folder), "", deep, {_identity(path) for path in (around, *around.parents)}))
+    resolved = folder.resolve()
+    return sorted(_walk(str(folder), "", deep, {_identity(path) for path in (resolved, *resolved.parents)}))
 
 
 def _identity(path: str | Path) -> tuple[int, int]:
-    facts = os.stat(path)
-    return facts.st_dev, facts.st_ino
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
-def _found(folder: str, inner: str, deep: bool, seen: set[tuple[int, int]]) -> Iterator[str]:
-    below = []
+def _walk(folder: str, inner: str, deep: bool, visited: set[tuple[int, int]]) -> Iterator[str]:
+    subfolders = []
     with os.scandir(os.path.join(folder, inner)) as opened:
         entries = list(opened)
     for entry in entries:
@@ -82,12 +83,12 @@ def _found(folder: str, inner: str, deep: bool, seen: set[tuple[int, int]]) -> I
         if entry.name.lower().endswith(ENDINGS) and entry.is_file():
             yield name
         elif entry.is_dir():
-            below.append(name)
+            subfolders.append(name)
         elif entry.is_symlink() and not os.path.exists(entry.path):
-            raise DataError(f"{entry.path}: a link to {os.readlink(entry.path)}, which is not there. Is its disk "
-                            "mounted? Remove the link where the image is not wanted.")
-    for name in below if deep else ():
+            raise DataError(f"{entry.path}: a link to {os.readlink(entry.path)}, which does not exist. Mount its disk, "
+                            "or remove the link if the image is not wanted.")
+    for name in subfolders if deep else ():
         identity = _identity(os.path.join(folder, name))
-        if identity not in seen:  # a link may lead back to a folder that holds it
-            seen.add(identity)
-            yield from _found(folder, f"{name}/", deep, seen)
+        if identity not in visited:  # a link may point to a folder that contains it
+            visited.add(identity)
+            yield from _walk(folder, f"{name}/", deep, visited)

@@ -1,4 +1,4 @@
-"""Where a run stands, as a source of batches and an objective see it."""
+"""The position of a run, for sources of batches and objectives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Clock(NamedTuple):
-    """Stage and epoch count from 1; ``update`` counts the updates of the stage that are done."""
+    """Stage and epoch are counted from 1; ``update`` is the number of finished updates of the stage."""
 
     stage: int = 1
     epoch: int = 1

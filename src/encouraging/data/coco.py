@@ -3,10 +3,9 @@
     annotations/instances_train2017.json, instances_val2017.json
     train2017/*.jpg, val2017/*.jpg
 
-The files number 80 classes from 1 to 90, with holes; here they count from 0, in the order of those numbers. COCO's own
-test part has no boxes, so the test part is val2017, on which everyone reports. A folder of one's own may have boxes for
-both, ``instances_val.json`` and ``instances_test.json``. Training leaves crowd boxes out, and images without any other
-box.
+The files number 80 classes from 1 to 90, with gaps; here they are counted from 0, in the order of those numbers. COCO's
+own test part has no public boxes, so the test part is val2017, as is usual. Your own folder may have boxes for both,
+``instances_val.json`` and ``instances_test.json``. Training uses neither crowd boxes nor images without other boxes.
 """
 
 from __future__ import annotations
@@ -38,64 +37,64 @@ def read_coco(folder: Path) -> Boxes:
         files["test"] = files.pop("validation")
     for part in ("train", "test"):
         if part not in files:
-            places = PARTS["train"] if part == "train" else (*PARTS["validation"], *PARTS["test"])
-            raise DataError(f"{folder / 'annotations'}: there is no instances_{places[0]}.json (or _"
-                            f"{', _'.join(places[1:])}), the boxes of the {part} part.")
+            names = PARTS["train"] if part == "train" else (*PARTS["validation"], *PARTS["test"])
+            raise DataError(f"{folder / 'annotations'}: there is no instances_{names[0]}.json (or _"
+                            f"{', _'.join(names[1:])}), the boxes of the {part} part.")
     for part, path in files.items():
-        found, images = _read_json(path, folder / path.stem.removeprefix("instances_"))
-        if classes and found != classes:
+        part_classes, images = _read_json(path, folder / path.stem.removeprefix("instances_"))
+        if classes and part_classes != classes:
             raise DataError(f"{path}: has other categories than the training part.")
-        classes = found
+        classes = part_classes
         parts[part] = images
-    taught = tuple(image for image in parts["train"].images if bool((~image.crowd).any()))
-    if taught:
-        parts["train"] = BoxSet(taught, parts["train"].skipped)
+    with_boxes = tuple(image for image in parts["train"].images if bool((~image.crowd).any()))
+    if with_boxes:
+        parts["train"] = BoxSet(with_boxes, parts["train"].skipped)
     return Boxes(parts, tuple(name for _, name in classes), tuple(number for number, _ in classes))
 
 
 def _annotations(folder: Path, names: tuple[str, ...]) -> Path | None:
-    places = (folder / "annotations" / f"instances_{name}.json" for name in names)
-    return next((place for place in places if place.is_file()), None)
+    paths = (folder / "annotations" / f"instances_{name}.json" for name in names)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _read_json(path: Path, images: Path) -> tuple[list[tuple[int, str]], BoxSet]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
-        classes = sorted((_whole(entry["id"]), str(entry["name"])) for entry in content["categories"])
+        content = json.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
+        classes = sorted((_integer(entry["id"]), str(entry["name"])) for entry in content["categories"])
         label = {number: index for index, (number, _) in enumerate(classes)}
-        of_image: dict[int, list[dict[str, Any]]] = {_whole(entry["id"]): [] for entry in content["images"]}
-        for kind, found_ids in (("categories", label), ("images", of_image)):
-            if len(found_ids) != len(content[kind]):
+        of_image: dict[int, list[dict[str, Any]]] = {_integer(entry["id"]): [] for entry in content["images"]}
+        for kind, ids in (("categories", label), ("images", of_image)):
+            if len(ids) != len(content[kind]):
                 raise ValueError(f"two of the {kind} have the same id")
         for entry in content["annotations"]:
-            for key, known in (("category_id", label), ("image_id", of_image)):
-                if _whole(entry[key]) not in known:
+            for key, defined in (("category_id", label), ("image_id", of_image)):
+                if _integer(entry[key]) not in defined:
                     raise ValueError(f"annotation {entry.get('id')} has the {key} {entry[key]}, which the file does "
                                      "not have")
             of_image[int(entry["image_id"])].append(entry)
-        found: list[BoxImage] = []
+        box_images: list[BoxImage] = []
         skipped = 0
         for entry in sorted(content["images"], key=lambda entry: int(entry["id"])):
             objects = of_image[int(entry["id"])]
             boxes = [(x, y, x + w, y + h) for x, y, w, h in (object["bbox"] for object in objects)]
-            image, without = make_image(
+            image, without_area = make_image(
                 images / entry["file_name"], int(entry["id"]), int(entry["width"]), int(entry["height"]), boxes,
                 [label[int(object["category_id"])] for object in objects],
-                [bool(_whole(object.get("iscrowd") or 0)) for object in objects],
+                [bool(_integer(object.get("iscrowd") or 0)) for object in objects],
                 [float(w * h if (area := object.get("area")) is None else area)
                  for object, (_, _, w, h) in ((object, object["bbox"]) for object in objects)])
-            found.append(image)
-            skipped += without
+            box_images.append(image)
+            skipped += without_area
     except DataError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DataError(f"{path}: expected COCO's instances, with images, annotations and categories "
                         f"({f'{error} is missing' if isinstance(error, KeyError) else error}).") from error
-    return classes, BoxSet(tuple(found), skipped)
+    return classes, BoxSet(tuple(box_images), skipped)
 
 
-def _whole(value: Any) -> int:
-    """An id as a number; one with a fraction is nobody's."""
+def _integer(value: Any) -> int:
+    """An id as a number; a fraction is refused."""
     number = int(value)
     if isinstance(value, float) and number != value:
         raise ValueError(f"{value}: expected a whole number")

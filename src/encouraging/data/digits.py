@@ -27,7 +27,7 @@ def read_digits(split: str) -> tuple[Tensor, Tensor]:
 
 
 def _file() -> Path:
-    """Where scikit-learn has it. To import scikit-learn takes a second; a search for it does not import it."""
+    """The file inside scikit-learn, found without importing scikit-learn, which takes a second."""
     spec = importlib.util.find_spec("sklearn")
     for folder in (spec and spec.submodule_search_locations) or ():
         if (path := Path(folder, "datasets", "data", "digits.csv.gz")).is_file():

@@ -1,4 +1,4 @@
-"""Random numbers that follow from a few integers, whatever was drawn before."""
+"""Random numbers that depend on a few integers only, and not on what was drawn before."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 
 
 def generator(*words: int) -> torch.Generator:
-    """A generator for these words (seed, stage, epoch): a resumed run draws what an unbroken one would have drawn."""
+    """A generator for these integers (seed, stage, epoch), so that a resumed run draws the same numbers."""
     first, second = np.random.SeedSequence(words).generate_state(2, np.uint32).tolist()
     return torch.Generator().manual_seed(first << 31 | second >> 1)
 
 
 def seed_all(draw: torch.Generator) -> None:
-    """Let the global random states of torch, numpy and Python follow from ``draw``.
+    """Seed the global random states of torch, numpy and Python from ``draw``.
 
-    For transforms that know no generator: what they draw for an example then depends on that example alone, and not on
+    For transforms that take no generator: what they draw for an example then depends on that example alone, and not on
     the process that loads it.
     """
     seed = int(torch.randint(2**31, (), generator=draw))
@@ -29,8 +29,8 @@ def seed_all(draw: torch.Generator) -> None:
 
 
 @contextmanager
-def states_kept() -> Iterator[None]:
-    """Put the global random states back afterwards."""
+def preserve_random_states() -> Iterator[None]:
+    """Restore the global random states afterwards."""
     python, arrays = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         try:
@@ -42,7 +42,7 @@ def states_kept() -> Iterator[None]:
 
 @contextmanager
 def seeded(draw: torch.Generator) -> Iterator[None]:
-    """:func:`seed_all` inside, and the states as they were afterwards."""
-    with states_kept():
+    """:func:`seed_all` inside the context; the states are restored afterwards."""
+    with preserve_random_states():
         seed_all(draw)
         yield

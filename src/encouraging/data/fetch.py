@@ -40,7 +40,7 @@ def _fetch(facts: Dataset, name: str, md5: str | None, folder: Path) -> Path:
     for url in facts.urls:
         try:
             return Path(pooch.retrieve(url + name, known_hash=md5 and f"md5:{md5}", fname=name, path=folder))
-        except Exception as error:  # every transport has errors of its own; the next URL may still have the file
+        except Exception as error:  # every transport has its own errors; the next URL may still have the file
             reasons.append(f"{url}{name}: {error}")
     raise DataError(f"{name} could not be fetched into {folder}.\n  " + "\n  ".join(reasons)
                     + f"\nPut the file there by hand, or point --data at a directory that has {facts.name}.")
@@ -49,7 +49,7 @@ def _fetch(facts: Dataset, name: str, md5: str | None, folder: Path) -> Path:
 def _unpack(facts: Dataset, folder: Path) -> None:
     assert facts.archive is not None
     path = _fetch(facts, facts.archive.name, facts.archive.md5, folder)
-    # The dataset's own files and nothing else, so that no name in the archive can lead out of the folder.
+    # Only the dataset's own files are unpacked, so that no name in the archive can lead out of the folder.
     with _members(path) as open_member:
         for file in dict.fromkeys(facts.train + facts.test):
             source = open_member(file.path.removeprefix(f"{facts.archive.folder}/"))
@@ -63,7 +63,7 @@ def _unpack(facts: Dataset, folder: Path) -> None:
 
 @contextmanager
 def _members(path: Path) -> Iterator[Callable[[str], IO[bytes] | None]]:
-    """Opens a file of an archive by the path it will have; None where the archive has no such file."""
+    """A function that opens a file of an archive by the path that it will have; None if there is no such file."""
     if path.suffix == ".zip":  # of the TU collection: NAME/NAME_A.txt, which torch-geometric keeps in NAME/raw
         with zipfile.ZipFile(path) as archive:
             names = set(archive.namelist())

@@ -1,4 +1,4 @@
-"""Batches of pictures from files, made in workers; files that are broken are left out and named."""
+"""Batches of pictures from files, loaded by workers; broken files are left out and reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .picture_transforms import Transform, erased_box
 
 
 class Picture(NamedTuple):
-    """One example: its pixels, or None and what is wrong: with the file (``fault``), or with the disk (``lost``)."""
+    """One example: its pixels, or None and an error of the file (``fault``) or of the disk (``lost``)."""
 
     pixels: Tensor | None
     label: int
@@ -25,9 +25,9 @@ class Picture(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A batch: bytes (N, H, W, 3), labels, boxes to erase (N, 4), and how many files were broken.
+    """A batch: bytes (N, H, W, 3), labels, boxes to erase (N, 4), and the number of broken files.
 
-    Errors travel as words: what a worker raises arrives with the traceback of another process.
+    Errors are sent as strings, because an exception of a worker arrives with the traceback of another process.
     """
 
     images: Tensor
@@ -62,7 +62,7 @@ class FileExamples:
         return self.fill(examples, torch.empty(len(examples), self.size, self.size, 3, dtype=torch.uint8))
 
     def fill(self, examples: Iterable[Picture], memory: Tensor) -> Loaded:
-        """A batch whose images are written to ``memory`` (N, size, size, 3) as they are made: the first rows of it."""
+        """A batch whose images are written, one by one, to the first rows of ``memory`` (N, size, size, 3)."""
         labels: list[int] = []
         boxes: list[Tensor] = []
         faults: list[str] = []
@@ -74,13 +74,13 @@ class FileExamples:
                 boxes.append(example.box)
             faults += [example.fault] if example.fault else []
             lost += [example.lost] if example.lost else []
-        whole = torch.stack(boxes) if boxes else torch.empty(0, 4, dtype=torch.long)
-        return Loaded(memory[: len(labels)], torch.tensor(labels, dtype=torch.long), whole, torch.tensor(len(faults)),
+        stacked = torch.stack(boxes) if boxes else torch.empty(0, 4, dtype=torch.long)
+        return Loaded(memory[: len(labels)], torch.tensor(labels, dtype=torch.long), stacked, torch.tensor(len(faults)),
                       faults, lost)
 
 
 class Pieces:
-    """A rank's share of a split, in order, for evaluation: whole pieces, so that any number of ranks makes the same."""
+    """The batches of one rank in an evaluation, in order: complete ones, so that they do not depend on the ranks."""
 
     def __init__(self, count: int, size: int, rank: int, world: int) -> None:
         self.count, self.size, self.rank, self.world = count, size, rank, world

@@ -1,4 +1,4 @@
-"""Images that stay in their files until a worker reads them: paths, labels, and what belongs to them."""
+"""Images that stay in their files until a worker reads them: paths, labels, classes and statistics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class FileList:
-    """Many paths below one folder, in one piece of memory.
+    """Many paths below one folder, in one block of memory.
 
     A Python list of a million strings is copied, page by page, into every worker process that touches it: each access
     counts references, which writes to memory that the processes would otherwise share.
@@ -41,7 +41,7 @@ class FileList:
 
 @dataclass(frozen=True)
 class FileSplit:
-    """The images of a split: where they are, and their labels. ``chosen`` are the positions of a part of them."""
+    """The paths and labels of a split's images. ``chosen`` are the positions in ``files``, if they are a part of it."""
 
     files: FileList
     labels: Tensor
@@ -54,7 +54,7 @@ class FileSplit:
         return self.files[index if self.chosen is None else int(self.chosen[index])]
 
     def sample(self, count: int, draw: torch.Generator) -> FileSplit:
-        """``count`` of the images, drawn without replacement, in the order of the data; all where there are fewer."""
+        """``count`` of the images, drawn without replacement, in the order of the data; all if there are fewer."""
         if count >= len(self):
             return self
         return self.part(torch.randperm(len(self), generator=draw)[:count].sort().values)
@@ -67,7 +67,7 @@ class FileSplit:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Splits of colour images in files, and what belongs to them; as :class:`Images`, but for the pixels."""
+    """Splits of colour images in files; like :class:`Images`, but without the pixels."""
 
     splits: Mapping[str, FileSplit]
     classes: int

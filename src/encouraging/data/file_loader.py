@@ -1,8 +1,8 @@
-"""Batches of pictures from worker processes, in memory that is shared once and used for all epochs.
+"""Batches of pictures from worker processes, in shared memory that is allocated once and used for all epochs.
 
-A batch of 256 pictures has 38 MB. Memory that is new to a process costs more than what is written to it: the kernel
-hands it out page by page, filled with zeros. So there is a fixed number of slots; a request names the slot that its
-worker writes to, and the training process copies the batch out and gives the slot to a later request.
+A batch of 256 pictures has 38 MB. New memory costs a process more than writing to it, because the kernel clears every
+page. So there is a fixed number of slots: a request names the slot that its worker writes to, and the training process
+copies the batch out and gives the slot to a later request.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
-from .draw import states_kept
+from .draw import preserve_random_states
 from .file_examples import FileExamples, Loaded, Picture
 from .samplers import Sampler
 from .sources import AHEAD, START, LoaderSource, Reader, Request, Requests
 
 
 class Answer(NamedTuple):
-    """What a worker sends: everything of a batch but the images, which are in the slot."""
+    """What a worker sends: a batch without its images, which are in the slot."""
 
     slot: int
     labels: np.ndarray
@@ -39,20 +39,20 @@ class Slots:
     def __init__(self, count: int, shape: tuple[int, int, int, int]) -> None:
         size = count * int(np.prod(shape))
         if START == "fork":
-            # Processes inherit it, and no limit on /dev/shm, which containers keep small, applies.
+            # Processes inherit it, without the limit on /dev/shm, which is small in containers.
             try:
-                whole = torch.frombuffer(mmap.mmap(-1, max(1, size)), dtype=torch.uint8)[:size]
+                memory = torch.frombuffer(mmap.mmap(-1, max(1, size)), dtype=torch.uint8)[:size]
             except (OSError, OverflowError) as error:
                 raise DataError(f"{count} batches of {size // count / 2**20:.0f} MiB, two per worker and one more, "
-                                f"need {size / 2**20:.0f} MiB of memory, which cannot be had ({error}). Set fewer "
-                                "workers: --set train.workers=2, or 0 for none.") from error
+                                f"need {size / 2**20:.0f} MiB of memory, which cannot be allocated ({error}). Set "
+                                "fewer workers: --set train.workers=2, or 0 for none.") from error
         else:
-            whole = torch.empty(size, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
-        self.memory = whole.view(count, *shape)
+            memory = torch.empty(size, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        self.memory = memory.view(count, *shape)
         self.free: deque[int] = deque()
 
     def reset(self) -> None:
-        """All slots are free: no worker has a request that is not answered."""
+        """Mark all slots as free. No worker may have an unanswered request."""
         self.free = deque(range(len(self.memory)))
 
 
@@ -60,14 +60,14 @@ class FileLoader(LoaderSource[Picture, Loaded]):
     """Batches of :class:`FileExamples` in ``workers`` processes, or in this one for 0.
 
     Args:
-        examples: What is loaded.
-        sampler: Which of them make up a batch.
-        seed: What is drawn for an example follows from it, the epoch and the example's number.
-        batch: The most examples that a batch has.
-        workers: Processes that load.
-        epochs: The last epoch. The first batches of an epoch are loaded while the last ones of the epoch before it are
-            used, but none beyond this.
-        pin: Whether batches are in memory that a GPU can copy from by itself.
+        examples: the examples to load.
+        sampler: which of them make up a batch.
+        seed: the random numbers of an example follow from it, the epoch and the example's index.
+        batch: the largest number of examples of a batch.
+        workers: loading processes.
+        epochs: the last epoch. The first batches of an epoch are loaded while the last ones of the previous epoch are
+            in use, but none after this epoch.
+        pin: whether batches are in pinned memory.
     """
 
     def __init__(self, examples: FileExamples, sampler: Sampler, seed: int, *, batch: int, workers: int = 0,
@@ -76,7 +76,7 @@ class FileLoader(LoaderSource[Picture, Loaded]):
         self.pin = pin
         self.slots: Slots | None = None
         if workers:
-            # Those that wait to be used, that are being made, and one that is being copied.
+            # For batches that wait or are being loaded, and for one that is being copied.
             self.slots = Slots(AHEAD * workers + 1, (batch, examples.size, examples.size, 3))
             self.reader = _SlotReader(examples, seed, self.slots.memory)
             self.requests = _SlotRequests(sampler, seed, epochs, self.slots)
@@ -99,7 +99,7 @@ def _pinned(loaded: Loaded) -> Loaded:
 
 
 class _SlotRequests(Requests):
-    """Requests with the number of the slot that the batch is written to."""
+    """Requests with the slot to which the batch is written."""
 
     def __init__(self, sampler: Sampler, seed: int, epochs: int, slots: Slots) -> None:
         super().__init__(sampler, seed, epochs)
@@ -112,7 +112,7 @@ class _SlotRequests(Requests):
 
 
 class _SlotReader(Reader[Picture, Any]):
-    """Answers a request, with the number of a slot, by writing the images there."""
+    """Loads the batch of a request, and writes its images to the slot of the request."""
 
     examples: FileExamples
 
@@ -120,9 +120,9 @@ class _SlotReader(Reader[Picture, Any]):
         super().__init__(examples, seed)
         self.memory = memory
 
-    def __getitem__(self, asked: Any) -> Answer:
-        slot, request = asked
-        with states_kept():
-            loaded = self.examples.fill(self.made(request), self.memory[slot])
-        # Arrays are sent as they are; each tensor would be a file of shared memory.
+    def __getitem__(self, slot_and_request: Any) -> Answer:
+        slot, request = slot_and_request
+        with preserve_random_states():
+            loaded = self.examples.fill(self.examples_of(request), self.memory[slot])
+        # Arrays are pickled; each tensor would become a file of shared memory.
         return Answer(slot, loaded.labels.numpy(), loaded.boxes.numpy(), loaded.faults, loaded.lost)

@@ -1,4 +1,4 @@
-"""Images of any size and number of channels, as a model for other images takes them."""
+"""Convert images of any size and number of channels for a model that was trained on others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def fit_images(images: Tensor, channels: int, side: tuple[int, int]) -> Tensor:
     """Bytes (N, C, H, W) with ``channels`` channels and the height and width of ``side``.
 
     Colours become grey by their luma and grey becomes three equal colours; a fourth or second channel (transparency) is
-    left out. The shorter side is resized, with antialiasing, to cover ``side``, and the middle is cut out. Images that
-    fit already are returned as they are.
+    left out. Images are resized, with antialiasing, to cover ``side``, and centre-cropped. Images that already fit are
+    returned as they are.
 
     >>> fit_images(torch.full((2, 3, 32, 40), 7, dtype=torch.uint8), 1, (28, 28)).shape
     torch.Size([2, 1, 28, 28])
@@ -46,6 +46,6 @@ def _resize(images: Tensor, side: tuple[int, int]) -> Tensor:
     scale = max(side[0] / high, side[1] / wide)
     size = [max(side[0], round(high * scale)), max(side[1], round(wide * scale))]
     resized = F.interpolate(images.float(), size=size, mode="bilinear", antialias=True)
-    upper, left = (size[0] - side[0]) // 2, (size[1] - side[1]) // 2
-    cut = resized[:, :, upper : upper + side[0], left : left + side[1]]
-    return cut.round().clamp(0, 255).to(torch.uint8).contiguous()
+    top, left = (size[0] - side[0]) // 2, (size[1] - side[1]) // 2
+    cropped = resized[:, :, top : top + side[0], left : left + side[1]]
+    return cropped.round().clamp(0, 255).to(torch.uint8).contiguous()

@@ -18,19 +18,19 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".
 
 
 def class_folders(path: Path) -> list[str]:
-    """The names of the classes, in alphabetical order: those of the training part."""
+    """The names of the classes of the training part, in alphabetical order."""
     folder = split_folder(path, "train")
     names = _folders(folder)
     if len(names) < 2:
-        raise DataError(f"{folder}: expected a folder per class, two or more; found {len(names)}.")
+        raise DataError(f"{folder}: expected one folder per class, two or more; found {len(names)}.")
     return names
 
 
 def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor, Tensor]:
     """All images of a split as bytes (N, C, H, W), and their labels.
 
-    Hidden files and folders are left out. Grey images stay grey where all are; else everything becomes RGB. With
-    ``size`` the shorter side is resized to it and the middle is cut out; without, all images must have one size.
+    Hidden files and folders are left out. If all images are grey they stay so; otherwise all become RGB. With ``size``
+    the shorter side is resized to it and the image is centre-cropped; without it, all images must have one size.
     """
     names, folder = class_folders(path), split_folder(path, split)
     images, labels = [], []
@@ -41,7 +41,8 @@ def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor
                 labels.append(label)
     unknown = [name for name in _folders(folder) if name not in names]
     if unknown:
-        raise DataError(f"{folder} has the class {unknown[0]!r}, which the training part has not.")
+        raise DataError(f"{folder} has the class {unknown[0]!r}, which the training part does not have. Remove or "
+                        "rename the folder.")
     if not images:
         raise DataError(f"{folder}: no images; expected files ending in {', '.join(ENDINGS)} in a folder per class.")
     empty = [folder / name for label, name in enumerate(names) if split == "train" and label not in set(labels)]
@@ -63,11 +64,11 @@ def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor
 def split_folder(path: Path, split: str) -> Path:
     """The folder of a split; the test part may also be called val, valid or validation."""
     choices = [split] if split == "train" else [split, "val", "valid", "validation"]
-    found = next((path / name for name in choices if (path / name).is_dir()), None)
-    if found is None:
+    folder = next((path / name for name in choices if (path / name).is_dir()), None)
+    if folder is None:
         raise DataError(f"{path}: expected a folder {' or '.join(choices[:2])} in it, with a folder of images per "
                         "class.")
-    return found
+    return folder
 
 
 def _folders(folder: Path) -> list[str]:
@@ -79,7 +80,7 @@ def _read(file: Path, size: int | None) -> np.ndarray:
 
     try:
         with Image.open(file) as picture:
-            picture.info.pop("transparency", None)  # with it, Pillow warns of every palette that it converts
+            picture.info.pop("transparency", None)  # with it, Pillow warns about every palette that it converts
             image = eight_bits(picture) if sixteen_bits(picture) else picture.convert(
                 "L" if picture.mode in ("1", "L", "LA") else "RGB")
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow raises all
@@ -94,7 +95,7 @@ def _read(file: Path, size: int | None) -> np.ndarray:
 
 
 def sixteen_bits(picture: Image) -> bool:
-    """Whether a picture has 16 bits per pixel, which Pillow has as 32 for some formats; 32 bits are refused."""
+    """Whether a picture has 16 bits per pixel, which Pillow opens as 32 for some formats; 32 bits are refused."""
     if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in ("PNG", "PPM")):
         return True
     if picture.mode in ("I", "F"):

@@ -1,4 +1,4 @@
-"""Graphs that live on the device end to end, and how some of them become one batch without a loop over graphs."""
+"""All graphs of a dataset on the device, concatenated, from which batches are gathered without a loop over graphs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..errors import DataError
 
 
 class GraphBatch(NamedTuple):
-    """Some graphs as one graph that falls into parts, with the names that torch-geometric has for them.
+    """Several graphs as one disconnected graph, with torch-geometric's names.
 
-    ``sizes`` is on the host: how many nodes a graph has decides shapes, and asking a GPU for it would stop its queue.
+    ``sizes`` is on the host, because shapes depend on it, and reading it from a GPU would wait for its queue.
     """
 
     x: Tensor  # (nodes, features)
     edge_index: Tensor  # (2, edges): from, to
-    batch: Tensor  # (nodes,): the graph of every node, rising
+    batch: Tensor  # (nodes,): the graph of every node, in ascending order
     sizes: Tensor  # (graphs,): nodes per graph
 
     @property
@@ -32,13 +32,13 @@ class Graphs:
     """All graphs of a dataset, one after another, with their labels. All tensors are on the CPU.
 
     Args:
-        x: Features of every node, (nodes, features), in float32.
-        edge_index: (2, edges), from and to, counted over the nodes of all graphs; those of a graph stand together, in
-            the order of the graphs.
-        sizes: Nodes per graph, at least 1.
-        edges: Edges per graph.
-        labels: One per graph, from 0.
-        classes: How many there are, at least 2.
+        x: features of every node, (nodes, features), in float32.
+        edge_index: (2, edges), from and to, counted over the nodes of all graphs; the edges of a graph are
+            consecutive, in the order of the graphs.
+        sizes: nodes per graph, at least 1.
+        edges: edges per graph.
+        labels: one per graph, counted from 0.
+        classes: the number of classes, at least 2.
 
     Raises:
         DataError: a field has another type, or they do not fit together.
@@ -61,9 +61,9 @@ class Graphs:
             raise DataError(f"{len(self.sizes)} sizes, {len(self.edges)} numbers of edges and {len(self.labels)} "
                             "labels: expected one of each per graph.")
         owner = torch.repeat_interleave(torch.arange(len(self)), self.sizes)
-        ends = torch.repeat_interleave(torch.arange(len(self)), self.edges)
+        edge_owner = torch.repeat_interleave(torch.arange(len(self)), self.edges)
         if self.edge_index.numel() and not (0 <= int(self.edge_index.min()) <= int(self.edge_index.max()) < len(owner)
-                                            and bool((owner[self.edge_index] == ends).all())):
+                                            and bool((owner[self.edge_index] == edge_owner).all())):
             raise DataError("an edge leads to a node of another graph: expected the edges of a graph together, in the "
                             "order of the graphs.")
         if len(self) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < self.classes:
@@ -71,13 +71,13 @@ class Graphs:
                             f"classes: expected 0 to {self.classes - 1}.")
 
     def _check_types(self) -> None:
-        whole = "sizes", "edges", "labels", "edge_index"
-        for name in ("x", *whole):
+        integers = "sizes", "edges", "labels", "edge_index"
+        for name in ("x", *integers):
             field = getattr(self, name)
             if not isinstance(field, Tensor) or field.device.type != "cpu":
                 came = f"on {field.device}" if isinstance(field, Tensor) else f"a {type(field).__name__}"
                 raise DataError(f"{name} is {came}: expected a tensor on the CPU.")
-            if name in whole and field.dtype not in (torch.int64, torch.int32):
+            if name in integers and field.dtype not in (torch.int64, torch.int32):
                 raise DataError(f"{name} is {field.dtype}: expected whole numbers, torch.int64.")
             dims = 2 if name in ("x", "edge_index") else 1
             if field.ndim != dims:
@@ -116,12 +116,12 @@ class ResidentGraphs:
         self.first_node, self.first_edge = _starts(graphs.sizes), _starts(graphs.edges)
 
     def batch(self, index: Tensor) -> GraphBatch:
-        """The graphs with these numbers, in this order; ``index`` is on the host."""
+        """The graphs with these indices, in this order; ``index`` is on the host."""
         sizes, edges = self.sizes[index], self.edges[index]
-        moved = _starts(sizes) - self.first_node[index]  # by how much the numbers of a graph's nodes change
+        shift = _starts(sizes) - self.first_node[index]  # of the indices of a graph's nodes
         nodes, owner = _ranges(self.first_node[index], sizes, self.device)
-        ends, edge_owner = _ranges(self.first_edge[index], edges, self.device)
-        edge_index = self.edge_index[:, ends] + moved.to(self.device)[edge_owner]
+        own_edges, edge_owner = _ranges(self.first_edge[index], edges, self.device)
+        edge_index = self.edge_index[:, own_edges] + shift.to(self.device)[edge_owner]
         return GraphBatch(self.x[nodes], edge_index, owner, sizes)
 
 
@@ -130,8 +130,8 @@ def _starts(counts: Tensor) -> Tensor:
 
 
 def _ranges(first: Tensor, counts: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """``counts[i]`` numbers from ``first[i]`` on, for one i after another, and the i of each. Shapes are known on the
-    host, so that nothing waits for the device."""
+    """The concatenated ranges of ``counts[i]`` numbers that start with ``first[i]``, and the i of each number. Shapes
+    are computed on the host, so that nothing waits for the device."""
     total = int(counts.sum())
     shift, lengths = (first - _starts(counts)).to(device), counts.to(device)
     owner = torch.repeat_interleave(torch.arange(len(counts), device=device), lengths, output_size=total)

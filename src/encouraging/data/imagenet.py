@@ -30,9 +30,9 @@ _FLAT = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG", re.IGNORECASE)
 
 
 def imagenet_folder(root: Path) -> Path:
-    """The folder below the data directory that holds ``train`` and ``val``; where none does, the usual one."""
-    found = (root / name for name in FOLDERS if (root / name / "train").is_dir() or (root / name / "val").is_dir())
-    return next(found, root / FOLDERS[0])
+    """The folder below the data directory that has ``train`` or ``val``; the usual one if none has."""
+    existing = (root / name for name in FOLDERS if (root / name / "train").is_dir() or (root / name / "val").is_dir())
+    return next(existing, root / FOLDERS[0])
 
 
 def missing_imagenet(root: Path, splits: Sequence[str]) -> list[str]:
@@ -74,20 +74,20 @@ def _flat(part: Path, classes: Sequence[str], folder: Path, root: Path) -> FileS
         raise DataError(f"{part}: no images; expected 50000 such as ILSVRC2012_val_00000001.JPEG, or a folder per "
                         "class.")
     ids = _validation_ids(folder, root)
-    place = {name: label for label, name in enumerate(classes)}
+    label_of = {name: label for label, name in enumerate(classes)}
     labels = []
     for name in names:
         match = _FLAT.fullmatch(name)
         if match is not None and int(match[1]) > len(ids):
             raise DataError(f"{part / name}: the devkit's {_TRUTH} has {len(ids)} lines, and so no label for this "
-                            f"image. Expected a line per image, 50000 as it is shipped: unpack {DEVKIT}.tar.gz anew.")
+                            f"image. Expected one line per image, 50000 as shipped: unpack {DEVKIT}.tar.gz again.")
         if match is None or not int(match[1]):
             raise DataError(f"{part / name}: expected names ILSVRC2012_val_00000001.JPEG to {len(ids):08d}: the number "
-                            "says which line of the devkit's label file is meant.")
+                            "is the line of the label in the devkit's file.")
         wordnet = ids[int(match[1]) - 1]
-        if wordnet not in place:
-            raise DataError(f"{part / name} is of the class {wordnet!r}, which the training part has not.")
-        labels.append(place[wordnet])
+        if wordnet not in label_of:
+            raise DataError(f"{part / name} is of the class {wordnet!r}, which the training part does not have.")
+        labels.append(label_of[wordnet])
     return FileSplit(FileList(part, names), torch.tensor(labels))
 
 
@@ -100,20 +100,21 @@ def _validation_ids(folder: Path, root: Path) -> list[str]:
     try:
         numbers = [int(line) for line in truth.split()]
         synsets: Any = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
-        known = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
-        return [known[number] for number in numbers]
+        wordnet_ids = {int(number): str(name)
+                       for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
+        return [wordnet_ids[number] for number in numbers]
     except (ValueError, KeyError, TypeError, IndexError, NotImplementedError, OSError, zlib.error,
             MatReadError) as error:  # OSError, too, is about the content, which is in memory
         raise DataError(f"{DEVKIT}: {_TRUTH} or {_META} is not what ImageNet's devkit has ({type(error).__name__}: "
-                        f"{error}). Unpack it anew.") from error
+                        f"{error}). Unpack it again.") from error
 
 
 def _devkit_file(name: str, folder: Path, root: Path) -> bytes:
-    places = list(dict.fromkeys([folder, folder.parent, root]))
-    for place in places:
-        if (place / DEVKIT / name).is_file():
-            return (place / DEVKIT / name).read_bytes()
-        archive = place / f"{DEVKIT}.tar.gz"
+    parents = list(dict.fromkeys([folder, folder.parent, root]))
+    for parent in parents:
+        if (parent / DEVKIT / name).is_file():
+            return (parent / DEVKIT / name).read_bytes()
+        archive = parent / f"{DEVKIT}.tar.gz"
         if archive.is_file():
             try:
                 with tarfile.open(archive) as tar:
@@ -124,5 +125,5 @@ def _devkit_file(name: str, folder: Path, root: Path) -> bytes:
                 raise DataError(f"{archive}: {DEVKIT}/{name} cannot be read from it ({error}). Fetch it again."
                                 ) from error
     raise DataError(f"{folder / 'val'} has images and no folders per class, and {DEVKIT}/{name}, which has their "
-                    f"labels, is not in {' or '.join(map(str, places))}. Put ImageNet's devkit ({DEVKIT}.tar.gz, or "
+                    f"labels, is not in {' or '.join(map(str, parents))}. Put ImageNet's devkit ({DEVKIT}.tar.gz, or "
                     "unpacked) there, or move the images into folders by WordNet id.")

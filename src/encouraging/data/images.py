@@ -1,4 +1,4 @@
-"""Images by name: a known dataset, a folder of one's own, or what a function of one's own returns."""
+"""Images by name: a dataset of the registry, your own folder, or what your own function returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .registry import data_dir, dataset
 
 @dataclass(frozen=True)
 class Images:
-    """Splits of images as bytes (N, C, H, W) with labels (N), and what belongs to them.
+    """Splits of images as bytes (N, C, H, W) with labels (N), their classes and statistics.
 
     ``mean`` and ``std`` are per channel, of images divided by ``highest``.
     """
@@ -38,7 +38,7 @@ class Images:
 
 
 def check_images(name: str, key: str, folder: str | None = None) -> None:
-    """Refuse a name that names no images, before anything is read; ``key`` is where it stands in the recipe."""
+    """Refuse an unknown name of images before any data is read; ``key`` is its key in the recipe."""
     if is_reference(name):
         load_function(name, folder, key)
     elif not name.startswith("folder:"):
@@ -66,35 +66,36 @@ def read_images(name: str, root: str | Path | None = None, *, splits: tuple[str,
         _check_shapes(name, read)
         return _measured(read, names=tuple(class_folders(path)))
     if is_reference(name):
-        found = load_function(name, folder, "data")()
-        return found if isinstance(found, Images) else _own(name, found, splits)
+        images = load_function(name, folder, "data")()
+        return images if isinstance(images, Images) else _from_dict(name, images, splits)
     facts = dataset(name, imbalance)
     return Images({split: load(name, split, root, imbalance) for split in splits}, facts.classes, facts.mean, facts.std,
                   facts.highest, facts.names)
 
 
 def folder_path(name: str, root: str | Path | None, folder: str | None) -> Path:
-    """Where ``folder:PATH`` leads: as it stands, beside the recipe, or in the data directory."""
+    """The folder of ``folder:PATH``: the path itself, or relative to the recipe or to the data directory."""
     path = Path(name.removeprefix("folder:")).expanduser()
-    places = [path, *([Path(folder) / path] if folder else []), data_dir(root) / path]
-    found = next((place for place in places if place.is_dir()), None)
-    if found is None:
+    candidates = [path, *([Path(folder) / path] if folder else []), data_dir(root) / path]
+    existing = next((candidate for candidate in candidates if candidate.is_dir()), None)
+    if existing is None:
         raise DataError(f"{name}: no such folder; looked for "
-                        f"{', '.join(dict.fromkeys(str(place.absolute()) for place in places))}.")
-    return found
+                        f"{', '.join(dict.fromkeys(str(candidate.absolute()) for candidate in candidates))}.")
+    return existing
 
 
-def _own(name: str, found: Any, splits: tuple[str, ...]) -> Images:
-    if not isinstance(found, Mapping) or not set(splits) <= set(found):
-        came = f"with {', '.join(map(str, found)) or 'nothing in it'}" if isinstance(found, Mapping) else ""
-        raise DataError(f"{name} returned a {f'{type(found).__name__} {came}'.strip()}: expected a dict with "
+def _from_dict(name: str, returned: Any, splits: tuple[str, ...]) -> Images:
+    """The images that your own function has returned."""
+    if not isinstance(returned, Mapping) or not set(splits) <= set(returned):
+        keys = f"with {', '.join(map(str, returned)) or 'nothing in it'}" if isinstance(returned, Mapping) else ""
+        raise DataError(f"{name} returned a {f'{type(returned).__name__} {keys}'.strip()}: expected a dict with "
                         f"{' and '.join(splits)}, each a pair of images and labels.")
     read: dict[str, tuple[Tensor, Tensor]] = {}
     for split in splits:
         try:
-            images, labels = (torch.as_tensor(np.asarray(part)) for part in found[split])
+            images, labels = (torch.as_tensor(np.asarray(part)) for part in returned[split])
         except (TypeError, ValueError) as error:
-            raise DataError(f"{name}: {split} is a {type(found[split]).__name__}: expected a pair of images and "
+            raise DataError(f"{name}: {split} is a {type(returned[split]).__name__}: expected a pair of images and "
                             f"labels, as arrays or tensors ({error}).") from error
         images = images[:, None] if images.ndim == 3 else images
         shape, kind = tuple(images.shape), labels.dtype
@@ -114,7 +115,7 @@ def _own(name: str, found: Any, splits: tuple[str, ...]) -> Images:
         raise DataError(f"{name}: all labels of train are 0: expected two classes or more.")
     if "train" in read and (absent := sorted({*read["test"][1].tolist()} - {*read["train"][1].tolist()})
                             if "test" in read else []):
-        raise DataError(f"{name}: test has the class {absent[0]}, which the training part has not.")
+        raise DataError(f"{name}: test has the class {absent[0]}, which the training part does not have.")
     return _measured(read)
 
 
@@ -127,13 +128,13 @@ def _check_shapes(name: str, splits: Mapping[str, tuple[Tensor, Tensor]]) -> Non
 
 
 def _measured(splits: Mapping[str, tuple[Tensor, Tensor]], names: tuple[str, ...] = ()) -> Images:
-    """Mean and deviation of the training part; as many classes as its labels name."""
+    """The images with the mean and standard deviation of the training part and the number of classes of all labels."""
     images, _ = next(iter(splits.values()))
     counts = torch.stack([torch.bincount(images[:, channel].flatten(), minlength=256).double()
                           for channel in range(images.shape[1])])
     levels = torch.arange(256).double() / 255
-    share = counts / counts.sum(1, keepdim=True)
-    mean = share @ levels
-    std = (share @ levels.square() - mean.square()).clamp(min=1e-12).sqrt()
-    highest = int(max(int(part.max()) for _, part in splits.values()))
-    return Images(splits, len(names) or highest + 1, tuple(mean.tolist()), tuple(std.tolist()), names=names)
+    fractions = counts / counts.sum(1, keepdim=True)
+    mean = fractions @ levels
+    std = (fractions @ levels.square() - mean.square()).clamp(min=1e-12).sqrt()
+    largest_label = int(max(int(labels.max()) for _, labels in splits.values()))
+    return Images(splits, len(names) or largest_label + 1, tuple(mean.tolist()), tuple(std.tolist()), names=names)

@@ -1,4 +1,4 @@
-"""Datasets too large for a device, by name: lists of files that workers read."""
+"""Datasets by name that are too large for a device: lists of files that workers read."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def read_image_files(name: str, root: str | Path | None = None, *, splits: tuple
                      folder: str | None = None) -> ImageFiles:
     """List the files of a large dataset, or of ``folder:PATH`` with a folder per class below ``train`` and ``val``.
 
-    Nothing but names is read. A folder of one's own has ImageNet's mean and deviation.
+    Only names are read. Your own folder gets ImageNet's mean and standard deviation.
 
     Args:
         name: ``imagenet``, ``inaturalist2018`` or ``folder:PATH``.
-        root: The data directory; else ``ENCOURAGING_DATA``, else the user's cache.
-        splits: Of ``train`` and ``test``.
-        folder: Where ``folder:PATH`` is looked for too: that of the recipe's file.
+        root: the data directory; by default ``ENCOURAGING_DATA``, or else the user's cache.
+        splits: some of ``train`` and ``test``.
+        folder: the folder of the recipe's file, in which ``folder:PATH`` is also searched.
 
     Raises:
-        DataError: something is missing or is not as it is shipped; the message names it.
+        DataError: something is missing or differs from what is shipped; the message names it.
     """
     try:
         return _listed(name, root, splits, folder)
     except OSError as error:
-        raise DataError(f"{error.filename or name}: cannot be listed ({error.strerror or error}). Is the disk there, "
-                        "and may you read the folder?") from error
+        raise DataError(f"{error.filename or name}: cannot be listed ({error.strerror or error}). Check that the disk "
+                        "is mounted and that you may read the folder.") from error
 
 
 def _listed(name: str, root: str | Path | None, splits: tuple[str, ...], folder: str | None) -> ImageFiles:
@@ -54,20 +54,19 @@ def _listed(name: str, root: str | Path | None, splits: tuple[str, ...], folder:
                           STD, tuple(class_folders(path)))
     facts = dataset(name)
     if facts.reader not in _READERS:
-        raise DataError(f"{name} is small enough for the device: expected a dataset of files (imagenet, "
-                        "inaturalist2018) or folder:PATH. Use task = \"image\" for it.")
-    place = data_dir(root)
-    lost = missing(name, place, splits)
-    if lost:
+        raise DataError(f"{name} fits on the device: expected a dataset of files (imagenet, inaturalist2018) or "
+                        "folder:PATH. Use task = \"image\" for it.")
+    data = data_dir(root)
+    if missing(name, data, splits):
         from ._load import absent
 
-        raise DataError(absent(name, splits, place))
-    read = {split: _READERS[facts.reader](place, split) for split in splits}
+        raise DataError(absent(name, splits, data))
+    read = {split: _READERS[facts.reader](data, split) for split in splits}
     names = next(iter(read.values()))[1]
     for split, (_, others) in read.items():
         if others != names:
             different = sorted(set(others) ^ set(names)) or names
             raise DataError(f"{name}: the {split} part has {len(others)} classes and the {next(iter(read))} part "
-                            f"{len(names)}; {different[0]!r}, for one, is not at the same place in both. The files "
-                            "do not belong together: fetch them again.")
+                            f"{len(names)}; {different[0]!r}, for example, is not at the same position in both. The "
+                            "files do not belong together: fetch them again.")
     return ImageFiles({split: files for split, (files, _) in read.items()}, len(names), facts.mean, facts.std, names)

@@ -1,4 +1,4 @@
-"""Logits on disk, whoever wrote them.
+"""Logits on disk, written by this package or by others.
 
 A ``.safetensors`` file, an ``.npz`` file, a folder of ``.npy`` files or a run directory, with the names
 
@@ -24,7 +24,7 @@ from .arrays import FLOATS, INTEGERS, Array, in_folder, in_npz, in_safetensors, 
 from .logits_advice import lacking_words, other_ending, type_words
 
 KEYS = ("logits", "labels", "ood_logits", "class_counts")
-LOOK = 100  # rows by which probabilities are recognised
+FIRST_ROWS = 100  # from which probabilities are recognised
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Column(Array):
 
 @dataclass(frozen=True)
 class Logits:
-    """Logits and labels that fit each other, and what else the file holds.
+    """Logits with their labels, and the other arrays of the file.
 
     ``outside`` has the out-of-distribution sets by name, ``counts`` the training examples per class, and ``unused`` the
-    names in the file that mean nothing here. ``probabilities`` says that the first rows look like the output of a
-    softmax or sigmoid instead of logits.
+    names of arrays that are not used. ``probabilities`` is true if the first rows look like the output of a softmax or
+    sigmoid instead of logits.
     """
 
     path: Path
@@ -160,13 +160,13 @@ def _counts(array: Array, classes: int) -> Tensor:
 
 
 def _are_probabilities(logits: Array) -> bool:
-    """The likeliest mistake, seen in the first rows: nothing below 0, and rows that sum to 1, or to 100 in percent (one
-    column: up to 1)."""
-    rows = next(logits.blocks(min(LOOK, logits.shape[0]))).double()
+    """Whether the first rows look like probabilities, the most likely mistake: no number is below 0, and rows sum to 1,
+    or to 100 in percent (a single column: to at most 1)."""
+    rows = next(logits.blocks(min(FIRST_ROWS, logits.shape[0]))).double()
     if isinstance(logits, Column):
         return bool(((rows[:, 1] >= 0) & (rows[:, 1] <= 1)).all())
     sums = rows.sum(1)
-    return bool((rows >= 0).all() and any(((sums / whole - 1).abs() < 0.02).all() for whole in (1, 100)))
+    return bool((rows >= 0).all() and any(((sums / total - 1).abs() < 0.02).all() for total in (1, 100)))
 
 
 def _required(arrays: Mapping[str, Array], key: str, path: Path) -> Array:

@@ -1,4 +1,4 @@
-"""What to do with logits in a form that is not read: how to convert the file, or how to rename its arrays."""
+"""Advice for logits in a form that cannot be read: how to convert the file, or how to rename its arrays."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def type_words(key: str, dtype: str) -> str:
 
 
 def _meant(names: Collection[str]) -> dict[str, str] | None:
-    """Which arrays are probably the logits and the labels: by usual names, else the one that is left of two."""
+    """Which arrays are probably the logits and the labels: by usual names, or else the remaining one of two arrays."""
     meant: dict[str, str] = {}
     for key, usual in OTHER_NAMES.items():
-        found = [name for name in (key, *usual) if name in {*names} - {*meant.values()}]
-        if found:
-            meant[key] = found[0]
+        candidates = [name for name in (key, *usual) if name in {*names} - {*meant.values()}]
+        if candidates:
+            meant[key] = candidates[0]
     left = [name for name in names if name not in meant.values()]
     lacking = [key for key in OTHER_NAMES if key not in meant]
     if len(lacking) == 1 and len(left) == 1:

@@ -1,4 +1,4 @@
-"""Sentences in two languages, line by line: Multi30k, the official files of IWSLT, and plain files of one's own.
+"""Sentences in two languages, line by line: Multi30k, the official files of IWSLT, and your own text files.
 
 Multi30k has one gzipped file per part and language. IWSLT's training files hold talks with tags on lines of their own
 (``<url>``, ``<title>``), and its test sets are XML, one ``<seg>`` per sentence.
@@ -10,7 +10,7 @@ import gzip
 import html
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -86,26 +86,26 @@ def read_corpus(name: str, root: str | Path | None = None, folder: str | None = 
     dict of its parts with a source and a target list each).
 
     Args:
-        name: As above.
-        root: The data directory; else ``ENCOURAGING_DATA``, else the user's cache.
-        folder: That of the recipe's file, for paths and modules of one's own.
-        languages: The endings of the two files, for ``folder:``.
-        options: How the text is prepared.
+        name: as above.
+        root: the data directory; by default ``ENCOURAGING_DATA``, or else the user's cache.
+        folder: the folder of the recipe's file, for your own paths and modules.
+        languages: the endings of the two files, for ``folder:``.
+        options: how the text is prepared.
 
     Raises:
         DataError: files are missing or damaged, or do not belong together.
     """
     options = options or TextOptions()
     if is_reference(name):
-        return prepared(_own(name, load_object(name, folder)()), options)
+        return prepared(_as_corpus(name, load_object(name, folder)()), options)
     if name.startswith("folder:"):
         return _from_folder(folder_path(name, root, folder), languages, options)
     facts = dataset(name)
     if facts.reader not in ("multi30k", "iwslt"):
         raise DataError(f"{name} holds no sentences: expected data for translation, such as multi30k-de-en.")
-    place = data_dir(root)
-    paths = tuple(checked_files(name, "train", place)), tuple(checked_files(name, "test", place))
-    return _read_known(facts.reader, *paths, options)
+    data = data_dir(root)
+    paths = tuple(checked_files(name, "train", data)), tuple(checked_files(name, "test", data))
+    return _read_published(facts.reader, *paths, options)
 
 
 @lru_cache(maxsize=2)
@@ -116,27 +116,28 @@ def _from_folder(path: Path, languages: tuple[str, str], options: TextOptions) -
 def _plain(folder: Path, part: str, languages: tuple[str, str]) -> Pairs:
     columns = []
     for language in languages:
-        wanted = [folder / f"{stem}.{language}{end}" for stem in _NAMES[part] for end in ("", ".gz")]
-        path = next((path for path in wanted if path.is_file()), None)
+        candidates = [folder / f"{stem}.{language}{end}" for stem in _NAMES[part] for end in ("", ".gz")]
+        path = next((path for path in candidates if path.is_file()), None)
         if path is None:
             raise DataError(f"{folder} has no {part} sentences in {language!r}: expected one of "
-                            f"{', '.join(path.name for path in wanted)}. options.source and options.target are the "
+                            f"{', '.join(path.name for path in candidates)}. options.source and options.target are the "
                             "endings of the two files.")
         columns.append(lines_of(path))
     return _paired(columns[0], columns[1], str(folder / part))
 
 
 @lru_cache(maxsize=2)
-def _read_known(reader: str, train: tuple[Path, ...], test: tuple[Path, ...], options: TextOptions) -> Corpus:
-    """A process trains one run after another: it reads the files once."""
+def _read_published(reader: str, train: tuple[Path, ...], test: tuple[Path, ...], options: TextOptions) -> Corpus:
+    """Cached, because a process trains one run after another."""
     if reader == "multi30k":
         return prepared(Corpus(*(_both(two, lines_of) for two in (train[:2], train[2:], test))), options)
     first = cleaned(normalised(_both(train[:2], talk_lines), options), options)
     tests = _joined(_segments(test))
     if len(train) > 2:
         return Corpus(first, normalised(_joined(_segments(train[2:])), options), normalised(tests, options))
-    kept = {every: [at for at in range(len(first)) if ((at + 1) % KEEP_EVERY == 0) == every] for every in (False, True)}
-    return Corpus(_some(first, kept[False]), _some(first, kept[True]), normalised(tests, options))
+    validation = [index for index in range(len(first)) if (index + 1) % KEEP_EVERY == 0]
+    training = [index for index in range(len(first)) if (index + 1) % KEEP_EVERY != 0]
+    return Corpus(_some(first, training), _some(first, validation), normalised(tests, options))
 
 
 def _segments(paths: Sequence[Path]) -> list[Pairs]:
@@ -171,17 +172,17 @@ def segments_of(path: Path) -> list[str]:
     segments = [_SEGMENT.search(line) for line in lines_of(path) if "<seg id" in line]
     if not segments or None in segments:
         raise DataError(f'{path}: expected lines such as <seg id="1">A sentence.</seg>.')
-    return [html.unescape(found[1]).replace("’", "'") for found in segments if found]
+    return [html.unescape(match[1]).replace("’", "'") for match in segments if match]
 
 
 def prepared(corpus: Corpus, options: TextOptions) -> Corpus:
-    """White space is made single spaces, letters small where that is asked, and long training pairs are left out."""
+    """The corpus with normalised sentences, and without long training pairs."""
     train, validation, test = (normalised(getattr(corpus, part), options) for part in PARTS)
     return Corpus(cleaned(train, options), validation, test)
 
 
 def normalise(line: str, lowercase: bool) -> str:
-    """A sentence as it is trained on and compared with.
+    """A sentence with single spaces, in lower case if ``lowercase``: the form for training and comparisons.
 
     >>> normalise("  Ein\\tMann ", lowercase=True)
     'ein mann'
@@ -195,22 +196,21 @@ def normalised(pairs: Pairs, options: TextOptions) -> Pairs:
 
 
 def cleaned(pairs: Pairs, options: TextOptions) -> Pairs:
-    """Without pairs of which one sentence is empty, too long, or too long beside the other."""
-    kept = []
-    for at, (source, target) in enumerate(zip(pairs.source, pairs.target, strict=True)):
+    """The pairs without those in which one sentence is empty, too long, or too long compared with the other."""
+    indices = []
+    for index, (source, target) in enumerate(zip(pairs.source, pairs.target, strict=True)):
         short, long = sorted((len(source.split()), len(target.split())))
         if short and long <= (options.longest or long) and long <= (options.ratio or long) * short:
-            kept.append(at)
-    if len(pairs) and not kept:
+            indices.append(index)
+    if len(pairs) and not indices:
         raise DataError(f"none of {len(pairs)} training pairs is left with longest = {options.longest} and ratio = "
                         f"{options.ratio}: all have an empty sentence, one with more words than longest, or one with "
                         "more than ratio times as many words as the other. Raise them, or look at the files.")
-    return _some(pairs, kept)
+    return _some(pairs, indices)
 
 
-def _some(pairs: Pairs, numbers: Iterable[int]) -> Pairs:
-    numbers = list(numbers)
-    return Pairs([pairs.source[at] for at in numbers], [pairs.target[at] for at in numbers])
+def _some(pairs: Pairs, indices: Sequence[int]) -> Pairs:
+    return Pairs([pairs.source[index] for index in indices], [pairs.target[index] for index in indices])
 
 
 def _joined(several: Sequence[Pairs]) -> Pairs:
@@ -225,13 +225,14 @@ def _paired(source: Sequence[str], target: Sequence[str], where: str) -> Pairs:
     return Pairs(source, target)
 
 
-def _own(name: str, given: object) -> Corpus:
-    if isinstance(given, Corpus):
-        return given
-    if not isinstance(given, Mapping) or set(given) != set(PARTS):
-        raise DataError(f"{name} returned a {type(given).__name__}: expected encouraging.data.Corpus, or a dict of "
+def _as_corpus(name: str, returned: object) -> Corpus:
+    """The corpus that your own function has returned."""
+    if isinstance(returned, Corpus):
+        return returned
+    if not isinstance(returned, Mapping) or set(returned) != set(PARTS):
+        raise DataError(f"{name} returned a {type(returned).__name__}: expected encouraging.data.Corpus, or a dict of "
                         f"{', '.join(PARTS)}, each two lists of sentences.")
     try:
-        return Corpus(*(given[part] if isinstance(given[part], Pairs) else Pairs(*given[part]) for part in PARTS))
+        return Corpus(*(pairs if isinstance(pairs := returned[part], Pairs) else Pairs(*pairs) for part in PARTS))
     except TypeError as error:
         raise DataError(f"{name}: expected two lists of sentences per part ({error}).") from error

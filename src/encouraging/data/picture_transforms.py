@@ -1,7 +1,7 @@
-"""What workers do to a decoded picture: torchvision's transforms v2, and timm's RandAugment. The result is bytes.
+"""Transforms of a decoded picture in a worker, to bytes: torchvision's transforms v2, and timm's RandAugment.
 
 All of them draw from the global random states, which :class:`LoaderSource` sets for every example. Bilinear crops are
-made by torch on bytes; the rest needs pictures of Pillow, which is several times slower.
+computed by torch on bytes; the others need pictures of Pillow, which is several times slower.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ ERASED_AREA, ERASED_RATIO, TRIES = (0.02, 1 / 3), (0.3, 1 / 0.3), 10  # as timm 
 
 def training_transform(size: int, interpolation: str = "bilinear", rand_augment: str | None = None,
                        mean: Sequence[float] = (0.485, 0.456, 0.406)) -> Transform:
-    """RandomResizedCrop, flip and, where it is asked for, timm's RandAugment.
+    """RandomResizedCrop, flip and, if given, timm's RandAugment.
 
     Args:
-        size: Height and width of the result.
-        interpolation: ``bilinear``, ``bicubic``, or ``random`` for one of the two per picture, as timm has it.
-        rand_augment: timm's words, such as ``rand-m9-mstd0.5``; None for none.
-        mean: Of the data, from 0 to 1: what comes in from outside the picture has this colour.
+        size: height and width of the result.
+        interpolation: ``bilinear``, ``bicubic``, or ``random`` for one of the two per picture, as in timm.
+        rand_augment: a string as timm takes it, such as ``rand-m9-mstd0.5``; None for no RandAugment.
+        mean: the mean of the data, from 0 to 1: the colour of areas that come from outside of the picture.
     """
     if interpolation == "bilinear" and rand_augment is None:
         return RandomCrop(size)
@@ -43,12 +43,12 @@ def training_transform(size: int, interpolation: str = "bilinear", rand_augment:
 
 
 def evaluation_transform(resize: int, size: int, interpolation: str = "bilinear") -> Transform:
-    """The shorter side resized, and the middle cut out."""
+    """Resize the shorter side, and crop the centre."""
     if interpolation == "bilinear":
         return MiddleCrop(resize, size)
     v2 = _v2()
-    # A very long picture is shortened first, as MiddleCrop does it.
-    return OnPictures([_shortened, v2.Resize(resize, interpolation=_mode(interpolation), antialias=True),
+    # A very long picture is shortened first, as in MiddleCrop.
+    return OnPictures([_shorten, v2.Resize(resize, interpolation=_mode(interpolation), antialias=True),
                        v2.CenterCrop(size)])
 
 
@@ -67,7 +67,7 @@ class OnPictures:
         return torch.from_numpy(np.array(image, dtype=np.uint8))
 
 
-def _shortened(image: Any) -> Any:
+def _shorten(image: Any) -> Any:
     wide, high = image.size
     most = LONGEST * min(wide, high)
     left, top = max(0, wide - most) // 2, max(0, high - most) // 2
@@ -75,7 +75,7 @@ def _shortened(image: Any) -> Any:
 
 
 def erased_box(size: int, probability: float, draw: torch.Generator) -> Tensor:
-    """Where a picture is erased: top, left, height and width; a box of no size with probability ``1 - probability``.
+    """Top, left, height and width of the box to erase; an empty box with probability ``1 - probability``.
 
     Area and aspect ratio are drawn up to ten times until the box fits, as in timm's RandomErasing.
 

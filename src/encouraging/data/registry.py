@@ -1,4 +1,4 @@
-"""The datasets by name, the files their publishers ship, and the folders in which those are searched."""
+"""The datasets by name, the files that their publishers ship, and where these are searched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LAYOUTS = {"imagenet": missing_imagenet, "inaturalist": missing_inaturalist}  #
 
 @dataclass(frozen=True)
 class File:
-    """One file of a dataset: its path under the data directory, and what it is checked by."""
+    """One file of a dataset: its path under the data directory, and the checksum or size to check."""
 
     path: str
     md5: str | None = None
@@ -36,11 +36,11 @@ class Archive:
 
 @dataclass(frozen=True)
 class LongTail:
-    """The exponential profile by which a balanced training set is cut; the test set stays whole.
+    """The exponential profile by which a balanced training set is reduced; the test set is not changed.
 
     ``imbalance`` is the largest class's count divided by the smallest's. ``seed`` alone decides which images stay, the
-    same ones for every training seed. ``per_class`` are the training images that every class of the balanced set has,
-    where that is known: the largest possible imbalance.
+    same ones for every training seed. ``per_class`` is the number of training images per class of the balanced set if
+    that is known: the largest possible imbalance.
     """
 
     imbalance: float = 100.0
@@ -50,7 +50,7 @@ class LongTail:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The facts about a dataset that need none of its files."""
+    """What is known about a dataset without its files."""
 
     name: str
     reader: str
@@ -82,7 +82,7 @@ def _idx(folder: str, md5: dict[str, str]) -> tuple[tuple[File, ...], tuple[File
 
 
 def _tu(name: str, md5: dict[str, str]) -> Dataset:
-    """Graphs of the TU collection. They come in one part, which every seed splits anew."""
+    """Graphs of the TU collection. They come in one part, which every seed splits in its own way."""
     files = tuple(File(f"{name}/raw/{name}_{part}.txt", digest) for part, digest in md5.items())
     return Dataset(name.lower(), "tu", 2, (), (), (), train=files, test=files,
                    urls=("https://www.chrsmrrs.com/graphkerneldatasets/",), archive=Archive(f"{name}.zip", None))
@@ -192,8 +192,8 @@ def dataset(name: str, imbalance: float | None = None) -> Dataset:
     """The dataset of that name; an unknown one is refused with the nearest right name.
 
     Args:
-        name: One of :data:`DATASETS`.
-        imbalance: For a long-tailed set, the largest class's count divided by the smallest's; None for 100.
+        name: one of :data:`DATASETS`.
+        imbalance: for a long-tailed dataset, the largest class's count divided by the smallest's; None for 100.
 
     >>> dataset("cifar100-lt", imbalance=50).long_tail
     LongTail(imbalance=50, seed=0, per_class=500)
@@ -217,7 +217,7 @@ def dataset(name: str, imbalance: float | None = None) -> Dataset:
 
 
 def data_dir(chosen: str | Path | None = None) -> Path:
-    """The data directory: the one given, else ``ENCOURAGING_DATA``, else the user's cache."""
+    """The data directory: the given one, or else ``ENCOURAGING_DATA``, or else the user's cache."""
     if folder := chosen or os.environ.get(VARIABLE):
         return Path(folder)
     import pooch
@@ -226,7 +226,7 @@ def data_dir(chosen: str | Path | None = None) -> Path:
 
 
 def find(file: File, root: Path) -> Path | None:
-    """The file as shipped, or unzipped in the same folder; None where neither exists."""
+    """The file as shipped, or unzipped in the same folder; None if neither exists."""
     shipped = root / file.path
     return next((path for path in (shipped, shipped.with_suffix("")) if path.is_file()), None)
 

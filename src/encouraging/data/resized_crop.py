@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from .augment import RATIO, SCALE, TRIES, central_box
 
-LONGEST = 64  # times the shorter side: what lies farther out would be cut away after it has filled the memory
+LONGEST = 64  # times the shorter side: pixels farther out would be cropped anyway, after filling the memory
 _LOG_RATIO = tuple(torch.log(torch.tensor(RATIO)).tolist())
 
 
@@ -29,12 +29,12 @@ class RandomCrop:
 
     def __call__(self, picture: np.ndarray) -> Tensor:
         top, left, tall, wide = random_box(*picture.shape[:2])
-        cut = resize(picture[top : top + tall, left : left + wide], self.size, self.size)
-        return cut.flip(1) if float(torch.rand(1)) < 0.5 else cut
+        crop = resize(picture[top : top + tall, left : left + wide], self.size, self.size)
+        return crop.flip(1) if float(torch.rand(1)) < 0.5 else crop
 
 
 class MiddleCrop:
-    """The shorter side resized to ``resize``, and the middle cut out: ``size`` x ``size`` pixels.
+    """The shorter side resized to ``resize``, and the centre cropped to ``size`` x ``size`` pixels.
 
     >>> MiddleCrop(8, 4)(np.zeros((30, 50, 3), np.uint8)).shape
     torch.Size([4, 4, 3])
@@ -67,7 +67,7 @@ def random_box(height: int, width: int) -> tuple[int, int, int, int]:
 
 def resize(picture: np.ndarray, height: int, width: int) -> Tensor:
     """Bytes (H, W, 3), resized with antialiasing."""
-    # A copy, contiguous with the channels last: other orders leave the vector instructions unused.
+    # A contiguous copy with the channels last: other orders do not use vector instructions.
     images = torch.from_numpy(np.array(picture, order="C")).permute(2, 0, 1)[None]
     if images.shape[2:] == (height, width):
         return images[0].permute(1, 2, 0)

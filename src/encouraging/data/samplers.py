@@ -1,4 +1,4 @@
-"""Which examples make up the batches of an epoch. Everything random comes from the generator that is passed in."""
+"""The examples of each batch of an epoch. All random numbers come from the generator that is passed in."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class ClassBalanced:
 class ByTokens:
     """Batches of examples of similar length that hold at most ``budget`` tokens, padding counted.
 
-    Lengths are sorted with random ties and cut into batches, and the batches are shuffled. ``multiple`` makes the
-    number of examples of a batch a multiple of it where it can, so that there are few different shapes.
+    Examples are sorted by length with random ties and divided into batches, and the batches are shuffled. The number of
+    examples of a batch is a multiple of ``multiple`` if possible, so that there are few different shapes.
     """
 
     def __init__(self, lengths: Tensor, budget: int, *, multiple: int = 1, shuffle: bool = True) -> None:

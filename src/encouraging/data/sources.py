@@ -1,7 +1,7 @@
-"""Batches for the training loop: from examples that live on the device, or loaded by worker processes.
+"""Batches for the training loop: from examples on the device, or loaded by worker processes.
 
-Both resume at any batch. What they draw follows from seed, stage, epoch and the index of the example or batch, so the
-batches are the same in an unbroken run, in a resumed one, and with any number of workers.
+Both resume at any batch. Random numbers follow from seed, stage, epoch and the index of the example or batch, so the
+batches are the same in an uninterrupted run, in a resumed one, and with any number of workers.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..errors import DataError
 from .clock import Clock
-from .draw import generator, seed_all, states_kept
+from .draw import generator, preserve_random_states, seed_all
 from .samplers import Sampler
 
 Example = TypeVar("Example")
 Batch = TypeVar("Batch")
 Batch_co = TypeVar("Batch_co", covariant=True)
-# PyTorch's own choice on Linux. Runs side by side are spawned processes, and hand "spawn" down as the default: every
-# worker would then import torch anew.
+# PyTorch's own choice on Linux. Runs side by side are spawned processes, in which "spawn" is the default: every worker
+# would then import torch again.
 START = "fork" if sys.platform == "linux" else None
-AHEAD = 2  # batches that each worker makes before they are asked for
+AHEAD = 2  # batches that each worker prefetches
 Request = tuple[int, int, int, list[int]]  # stage, epoch, number of the batch, indices of its examples
 
 
 class Source(Protocol[Batch_co]):
-    """The batches of an epoch, shared among ranks."""
+    """The batches of an epoch, each divided among the ranks."""
 
     def length(self, clock: Clock) -> int:
-        """How many batches this epoch has."""
+        """The number of batches of this epoch."""
         ...
 
     def batches(self, clock: Clock, start: int, rank: int, world: int) -> Iterator[Batch_co]:
-        """This rank's share of the epoch's batches from number ``start`` on; the shares of a batch make it whole."""
+        """This rank's part of each batch of the epoch, starting with batch ``start``."""
         ...
 
 
 class ResidentSource:
-    """For examples that live on the device: a batch is their indices, and what is drawn for each of them.
+    """For examples on the device: a batch is their indices, and the random numbers of each example.
 
-    ``columns`` draws further numbers per example (crops, flips), all of an epoch at once.
+    ``columns`` draws these numbers (crops, flips), for all examples of an epoch at once.
     """
 
     def __init__(self, sampler: Sampler, seed: int, device: torch.device,
@@ -55,29 +55,29 @@ class ResidentSource:
         self._lengths: dict[tuple[int, int], int] = {}
 
     def length(self, clock: Clock) -> int:
-        at = clock[:2]
-        if at not in self._lengths:
-            self._lengths = {at: len(self.sampler.batches(generator(self.seed, *at)))}
-        return self._lengths[at]
+        epoch = clock[:2]  # with its stage
+        if epoch not in self._lengths:
+            self._lengths = {epoch: len(self.sampler.batches(generator(self.seed, *epoch)))}
+        return self._lengths[epoch]
 
     def batches(self, clock: Clock, start: int, rank: int, world: int) -> Iterator[tuple[Tensor, ...]]:
         draw = generator(self.seed, clock.stage, clock.epoch)
-        parts = self.sampler.batches(draw)
-        order = torch.cat(list(parts)) if parts else torch.empty(0, dtype=torch.long)
-        extra = self.columns(len(order), draw) if self.columns is not None else ()
-        columns = [column.to(self.device) for column in (order, *extra)]
-        first = sum(len(part) for part in parts[:start])
-        for part in parts[start:]:
-            last = first + len(part)
+        batches = self.sampler.batches(draw)
+        order = torch.cat(list(batches)) if batches else torch.empty(0, dtype=torch.long)
+        drawn = self.columns(len(order), draw) if self.columns is not None else ()
+        columns = [column.to(self.device) for column in (order, *drawn)]
+        first = sum(len(batch) for batch in batches[:start])
+        for batch in batches[start:]:
+            last = first + len(batch)
             yield tuple(column[first + rank : last : world] for column in columns)
             first = last
 
 
 class Examples(Protocol[Example, Batch_co]):
-    """Examples that are made one by one, and put together to batches. Workers get a copy of this object.
+    """Examples that are loaded one by one and collated to batches. Workers get a copy of this object.
 
-    ``draw`` belongs to the example (or the batch), and torch's, numpy's and Python's global random states are set from
-    it, so transforms that know no generator are reproducible too.
+    ``draw`` belongs to the example (or the batch). The global random states of torch, numpy and Python are set from it,
+    so that transforms without a generator are reproducible too.
     """
 
     def example(self, index: int, draw: torch.Generator) -> Example: ...
@@ -86,10 +86,10 @@ class Examples(Protocol[Example, Batch_co]):
 
 
 class LoaderSource(Generic[Example, Batch]):
-    """For examples that are read from files or made on the fly, in ``workers`` processes (0: in this one).
+    """For examples that are read from files or generated, in ``workers`` processes (0: in this one).
 
-    ``move`` brings a loaded batch to the device; it runs in the training process. Up to the epoch ``epochs``, workers
-    begin with an epoch while the last batches of the one before it are used.
+    ``move`` copies a loaded batch to the device, in the training process. Up to the epoch ``epochs``, workers start
+    with an epoch while the last batches of the previous one are in use.
     """
 
     def __init__(self, examples: Examples[Example, Batch], sampler: Sampler, seed: int, *, workers: int = 0,
@@ -99,109 +99,109 @@ class LoaderSource(Generic[Example, Batch]):
         self.sampler, self.workers, self.move = sampler, workers, move
         self._loader: DataLoader[Any] | None = None
         self._running: Iterator[Any] = iter(())
-        self._next: Place | None = None
+        self._next: ReadPosition | None = None
 
     def length(self, clock: Clock) -> int:
-        return len(self.requests.plan(clock))
+        return len(self.requests.batches_of(clock))
 
     def batches(self, clock: Clock, start: int, rank: int, world: int) -> Iterator[Batch]:
-        place = Place(Clock(*clock[:2]), start, rank, world)
-        loaded = self._load(place) if self.workers else map(self.reader.__getitem__, self.requests.of(place))
+        position = ReadPosition(Clock(*clock[:2]), start, rank, world)
+        loaded = self._load(position) if self.workers else map(self.reader.__getitem__, self.requests.after(position))
         received = map(self._received, loaded)
         return received if self.move is None else map(self.move, received)
 
-    def _load(self, place: Place) -> Iterator[Any]:
+    def _load(self, position: ReadPosition) -> Iterator[Any]:
         if self._loader is None:
-            # The workers stay for all epochs. Without a generator of its own the loader would draw from torch's global
-            # one, and dropout would then depend on it.
-            with _many_workers():
-                self._loader = DataLoader(_Told(self.reader), batch_size=None, sampler=self.requests,
-                                          collate_fn=_as_it_is, num_workers=self.workers, persistent_workers=True,
+            # The workers stay for all epochs. Without its own generator the loader would draw from torch's global one,
+            # which would change dropout.
+            with _ignore_worker_count_warning():
+                self._loader = DataLoader(_ErrorsAsResults(self.reader), batch_size=None, sampler=self.requests,
+                                          collate_fn=_identity, num_workers=self.workers, persistent_workers=True,
                                           prefetch_factor=AHEAD, generator=torch.Generator(),
                                           multiprocessing_context=START)
-        if place != self._next or place.clock.epoch > self.requests.epochs:
-            self.requests.first = place
-            with _many_workers():
+        if position != self._next or position.clock.epoch > self.requests.epochs:
+            self.requests.first = position
+            with _ignore_worker_count_warning():
                 self._running = iter(self._loader)
-        self._next = None  # until the last batch of the epoch was taken
-        return self._epoch(place, self._running)
+        self._next = None  # set again with the last batch of the epoch
+        return self._epoch(position, self._running)
 
-    def _epoch(self, place: Place, running: Iterator[Any]) -> Iterator[Any]:
-        count = len(self.requests.plan(place.clock)) - place.start
+    def _epoch(self, position: ReadPosition, running: Iterator[Any]) -> Iterator[Any]:
+        count = len(self.requests.batches_of(position.clock)) - position.start
         for number in range(count):
-            batch = _or_its_error(next(running))
+            batch = _raise_if_error(next(running))
             if number == count - 1:
-                self._next = place.next()
+                self._next = position.next()
             yield batch
 
     def _received(self, answer: Any) -> Batch:
-        """The batch, from what a worker has sent."""
+        """The batch that a worker has sent."""
         batch: Batch = answer
         return batch
 
 
-class Place(NamedTuple):
-    """Where a rank begins to read."""
+class ReadPosition(NamedTuple):
+    """The batch with which a rank starts to read."""
 
     clock: Clock
     start: int
     rank: int
     world: int
 
-    def next(self) -> Place:
-        """The beginning of the next epoch."""
+    def next(self) -> ReadPosition:
+        """The start of the next epoch."""
         return self._replace(clock=Clock(self.clock.stage, self.clock.epoch + 1), start=0)
 
 
 class Requests(Iterable[Any]):
-    """What workers are asked for: the batches from ``first`` on, of its epoch and of those after it up to ``epochs``.
+    """The requests to workers: the batches after ``first``, of its epoch and of later ones up to ``epochs``.
 
-    It knows nothing of the source, whose workers end as soon as nobody refers to it.
+    It has no reference to the source: workers end as soon as nothing refers to their source.
     """
 
     def __init__(self, sampler: Sampler, seed: int, epochs: int) -> None:
         self.sampler, self.seed, self.epochs = sampler, seed, epochs
-        self.first = Place(Clock(), 0, 0, 1)
-        self._plans: dict[tuple[int, int], Sequence[Tensor]] = {}
+        self.first = ReadPosition(Clock(), 0, 0, 1)
+        self._batches: dict[tuple[int, int], Sequence[Tensor]] = {}
 
-    def plan(self, clock: Clock) -> Sequence[Tensor]:
-        """The batches of an epoch. Two are kept: that which is trained, and the next one, which workers begin."""
-        at = clock[:2]
-        if at not in self._plans:
-            self._plans = dict(list(self._plans.items())[-1:])
-            self._plans[at] = self.sampler.batches(generator(self.seed, *at))
-        return self._plans[at]
+    def batches_of(self, clock: Clock) -> Sequence[Tensor]:
+        """The batches of an epoch. Two epochs are cached: the current one, and the next one, which workers start."""
+        epoch = clock[:2]  # with its stage
+        if epoch not in self._batches:
+            self._batches = dict(list(self._batches.items())[-1:])
+            self._batches[epoch] = self.sampler.batches(generator(self.seed, *epoch))
+        return self._batches[epoch]
 
-    def of(self, place: Place) -> Iterator[Request]:
-        """The rest of one epoch."""
-        clock, start, rank, world = place
-        plan = self.plan(clock)
-        return ((clock.stage, clock.epoch, number, plan[number][rank::world].tolist())
-                for number in range(start, len(plan)))
+    def after(self, position: ReadPosition) -> Iterator[Request]:
+        """The remaining batches of one epoch."""
+        clock, start, rank, world = position
+        batches = self.batches_of(clock)
+        return ((clock.stage, clock.epoch, number, batches[number][rank::world].tolist())
+                for number in range(start, len(batches)))
 
     def __iter__(self) -> Iterator[Any]:
-        place = self.first
-        yield from self.of(place)
-        while place.clock.epoch < self.epochs:
-            place = place.next()
-            yield from self.of(place)
+        position = self.first
+        yield from self.after(position)
+        while position.clock.epoch < self.epochs:
+            position = position.next()
+            yield from self.after(position)
 
 
 class Reader(Dataset[Any], Generic[Example, Batch]):
-    """Answers a request with its batch, in whichever process it is asked."""
+    """Loads the batch of a request, in any process."""
 
     def __init__(self, examples: Examples[Example, Batch], seed: int) -> None:
         self.examples, self.seed = examples, seed
 
     def __getitem__(self, request: Request) -> Batch:
         stage, epoch, number, _ = request
-        with states_kept():
-            made = list(self.made(request))
+        with preserve_random_states():
+            examples = list(self.examples_of(request))
             draw = generator(self.seed, stage, epoch, 1, number)
             seed_all(draw)
-            return self.examples.collate(made, draw)
+            return self.examples.collate(examples, draw)
 
-    def made(self, request: Request) -> Iterator[Example]:
+    def examples_of(self, request: Request) -> Iterator[Example]:
         """The examples of a request, one by one; each sets the global random states."""
         stage, epoch, _, indices = request
         for index in indices:
@@ -210,9 +210,9 @@ class Reader(Dataset[Any], Generic[Example, Batch]):
             yield self.examples.example(index, draw)
 
 
-class _Told(Dataset[Any]):
-    """A reader in a worker process. What is wrong with a file is handed over in its own words: torch would raise it
-    again with the worker's traceback as its message."""
+class _ErrorsAsResults(Dataset[Any]):
+    """A reader in a worker process. It returns DataErrors as results, because torch would raise them again with the
+    worker's traceback as the message."""
 
     def __init__(self, reader: Reader[Any, Any]) -> None:
         self.reader = reader
@@ -224,19 +224,19 @@ class _Told(Dataset[Any]):
             return error
 
 
-def _or_its_error(batch: Any) -> Any:
+def _raise_if_error(batch: Any) -> Any:
     if isinstance(batch, DataError):
         raise batch
     return batch
 
 
 @contextmanager
-def _many_workers() -> Iterator[None]:
-    """How many there are is the recipe's choice: torch warns, several times per epoch, where there are fewer cores."""
+def _ignore_worker_count_warning() -> Iterator[None]:
+    """Torch warns several times per epoch if there are more workers than cores, which is the recipe's choice."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create")
         yield
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch

@@ -32,37 +32,38 @@ def read_graphs(name: str, root: str | Path | None = None, folder: str | None = 
     if name.startswith("folder:"):
         return _read_once(folder_path(name, root, folder))
     if is_reference(name):
-        return _own(name, load_function(name, folder, "data")())
+        return _as_graphs(name, load_function(name, folder, "data")())
     if dataset(name).reader != "tu":
-        raise DataError(f"{name} holds images, and graphs were expected, such as proteins or nci1.")
+        raise DataError(f"{name} is not a dataset of graphs: expected one such as proteins or nci1.")
     return _read_once(checked_files(name, "train", data_dir(root))[0].parent)
 
 
-def _own(name: str, found: object) -> Graphs:
-    if isinstance(found, Mapping):
+def _as_graphs(name: str, returned: object) -> Graphs:
+    """The graphs that your own function has returned."""
+    if isinstance(returned, Mapping):
         try:
-            return Graphs(**found)
+            return Graphs(**returned)
         except TypeError as error:
             raise DataError(f"{name} returned a dict that does not fit encouraging.data.Graphs: {error}.") from error
-    if not isinstance(found, Graphs):
-        raise DataError(f"{name} returned a {type(found).__name__}: expected encouraging.data.Graphs.")
-    return found
+    if not isinstance(returned, Graphs):
+        raise DataError(f"{name} returned a {type(returned).__name__}: expected encouraging.data.Graphs.")
+    return returned
 
 
 @lru_cache(maxsize=4)
 def _read_once(path: Path) -> Graphs:
-    """A process trains one split after another: it reads the files once."""
+    """Cached, because a process trains one split after another."""
     return read_tu(path)
 
 
 def read_tu(folder: Path) -> Graphs:
-    """The graphs of a folder, as torch-geometric's ``TUDataset`` gives them.
+    """The graphs of a folder, as torch-geometric's ``TUDataset`` returns them.
 
-    The features of a node are its kind as one-hot numbers; where the files name no kinds, its attributes, and without
-    those 1. Loops and repeated edges are left out. Classes are the graph labels in rising order.
+    The features of a node are its kind as one-hot numbers; without kinds its attributes, and without those the number
+    1. Loops and repeated edges are left out. Classes are the graph labels in ascending order.
 
     Args:
-        folder: Holds the files, or has a folder ``raw`` that does, as torch-geometric keeps them.
+        folder: has the files, or has a folder ``raw`` with them, as torch-geometric does.
 
     Raises:
         DataError: a file is missing or damaged, or the files do not belong together.
@@ -72,7 +73,7 @@ def read_tu(folder: Path) -> Graphs:
     labels = _column(folder / f"{prefix}_graph_labels.txt")
     if not len(graph_of) or graph_of[0] != 0 or (np.diff(graph_of) < 0).any() or graph_of[-1] != len(labels) - 1:
         raise DataError(f"{folder / prefix}_graph_indicator.txt: expected the numbers 1 to {len(labels)}, one per "
-                        "graph label, rising from node to node.")
+                        "graph label, in ascending order.")
     sizes = np.bincount(graph_of, minlength=len(labels))
     if not sizes.all():
         raise DataError(f"{folder / prefix}_graph_indicator.txt: graph {int(sizes.argmin()) + 1} has no nodes.")
@@ -87,11 +88,11 @@ def read_tu(folder: Path) -> Graphs:
 
 
 def _files(folder: Path) -> tuple[Path, str]:
-    """Where the files are, and how their names begin."""
-    found = sorted(folder.glob("*_A.txt")) or sorted(folder.glob("raw/*_A.txt"))
-    if len(found) != 1:
-        raise DataError(f"{folder}: expected one file NAME_A.txt with the edges, here or in raw, found {len(found)}.")
-    return found[0].parent, found[0].name.removesuffix("_A.txt")
+    """The folder of the files, and the prefix of their names."""
+    edges = sorted(folder.glob("*_A.txt")) or sorted(folder.glob("raw/*_A.txt"))
+    if len(edges) != 1:
+        raise DataError(f"{folder}: expected one file NAME_A.txt with the edges, here or in raw, found {len(edges)}.")
+    return edges[0].parent, edges[0].name.removesuffix("_A.txt")
 
 
 def _numbers(path: Path, dtype: type[np.generic] = np.int64) -> np.ndarray:
@@ -138,21 +139,21 @@ def _features(folder: Path, prefix: str, count: int) -> Tensor:
         return _one_hot(kinds, count)
     if not attributes.is_file():
         return torch.ones(count, 1)
-    x = torch.from_numpy(_of_nodes(attributes, count, np.float32))
+    x = torch.from_numpy(_per_node(attributes, count, np.float32))
     if not x.isfinite().all():
         raise DataError(f"{attributes}: expected finite numbers, got NaN or infinite ones.")
     return x
 
 
 def _one_hot(path: Path, count: int) -> Tensor:
-    kinds = torch.from_numpy(_of_nodes(path, count))
+    kinds = torch.from_numpy(_per_node(path, count))
     lowest, highest = kinds.amin(0), kinds.amax(0)
     if max(high - low for low, high in zip(lowest.tolist(), highest.tolist(), strict=True)) > 100_000:
         raise DataError(f"{path}: labels from {int(kinds.min())} to {int(kinds.max())}: expected kinds of nodes.")
     return torch.cat([F.one_hot(column).float() for column in (kinds - lowest).unbind(1)], 1)
 
 
-def _of_nodes(path: Path, count: int, dtype: type[np.generic] = np.int64) -> np.ndarray:
+def _per_node(path: Path, count: int, dtype: type[np.generic] = np.int64) -> np.ndarray:
     numbers = _numbers(path, dtype)
     if len(numbers) != count:
         raise DataError(f"{path}: {len(numbers)} lines for {count} nodes: the files do not belong together.")

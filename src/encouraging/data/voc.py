@@ -32,7 +32,7 @@ def read_voc(folder: Path) -> Boxes:
     Raises:
         DataError: a file is missing or damaged.
     """
-    lists = {part: found for part, names in PARTS.items() if (found := _list(folder, names)) is not None}
+    lists = {part: listed for part, names in PARTS.items() if (listed := _list(folder, names)) is not None}
     if "test" not in lists and "validation" in lists:
         lists["test"] = lists.pop("validation")
     if not {"train", "test"} <= lists.keys():
@@ -49,10 +49,11 @@ def read_voc(folder: Path) -> Boxes:
         skipped = 0
         for number, name in enumerate(names, 1):
             width, height, objects = annotations[name]
-            image, without = make_image(_image_path(folder, name), number, width, height, [box for _, box in objects],
-                                        [classes.index(label) for label, _ in objects])
+            image, without_area = make_image(_image_path(folder, name), number, width, height,
+                                             [box for _, box in objects],
+                                             [classes.index(label) for label, _ in objects])
             images.append(image)
-            skipped += without
+            skipped += without_area
         parts[part] = BoxSet(tuple(images), skipped)
     return Boxes(parts, tuple(classes))
 
@@ -62,7 +63,7 @@ def _list(folder: Path, names: tuple[str, ...]) -> list[str] | None:
         path = folder / "ImageSets" / "Main" / f"{name}.txt"
         if path.is_file():
             try:
-                text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
+                text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
             except (OSError, UnicodeDecodeError) as error:
                 raise DataError(f"{path}: expected the names of images, in UTF-8 ({error}).") from error
             lines = [line.split()[0] for line in text.splitlines() if line.strip()]
@@ -73,12 +74,12 @@ def _list(folder: Path, names: tuple[str, ...]) -> list[str] | None:
 
 
 def _image_path(folder: Path, name: str) -> Path:
-    places = [folder / "JPEGImages" / f"{name}{ending}" for ending in (".jpg", *ENDINGS)]
-    return next((place for place in places if place.is_file()), places[0])
+    paths = [folder / "JPEGImages" / f"{name}{ending}" for ending in (".jpg", *ENDINGS)]
+    return next((path for path in paths if path.is_file()), paths[0])
 
 
 def _read_xml(path: Path) -> tuple[int, int, list[_Object]]:
-    """Width, height, and the objects; a box that ends where it starts keeps no width or height."""
+    """Width, height, and the objects; a box whose ends are the same pixel gets no width or height."""
     try:
         root = ET.fromstring(path.read_bytes())
         width, height = (int(float(_text(root, f"size/{side}"))) for side in ("width", "height"))
@@ -89,7 +90,7 @@ def _read_xml(path: Path) -> tuple[int, int, list[_Object]]:
             objects.append((_text(node, "name"), (left, top, left, top) if flat else (left - 1, top - 1, right,
                                                                                         bottom)))
     except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file, and the lists of images name it.") from error
+        raise DataError(f"{path}: there is no such file, but the lists of images name it.") from error
     except (ET.ParseError, ValueError, OverflowError, OSError) as error:
         raise DataError(f"{path}: expected an annotation as Pascal VOC has them, with size, and name and bndbox of "
                         f"every object ({error}).") from error
@@ -97,7 +98,7 @@ def _read_xml(path: Path) -> tuple[int, int, list[_Object]]:
 
 
 def _text(node: ET.Element, path: str) -> str:
-    found = node.findtext(path)
-    if found is None or not found.strip():
+    text = node.findtext(path)
+    if text is None or not text.strip():
         raise ValueError(f"{path} is missing")
-    return found.strip()
+    return text.strip()

@@ -1,6 +1,6 @@
-"""Train a task, survive whatever happens, and leave records that can be judged anywhere.
+"""Train a task, resume it after any interruption, and write records that can be judged anywhere.
 
-The names are loaded when they are first used: those who judge numbers need no torch.
+Names are imported on first use, so that code that only judges numbers does not import torch.
 """
 
 from importlib import import_module

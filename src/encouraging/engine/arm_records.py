@@ -1,7 +1,7 @@
 """One file per arm that holds all its seeds, for experiments of many small runs such as splits of a graph dataset.
 
-What the runs share stands once. Final numbers are kept as they are. Of the training curves the loss, the primary metric
-and the one that chose the epoch are kept; they and the diagnoses are rounded.
+What all runs have in common is stored once. Final numbers are stored exactly. Of the training curves only the loss, the
+primary metric and the monitored metric are stored; the curves and the diagnoses are rounded.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from ..errors import RunError
 if TYPE_CHECKING:
     from .records import Record
 
-DIGITS = 4  # significant ones, of curves and diagnoses
-MORE = ("failed", "looks", "attacks")  # what few runs have
-STEPS = ("stage", "epoch", "step", "lr")  # what every line has
+DIGITS = 4  # significant digits of curves and diagnoses
+OPTIONAL = ("failed", "looks", "attacks")  # fields that few runs have
+STEPS = ("stage", "epoch", "step", "lr")  # columns that every curve has
 
 
 def pack(records: Sequence[Record]) -> dict[str, Any]:
-    """The content of an arm's file; the records are of one recipe and arm with the same settings."""
+    """The content of an arm's file. All records must have the same recipe, arm and settings."""
     first = records[0]
     shared = {key: value for key, value in first.timing.items()
               if all(record.timing.get(key) == value for record in records)}
     parts = {"asked": {key: value for key, value in first.config.items() if key != "seed"},
              "environment": first.environment, "timing": shared, "metrics": first.metrics, "recipe": first.recipe_tree}
-    kept = curves_of(first)
+    curve_names = curves_of(first)
     runs = []
     for record in sorted(records, key=lambda record: record.seed):
         own: dict[str, Any] = {"environment": record.environment} if record.environment != first.environment else {}
-        own |= {name: part for name in MORE if (part := getattr(record, name)) is not None}
+        own |= {name: part for name in OPTIONAL if (part := getattr(record, name)) is not None}
         runs.append({"seed": record.seed, "final": record.final,
                      "timing": {key: value for key, value in record.timing.items() if key not in shared},
-                     "epochs": columns(record.epochs, kept), "diagnosis": rounded(record.diagnosis), **own})
+                     "epochs": columns(record.epochs, curve_names), "diagnosis": rounded(record.diagnosis), **own})
     return {**{name: part for name, part in parts.items() if part is not None}, "runs": runs}
 
 
@@ -47,10 +47,10 @@ def unpack(content: Mapping[str, Any], path: Path) -> list[Record]:
         return [Record({**content["asked"], "seed": run["seed"]}, run.get("environment", content["environment"]),
                        run["final"], {**content.get("timing", {}), **run["timing"]}, lines(run["epochs"]),
                        run.get("diagnosis"), content.get("metrics"), content.get("recipe"),
-                       **{name: run[name] for name in MORE if name in run}) for run in content["runs"]]
+                       **{name: run[name] for name in OPTIONAL if name in run}) for run in content["runs"]]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{path}: is not a file of an arm's runs as this version writes them ({type(error).__name__}: "
-                       f"{error}).") from error
+        raise RunError(f"{path}: expected a file of an arm's runs as this version writes it ({type(error).__name__}: "
+                       f"{error}). Collect the runs again with `encouraging collect --by-arm`.") from error
 
 
 def is_arm_file(content: Mapping[str, Any]) -> bool:
@@ -58,39 +58,40 @@ def is_arm_file(content: Mapping[str, Any]) -> bool:
 
 
 def curves_of(record: Record) -> tuple[str, ...]:
-    """The columns of the training curves that are kept."""
+    """The columns of the training curves that are stored."""
     primary = [str(metric["path"]) for metric in record.metrics or () if metric.get("primary")]
     monitors = [str(stage["monitor"]) for stage in record.config.get("train", ()) if stage.get("monitor")]
     return (*STEPS, "loss", *dict.fromkeys([*primary, *monitors]))
 
 
-def columns(epochs: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> dict[str, Any]:
-    """Lines of epochs as columns: a single number where all are equal, from and by where they count up.
+def columns(epochs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """The lines of epochs as columns. A column of equal numbers is one number, an arithmetic sequence its ``from`` and
+    ``by``.
 
     >>> columns([{"epoch": 1, "lr": 0.1, "loss": 0.123456}, {"epoch": 2, "lr": 0.1, "loss": 0.1}], STEPS + ("loss",))
     {'count': 2, 'epoch': {'from': 1, 'by': 1}, 'lr': 0.1, 'loss': [0.1235, 0.1]}
     """
-    whole: dict[str, Any] = {"count": len(epochs)}
-    for name in kept:
+    table: dict[str, Any] = {"count": len(epochs)}
+    for name in names:
         column = [rounded(line.get(name)) for line in epochs]
         if any(value is not None for value in column):
-            whole[name] = _shortened(column)
-    return whole
+            table[name] = _compress(column)
+    return table
 
 
-def lines(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What :func:`columns` was made from, but for rounding.
+def lines(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The lines of epochs from which :func:`columns` made a table, except for the rounding.
 
     >>> lines({"count": 2, "epoch": {"from": 1, "by": 1}, "lr": 0.1, "loss": [0.1235, None]})
     [{'epoch': 1, 'lr': 0.1, 'loss': 0.1235}, {'epoch': 2, 'lr': 0.1}]
     """
-    count = int(whole["count"])
-    table = {name: _lengthened(value, count) for name, value in whole.items() if name != "count"}
-    return [{name: column[number] for name, column in table.items() if column[number] is not None}
-            for number in range(count)]
+    count = int(table["count"])
+    expanded = {name: _expand(value, count) for name, value in table.items() if name != "count"}
+    return [{name: column[row] for name, column in expanded.items() if column[row] is not None}
+            for row in range(count)]
 
 
-def _shortened(column: list[Any]) -> Any:
+def _compress(column: list[Any]) -> Any:
     if all(value == column[0] for value in column):
         return column[0]
     if all(isinstance(value, int) for value in column):
@@ -100,7 +101,7 @@ def _shortened(column: list[Any]) -> Any:
     return column
 
 
-def _lengthened(value: Any, count: int) -> list[Any]:
+def _expand(value: Any, count: int) -> list[Any]:
     if isinstance(value, Mapping):
         return [value["from"] + value["by"] * number for number in range(count)]
     if isinstance(value, list) and len(value) != count:
@@ -109,7 +110,7 @@ def _lengthened(value: Any, count: int) -> list[Any]:
 
 
 def rounded(value: Any) -> Any:
-    """Numbers with few significant digits, wherever they stand in lists and tables.
+    """Round every number in nested lists and tables to :data:`DIGITS` significant digits.
 
     >>> rounded({"a": [1.23456, 7], "b": float("inf")})
     {'a': [1.235, 7], 'b': inf}
@@ -122,7 +123,7 @@ def rounded(value: Any) -> Any:
 
 
 def text_of(content: Mapping[str, Any]) -> str:
-    """JSON with a line per part and per run."""
+    """JSON with one line per part and one per run."""
     head = [f"{json.dumps(name)}: {json.dumps(part)}" for name, part in content.items() if name != "runs"]
     runs = ",\n  ".join(json.dumps(run, separators=(",", ":")) for run in content["runs"])
     return "{\n " + ",\n ".join([*head, f'"runs": [\n  {runs}\n ]']) + "\n}\n"

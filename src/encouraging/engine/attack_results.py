@@ -1,8 +1,8 @@
 """``attacks.json`` of a run directory: which test images stay classified correctly, under which attack and epsilon.
 
-Images are the first ones of the test set, so results on different numbers of images can be compared on those that they
-share. The file belongs to the weights of the run: it holds their digest, and is begun anew where they have changed. It
-has the results of one seed of the random starts; those of another one are kept beside it (``attacks-seed0.json``).
+The attacked images are the first ones of the test set, so results on different numbers of images can be compared on the
+images that they share. The file holds a digest of the run's weights and is started again when they have changed. It has
+the results of one seed of the random starts; results of another seed are kept beside it (``attacks-seed0.json``).
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ SCALE_FREE = ("margin", "dlr")  # losses that multiplying the logits by a number
 class Measured:
     """One attack: its settings, and the images that survived at every epsilon.
 
-    ``units`` says what epsilon counts: pixels from 0 to 1, or ``normalised`` ones. ``batch_sizes`` has for AutoAttack,
-    which draws its random numbers per batch, how many images were attacked at once; files of earlier versions do not
-    say it.
+    ``units`` is the unit of epsilon: ``pixels`` from 0 to 1, or ``normalised`` inputs. ``batch_sizes`` has the number
+    of images per batch for AutoAttack, which draws its random numbers per batch; files of earlier versions lack it.
     """
 
     attack: Attack
@@ -47,7 +46,7 @@ class Measured:
 
 @dataclass
 class AttackResults:
-    """The results of one run by the names of the attacks; ``test_images`` is how many there are in all."""
+    """The results of one run by the names of the attacks; ``test_images`` is the size of the test set."""
 
     weights: str
     seed: int = 0
@@ -55,44 +54,50 @@ class AttackResults:
     test_images: int | None = None
 
     def missing(self, name: str, measured: Measured, epsilons: list[float], examples: int) -> list[float]:
-        """The epsilons of an attack that were not measured yet with these settings, or on fewer images."""
-        before = self.measured.get(name)
-        if before is None or before.attack != measured.attack or before.units != measured.units:
+        """The epsilons that were not yet measured with these settings on at least ``examples`` images."""
+        earlier = self._same_settings(name, measured)
+        if earlier is None:
             return epsilons
-        return [eps for eps in epsilons if len(before.survived.get(eps, ())) < examples]
+        return [eps for eps in epsilons if len(earlier.survived.get(eps, ())) < examples]
 
     def add(self, name: str, measured: Measured) -> None:
-        """Keep what was measured; other settings under this name replace what was there before."""
-        before = self.measured.get(name)
-        if before is None or before.attack != measured.attack or before.units != measured.units:
+        """Add results; they replace earlier results of this name that have other settings."""
+        earlier = self._same_settings(name, measured)
+        if earlier is None:
             self.measured[name] = measured
             return
-        kept = {**before.survived, **measured.survived}
-        before.survived = {eps: kept[eps] for eps in sorted(kept)}
-        before.batch_sizes |= measured.batch_sizes
+        earlier.survived = dict(sorted({**earlier.survived, **measured.survived}.items()))
+        earlier.batch_sizes |= measured.batch_sizes
 
-    def batch_size(self, name: str, asked: int | None) -> int | None:
-        """The batch size with which an attack goes on: what was asked for, or else the one of its earlier results.
+    def _same_settings(self, name: str, measured: Measured) -> Measured | None:
+        """Earlier results of this name, if they have the same attack and units."""
+        earlier = self.measured.get(name)
+        if earlier is None or earlier.attack != measured.attack or earlier.units != measured.units:
+            return None
+        return earlier
+
+    def batch_size(self, name: str, requested: int | None) -> int | None:
+        """The batch size with which an attack continues: the requested one, or else that of its earlier results.
 
         Raises:
             RunError: AutoAttack was measured with another batch size, which would give other numbers.
         """
-        before = self.measured.get(name)
-        sizes = set(before.batch_sizes.values()) if before is not None else set()
-        if asked is not None and sizes - {asked}:
-            raise RunError(f"{name} was measured with a batch size of {max(sizes)}, and --batch-size {asked} gives "
-                           "other numbers: AutoAttack draws its random numbers per batch. Leave --batch-size out to go "
-                           f"on with {max(sizes)}, or move {FILE} away to measure everything again.")
-        return asked or max(sizes, default=None)
+        earlier = self.measured.get(name)
+        sizes = set(earlier.batch_sizes.values()) if earlier is not None else set()
+        if requested is not None and sizes - {requested}:
+            raise RunError(f"{name} was measured with a batch size of {max(sizes)}, and --batch-size {requested} gives "
+                           "other numbers: AutoAttack draws its random numbers per batch. Leave --batch-size out to "
+                           f"continue with {max(sizes)}, or move {FILE} away to measure everything again.")
+        return requested or max(sizes, default=None)
 
     def tables(self) -> dict[str, dict[str, Any]]:
-        """What a record holds per attack. Attacks by scale-free losses are also counted together, per method: an
-        image survives where it survives all of them."""
+        """The results per attack as a record holds them. Attacks with scale-free losses are also combined, per method:
+        an image survives if it survives all of them."""
         rows = {name: _row(one) for name, one in self.measured.items()}
         for method in dict.fromkeys(one.attack.method for one in self.measured.values()):
-            together = self._scale_free(method)
-            if together is not None:
-                rows[f"{method}_scale_free"] = _row(together)
+            combined = self._scale_free(method)
+            if combined is not None:
+                rows[f"{method}_scale_free"] = _row(combined)
         return rows
 
     def _scale_free(self, method: str) -> Measured | None:
@@ -108,25 +113,25 @@ class AttackResults:
         return Measured(Attack(method, loss=SCALE_FREE[0]), survived=survived) if survived else None
 
     def verdicts(self) -> list[tuple[int, Verdict]]:
-        """Whether the attacks driven by cross-entropy can be believed, and on how many images that was judged: for
-        each of them the comparison with the most other attacks."""
-        found: dict[tuple[str, float], tuple[int, Verdict]] = {}
+        """Whether the attacks with cross-entropy can be trusted, each with the number of images it was judged on. Of
+        several comparisons of an attack, the one with the most other attacks is returned."""
+        chosen: dict[tuple[str, float], tuple[int, Verdict]] = {}
         comparable = {name: one for name, one in self.measured.items() if one.units == "pixels" and one.survived}
         for count in sorted({len(mask) for one in comparable.values() for mask in one.survived.values()}, reverse=True):
             cut = {name: {eps: mask[:count] for eps, mask in one.survived.items() if len(mask) >= count}
                    for name, one in comparable.items()}
             try:
                 judged = masked_gradients(RobustAccuracy({name: one.attack for name, one in comparable.items()}, cut))
-            except ArgumentError:  # nothing to compare on so many images
+            except ArgumentError:  # no two attacks have this many images
                 continue
             for verdict in judged:
-                before = found.get((verdict.attack, verdict.eps))
-                if before is None or len(before[1].compared_with) < len(verdict.compared_with):
-                    found[verdict.attack, verdict.eps] = count, verdict
-        return list(found.values())
+                earlier = chosen.get((verdict.attack, verdict.eps))
+                if earlier is None or len(earlier[1].compared_with) < len(verdict.compared_with):
+                    chosen[verdict.attack, verdict.eps] = count, verdict
+        return list(chosen.values())
 
     def write(self, folder: Path) -> None:
-        """Write ``attacks.json``: numbers for people and records, and the images that survived in hexadecimal."""
+        """Write ``attacks.json``: numbers for readers and records, and the masks of surviving images in hexadecimal."""
         rows: dict[str, dict[str, Any]] = self.tables()
         for name, one in self.measured.items():
             rows[name] |= {"method": one.attack.method, "settings": one.attack.settings, "units": one.units,
@@ -134,17 +139,17 @@ class AttackResults:
                            "survived": {f"{eps!r}": _hex(mask) for eps, mask in one.survived.items()}}
         verdicts = [{**asdict(verdict), "examples": count} for count, verdict in self.verdicts()]
         _keep_other_seed(folder, self.weights, self.seed)
-        whole = {} if self.test_images is None else {"test_images": self.test_images}
-        write_json(folder / FILE, {"schema": SCHEMA, "weights": self.weights, "seed": self.seed, **whole,
+        test_images = {} if self.test_images is None else {"test_images": self.test_images}
+        write_json(folder / FILE, {"schema": SCHEMA, "weights": self.weights, "seed": self.seed, **test_images,
                                    "attacks": rows, "verdicts": verdicts})
-        _of_seed(folder, self.seed).unlink(missing_ok=True)  # what it had is in the file now
+        _file_of_seed(folder, self.seed).unlink(missing_ok=True)  # attacks.json has its content now
 
 
 def load_results(folder: Path, seed: int = 0) -> AttackResults:
-    """What was measured of this run's weights so far with this seed; nothing where the weights were others."""
+    """The results so far for this run's weights and this seed; empty if the weights have changed."""
     weights = weights_digest(folder)
     results = AttackResults(weights, seed)
-    for path in (folder / FILE, _of_seed(folder, seed)):
+    for path in (folder / FILE, _file_of_seed(folder, seed)):
         if path.is_file():
             content = _read(path)
             if content.get("weights") == weights and content.get("seed") == seed:
@@ -163,40 +168,41 @@ def _fill(results: AttackResults, content: Mapping[str, Any], path: Path) -> Non
                 results.measured[name] = Measured(Attack(row["method"], **row["settings"]), row["units"], survived,
                                                   sizes)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise RunError(f"{path}: {name} cannot be read ({error}). Move the file away to begin anew.") from error
+            raise RunError(f"{path}: {name} cannot be read ({error}). Move the file away to attack the run again."
+                           ) from error
 
 
-def _of_seed(folder: Path, seed: int) -> Path:
+def _file_of_seed(folder: Path, seed: int) -> Path:
     return folder / f"attacks-seed{seed}.json"
 
 
 def _keep_other_seed(folder: Path, weights: str, seed: int) -> None:
-    """Results of another seed that are about to be written over can have taken hours."""
+    """Move the results of another seed away before they are overwritten: they can have taken hours."""
     path = folder / FILE
     if path.is_file():
         content = _read(path)
         if content.get("weights") == weights and content.get("seed") != seed:
-            os.replace(path, _of_seed(folder, content.get("seed", 0)))
+            os.replace(path, _file_of_seed(folder, content.get("seed", 0)))
 
 
 def read_attacks(folder: Path) -> dict[str, Any] | None:
-    """What a record keeps of ``attacks.json``: everything but the single images and the digest of the weights."""
+    """What a record keeps of ``attacks.json``: everything except the masks and the digest of the weights."""
     path = folder / FILE
     if not path.is_file():
         return None
     content = _read(path)
     attacks = {name: {key: value for key, value in row.items() if key != "survived"}
                for name, row in content["attacks"].items() if isinstance(row, Mapping)}
-    whole = {"test_images": content["test_images"]} if "test_images" in content else {}
-    return {"seed": content.get("seed", 0), **whole, "attacks": attacks, "verdicts": content.get("verdicts", [])}
+    test_images = {"test_images": content["test_images"]} if "test_images" in content else {}
+    return {"seed": content.get("seed", 0), **test_images, "attacks": attacks, "verdicts": content.get("verdicts", [])}
 
 
 def weights_digest(folder: Path) -> str:
-    """A digest of the weights that a finished run has kept."""
+    """A digest of the weights of a finished run."""
     path = folder / "weights.safetensors"
     if not path.is_file():
-        raise RunError(f"{folder} has no weights.safetensors: it is no finished run, or was made by a version that did "
-                       "not keep the weights. Train it again with `encouraging run`.")
+        raise RunError(f"{folder} has no weights.safetensors: it is not a finished run, or it was trained by a version "
+                       "that did not keep the weights. Train it again with `encouraging run`.")
     return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
 
 
@@ -217,7 +223,7 @@ def _row(one: Measured) -> dict[str, Any]:
 
 
 def _batch_sizes(one: Measured) -> dict[str, Any]:
-    """One number where all epsilons have it, and else a table of those that are known."""
+    """One number if all epsilons have the same batch size, or else a table by epsilon."""
     sizes = {f"{eps:g}": size for eps, size in sorted(one.batch_sizes.items())}
     if len(set(sizes.values())) == 1 and len(sizes) == len(one.survived):
         return {"batch_size": next(iter(sizes.values()))}
@@ -225,7 +231,7 @@ def _batch_sizes(one: Measured) -> dict[str, Any]:
 
 
 def batch_size_at(entry: Mapping[str, Any], eps: str) -> int | None:
-    """With which batch size AutoAttack was measured at an epsilon, where it was written down.
+    """The batch size with which AutoAttack was measured at an epsilon; None if it was not recorded.
 
     >>> batch_size_at({"batch_size": 1000}, "0.1"), batch_size_at({"batch_size_at": {"0.1": 500}}, "0.2")
     (1000, None)
@@ -235,7 +241,7 @@ def batch_size_at(entry: Mapping[str, Any], eps: str) -> int | None:
 
 
 def _hex(mask: Tensor) -> str:
-    """The bits of a mask after a leading 1, which keeps its length."""
+    """The bits of a mask in hexadecimal, after a leading 1 that preserves its length."""
     return f"{int('1' + ''.join('1' if bit else '0' for bit in mask.tolist()), 2):x}"
 
 

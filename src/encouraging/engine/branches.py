@@ -1,8 +1,8 @@
-"""Runs that begin alike: the beginning is trained once, and the others start where they part.
+"""Runs whose first epochs are identical: these epochs are trained once, and the other runs start after them.
 
-A run leaves a checkpoint in ``branches/epoch-<n>`` at the end of each epoch that others part from. A run that may start
-there does so if that run has the config that was expected, and was made on the same device with the same versions;
-else it trains the beginning itself. On the CPU the numbers are the same, bit for bit.
+A run writes a checkpoint to ``branches/epoch-<n>`` at the end of each epoch after which other runs differ from it. Such
+a run starts there if the first run has the expected config and was trained on the same device with the same versions;
+otherwise it trains the first epochs itself. On the CPU the numbers are the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Branch:
     epochs: int
 
     def fits(self, environment: Mapping[str, Any]) -> bool:
-        """Whether the other run has the config that was expected, and was made as this one is."""
+        """Whether the other run has the expected config, device and versions."""
         try:
             run = RunDir(self.run)
             return run.read_config().get("fingerprint") == fingerprint(self.config) \
@@ -39,11 +39,11 @@ class Branch:
             return False
 
     def checkpoint(self, say: Callable[[str], None]) -> Checkpoint | None:
-        """The other run at the end of the last common epoch; None where it left no whole one."""
+        """The other run's checkpoint at the end of the last common epoch; None if there is no intact one."""
         try:
-            found = load_checkpoint(branch_folder(self.run, self.epochs), fingerprint(self.config), say)
+            checkpoint = load_checkpoint(branch_folder(self.run, self.epochs), fingerprint(self.config), say)
         except CheckpointError:
             return None
-        if found is not None:
-            found.state["log"] |= {"shared_epochs": self.epochs, "resumed": 0}
-        return found
+        if checkpoint is not None:
+            checkpoint.state["log"] |= {"shared_epochs": self.epochs, "resumed": 0}
+        return checkpoint

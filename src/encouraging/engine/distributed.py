@@ -1,4 +1,4 @@
-"""One model on several processes, as torchrun starts them. One process is the case of size 1, with nothing to do."""
+"""Training one model with several processes that torchrun started. With one process everything here is a no-op."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from torch import Tensor, nn
 from ..errors import RunError
 
 T = TypeVar("T")
-TIMEOUT = timedelta(minutes=10)  # how long a rank waits for the others, when one of them has died in silence
-BEAT = 2.0  # seconds between two signs of life of rank 0 while the others wait for it
-GRACE = 0.1  # seconds for the threads of gloo to put their last work away
-_TURNS = count()  # of rank 0 working alone: a store keeps what was said, so no number may come twice in a process
+TIMEOUT = timedelta(minutes=10)  # how long a rank waits for one that has died without a message
+BEAT = 2.0  # seconds between two heartbeats of rank 0 while the others wait for it
+GRACE = 0.1  # seconds for gloo's threads to release their last work
+_TURNS = count()  # calls of by_leader: the store never forgets a key, so a process must not use a number twice
 
 
 @dataclass(frozen=True)
 class World:
-    """This process among its peers, and the few things that they tell each other."""
+    """This process among the others of the run, and what they exchange."""
 
     rank: int = 0
     size: int = 1
@@ -51,13 +51,13 @@ class World:
         return tensor
 
     def any(self, flag: bool, device: torch.device) -> bool:
-        """Whether any rank says so: all must end a loop at the same step."""
+        """Whether the flag is set on any rank: all of them must leave a loop at the same step."""
         if self.size == 1:
             return flag
         return bool(self.sum(torch.tensor(float(flag), device=device)).item())
 
     def first(self, number: int | None, device: torch.device) -> int | None:
-        """The smallest of the ranks' numbers, of which some may have none."""
+        """The smallest of the ranks' numbers; None if no rank has one."""
         numbers = self.gather(torch.tensor(-1 if number is None else number), device).tolist()
         return min((number for number in numbers if number >= 0), default=None)
 
@@ -70,7 +70,7 @@ class World:
         return torch.stack(parts).cpu()
 
     def share(self, value: Any, device: torch.device) -> Any:
-        """Rank 0's value, which JSON can hold, on every rank."""
+        """Rank 0's value on every rank. JSON must be able to hold it."""
         if self.size == 1:
             return value
         content = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(device)
@@ -82,7 +82,7 @@ class World:
         return json.loads(bytes(content.cpu().tolist()))
 
     def collect(self, pieces: list[Any]) -> list[Any]:
-        """Every rank's pieces on rank 0, its own first; nothing on the others."""
+        """The pieces of all ranks on rank 0, in the order of ranks; an empty list on the other ranks."""
         if self.size == 1:
             return pieces
         parts: list[Any] | None = [None] * self.size if self.leads else None
@@ -95,29 +95,31 @@ class World:
             for buffer in model.buffers():
                 dist.broadcast(buffer, 0)
 
-    def by_leader(self, work: Callable[[], T], device: torch.device) -> T:
-        """What rank 0 makes of it, on every rank. However long that takes: the others wait for signs of life and not
-        in a collective, which would run into its time-out. The result is something that JSON can hold."""
+    def by_leader(self, function: Callable[[], T], device: torch.device) -> T:
+        """Call a function on rank 0 alone and return its result, which JSON must be able to hold, on every rank.
+
+        It may take any time: the other ranks wait for heartbeats and not in a collective, which would time out.
+        """
         if self.size == 1:
-            return work()
+            return function()
         store = dist.distributed_c10d._get_default_store()
         key = f"encouraging/{next(self.turns)}"
         result: Any = None
         if self.leads:
             done = threading.Event()
-            beat = threading.Thread(target=_beat, args=(store, f"{key}/alive", done), daemon=True)
-            beat.start()
+            heartbeats = threading.Thread(target=_send_heartbeats, args=(store, f"{key}/alive", done), daemon=True)
+            heartbeats.start()
             try:
-                result = work()
+                result = function()
             except BaseException:
                 store.set(f"{key}/end", "failed")
                 raise
             finally:
                 done.set()
-                beat.join()
+                heartbeats.join()
             store.set(f"{key}/end", "done")
         else:
-            _await(store, key)
+            _wait_for_leader(store, key)
         shared: T = self.share(result, device)
         return shared
 
@@ -127,7 +129,7 @@ class World:
 
 
 def join(device: str) -> World:
-    """The world that torchrun describes in the environment: nccl where there are GPUs, else gloo."""
+    """The world that torchrun describes in environment variables, with nccl on GPUs and gloo elsewhere."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World()
@@ -140,11 +142,11 @@ def join(device: str) -> World:
 
 
 def leave() -> None:
-    """Take part no longer; torch warns where a process ends without it.
+    """Destroy the process group; torch warns when a process ends without this.
 
-    A model that is garbage in a cycle would keep the threads of gloo alive until Python ends, which can abort it. A
-    thread of gloo takes Python's lock to put its last work away, and torch holds the lock while it waits for the
-    thread: it gets time before.
+    A model in an uncollected reference cycle would keep gloo's threads alive until the interpreter exits, which can
+    abort it: hence the garbage collection. A gloo thread needs the GIL to release its last work, and torch holds the
+    GIL while it waits for the thread: hence the pause.
     """
     if dist.is_available() and dist.is_initialized():
         gc.collect()
@@ -161,22 +163,23 @@ def _on_host(tree: Any) -> Any:
     return [_on_host(item) for item in tree] if isinstance(tree, list) else tree
 
 
-def _beat(store: Any, key: str, done: threading.Event) -> None:
+def _send_heartbeats(store: Any, key: str, done: threading.Event) -> None:
     for number in count():
         store.set(key, str(number))
         if done.wait(BEAT):
             return
 
 
-def _await(store: Any, key: str) -> None:
-    """Wait for rank 0's end, as long as it shows signs of life."""
+def _wait_for_leader(store: Any, key: str) -> None:
+    """Wait until rank 0 has finished, as long as its heartbeats arrive."""
     last, since, pause = b"", time.monotonic(), 0.001
     while not store.check([f"{key}/end"]):
         beat = store.get(f"{key}/alive") if store.check([f"{key}/alive"]) else b""
         if beat != last:
             last, since = beat, time.monotonic()
         elif time.monotonic() - since > TIMEOUT.total_seconds():
-            raise RunError(f"rank 0 has shown no sign of life for {TIMEOUT}: it has probably died.")
+            raise RunError(f"rank 0 has shown no sign of life for {TIMEOUT}: it has probably died. Run the same "
+                           "command again to continue from the last checkpoint.")
         time.sleep(pause)
         pause = min(0.2, pause * 2)
     if store.get(f"{key}/end") != b"done":

@@ -1,4 +1,4 @@
-"""The exponential moving average of the weights, which is what is evaluated where a recipe asks for it."""
+"""The exponential moving average of the weights; with ``train.ema`` it is the model that is evaluated."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torch import nn
 
 
 class Average:
-    """A second model whose weights and statistics trail the first: ``old * decay + new * (1 - decay)``."""
+    """A second model whose weights and statistics follow the first one's: ``old * decay + new * (1 - decay)``."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         self.decay = decay
         pairs = list(zip(self.model.state_dict().values(), model.state_dict().values(), strict=True))
-        self.moving = [(old, new) for old, new in pairs if old.is_floating_point()]
-        self.copied = [(old, new) for old, new in pairs if not old.is_floating_point()]
+        self.averages = [average for average, _ in pairs if average.is_floating_point()]
+        self.current = [new for average, new in pairs if average.is_floating_point()]
+        self.counters = [(old, new) for old, new in pairs if not old.is_floating_point()]  # of batch norm
 
     @torch.no_grad()
     def update(self) -> None:
-        old, new = ([pair[side] for pair in self.moving] for side in (0, 1))
-        torch._foreach_lerp_(old, new, 1 - self.decay)
-        for before, now in self.copied:  # counters of batch norm
-            before.copy_(now)
+        torch._foreach_lerp_(self.averages, self.current, 1 - self.decay)
+        for old, new in self.counters:
+            old.copy_(new)

@@ -1,4 +1,4 @@
-"""What a run was made on: versions, device, threads and instruction set."""
+"""The environment of a run: versions, device, threads and instruction set."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ def device_name(device: torch.device) -> str:
 
 
 def peak_memory_mib(device: torch.device) -> dict[str, float]:
-    """The most memory that was in use: of the GPU where there is one, else of the process; nothing where the system
-    does not say."""
+    """The peak memory of the GPU, or of the process on the CPU; empty on systems that do not report it."""
     if device.type == "cuda":
         return {"peak_memory_mib": torch.cuda.max_memory_allocated(device) / 2**20}
     try:
@@ -49,7 +48,7 @@ def peak_memory_mib(device: torch.device) -> dict[str, float]:
 
 
 def choose_device(wanted: str) -> torch.device:
-    """``auto`` is the GPU where there is one."""
+    """The device of ``--device``; ``auto`` is the GPU if there is one."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -59,6 +58,11 @@ def choose_device(wanted: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise RunError(f"--device {wanted}: torch sees no GPU here. Use --device cpu, or see `encouraging doctor`.")
     return device
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def has(module: str) -> bool:

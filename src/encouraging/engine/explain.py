@@ -1,4 +1,4 @@
-"""What is wrong with a table of settings, as one sentence: its key, what came, what was expected, the nearest word."""
+"""Turn pydantic's validation errors into one sentence: the key, what came, what was expected, the nearest word."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from pydantic import ValidationError
 from ..errors import did_you_mean
 
 
-def explain(error: ValidationError, where: Sequence[Any], words: Callable[[tuple[Any, ...]], Sequence[str]]) -> str:
-    """The first fault of a validation; ``words`` has the keys that the table at a path may have."""
+def explain(error: ValidationError, where: Sequence[Any],
+            allowed_keys: Callable[[tuple[Any, ...]], Sequence[str]]) -> str:
+    """The first fault of a validation in words; ``allowed_keys`` returns the keys of the table at a path."""
     fault = error.errors()[0]
     path = (*where, *fault["loc"])
     key = ".".join(str(part) for part in path)
     if fault["type"] == "extra_forbidden":
-        allowed = words(path[:-1])
+        allowed = allowed_keys(path[:-1])
         return f"{key}: unknown key." + (did_you_mean(path[-1], allowed) or f" There are {', '.join(allowed)}.")
     if fault["type"] == "missing":
-        return f"{key}: this key is needed and absent."
+        return f"{key}: this key is required and missing."
     message = fault["msg"].removeprefix("Value error, ")
     message += "" if message.endswith((".", "?")) else "."
     if fault["type"] == "value_error":

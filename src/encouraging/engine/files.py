@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,23 +12,27 @@ from typing import Any
 from ..errors import RunError
 from ..whole_file import PART, replace_file
 
-LOOKS_FILE = "looks.json"  # of a recipe's folder: the planned looks of its claims
+LOOKS_FILE = "looks.json"  # in a recipe's folder: the planned looks of its claims
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """:func:`replace_file`, also after a loss of power; what goes wrong is said in words."""
+    """:func:`replace_file`, safe against power loss, with an error message that says what to do."""
     try:
         replace_file(path, content)
         _sync_folder(path.parent)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = is_disk_full(error)
+        remedy = "free some space" if full else "choose another folder"
         raise RunError(f"{path} ({len(content)} bytes) could not be written: {'the disk is full' if full else error}. "
-                       f"What was there before is untouched; {'make room' if full else 'choose another place'} and run "
-                       "again.") from error
+                       f"An earlier version of it is untouched; {remedy} and run again.") from error
+
+
+def is_disk_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what writers that were killed have left in a folder and below it; nobody may be writing there."""
+    """Remove the partial files of killed writers in a folder and below it. No process may be writing there."""
     for path in folder.rglob("*.part"):
         if PART.fullmatch(path.name):
             path.unlink(missing_ok=True)
@@ -39,19 +43,19 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file, or an error that names it."""
+    """Read a JSON object; errors name the file."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise RunError(f"{path}: expected a JSON object ({error}). Move it away; where it belongs to a run, the rest "
-                       "of the run's folder is untouched, and without the folder the run is made again.") from error
+        raise RunError(f"{path}: expected a JSON object ({error}). Move the file away. If it belongs to a run, move "
+                       "the folder of the run away instead, and the run is trained again.") from error
     if not isinstance(value, dict):
         raise RunError(f"{path}: expected a JSON object, found a {type(value).__name__}.")
     return value
 
 
 def _sync_folder(folder: Path) -> None:
-    """The rename itself must reach the disk. Windows has no handle of a folder, and needs none."""
+    """Make sure that the rename itself reaches the disk. Windows cannot open a folder, and does not need this."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -1,9 +1,9 @@
-"""Record an update in a CUDA graph and replay it: the host then launches one thing per step instead of hundreds.
+"""Record an update in a CUDA graph and replay it: the host then has one launch per step instead of hundreds.
 
-An update is recorded once for every shape of batch and every objective, up to :data:`MOST` of them; further shapes
-run eagerly. What is taught, clipped, averaged and summed is in
-the recording; the learning rate is a tensor that is changed between replays. Batches that are not tensors, and updates
-that cannot be recorded, run eagerly; why is kept in :attr:`Replay.reason`.
+An update is recorded once per shape of batch and objective, up to :data:`MOST` of them; further shapes run eagerly. The
+recording includes clipping, the moving average of the weights and the sums of the meter; the learning rate is a tensor
+that is changed between replays. Batches that are not tensors, and updates that cannot be recorded, run eagerly;
+:attr:`Replay.reason` says why.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from .update import Update
 
-MOST = 16  # recordings; each holds the memory of its batch's activations in a pool that all share
-WARM_UP = 2  # eager updates of a shape before it is recorded: lazy initialisations and compilations must be over
+MOST = 16  # recordings; each holds the activations of its batch in a memory pool that all of them share
+WARM_UP = 2  # eager updates of a shape before it is recorded, in which lazy initialisation and compilation happen
 
 
 class Replay:
@@ -28,7 +28,7 @@ class Replay:
         self.update = update
         self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
         self.seen: Counter[Hashable] = Counter()
-        self.pool: Any = None  # the recordings never run at once, so they share their memory
+        self.pool: Any = None  # recordings never run at the same time, so they share memory
         self.stream = torch.cuda.Stream() if enabled else None  # type: ignore[no-untyped-call]
         self.reason = None if enabled else "switched off, or not on one GPU in fp32, tf32 or bf16"
 
@@ -53,7 +53,7 @@ class Replay:
         torch.cuda.current_stream().wait_stream(self.stream)
 
     def _record(self, key: Hashable, group: Sequence[Any], objective: Hashable) -> bool:
-        copies = _map(group, torch.clone)
+        copies = _map_leaves(group, torch.clone)
         self.update.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
@@ -61,32 +61,32 @@ class Replay:
             self.pool = self.pool or torch.cuda.graph_pool_handle()
             with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
                 self.update(copies, objective, True)
-        except Exception as error:  # whatever a loss or a model does that a graph cannot hold
+        except Exception as error:  # a loss or a model can do anything that a graph cannot record
             self.reason = f"could not be recorded: {type(error).__name__}: {str(error).splitlines()[0]}"
             torch.cuda.synchronize()
             return False
         inputs: list[Tensor] = []
-        _map(copies, inputs.append)
+        _map_leaves(copies, inputs.append)
         self.graphs[key] = (graph, inputs)
         return True
 
     def _tensors(self, group: Sequence[Any]) -> list[Tensor] | None:
-        found: list[Any] = []
-        _map(group, found.append)
-        if all(isinstance(leaf, Tensor) and leaf.is_cuda for leaf in found):
-            return found
+        leaves: list[Any] = []
+        _map_leaves(group, leaves.append)
+        if all(isinstance(leaf, Tensor) and leaf.is_cuda for leaf in leaves):
+            return leaves
         self.reason = "the batches are not made of tensors on the GPU"
         return None
 
 
-def _map(tree: Any, change: Any) -> Any:
+def _map_leaves(tree: Any, function: Any) -> Any:
     """Apply a function to the leaves of tuples, lists and dicts.
 
-    >>> _map({"a": [1, 2], "b": (3,)}, lambda leaf: leaf + 1)
+    >>> _map_leaves({"a": [1, 2], "b": (3,)}, lambda leaf: leaf + 1)
     {'a': [2, 3], 'b': (4,)}
     """
     if isinstance(tree, dict):
-        return {key: _map(value, change) for key, value in tree.items()}
+        return {key: _map_leaves(value, function) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(_map(value, change) for value in tree)
-    return change(tree)
+        return type(tree)(_map_leaves(value, function) for value in tree)
+    return function(tree)

@@ -1,4 +1,4 @@
-"""Sums over an epoch, and the first bad loss of it."""
+"""Sums over an epoch, and its first update with a bad loss."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-OWN = ("loss", "size", "norm", "norms", "updates")  # what every task has; a task's own sums follow
+OWN = ("loss", "size", "norm", "norms", "updates")  # sums of every task; the task's own sums follow
+UPDATES = OWN.index("updates")
 
 
 class Meter(Protocol):
     """Loss, gradient norm and the task's own sums over the epoch's updates so far."""
 
     def add(self, mean: Tensor, size: float | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
-        """One update: its mean loss, what it is the mean over, the gradient's norm where it was taken, and sums."""
+        """Add one update: its mean loss, the number that the mean is over, the gradient norm if measured, and sums."""
         ...
 
     def bad(self) -> int | None:
-        """The first update of the epoch, counted from 0, whose mean loss was not finite or was above the limit."""
+        """The first update of the epoch, counted from 0, whose mean loss was not finite or above the limit."""
         ...
 
     def sums(self) -> Tensor:
-        """The numbers of :data:`OWN`, then the task's: what a checkpoint keeps and ranks add up."""
+        """The sums of :data:`OWN`, then the task's. Checkpoints hold them, and ranks add them up."""
         ...
 
     def load(self, sums: Tensor) -> None: ...
@@ -49,8 +50,8 @@ class HostMeter:
         if norm is not None:
             self.norm += norm.item()
             self.norms += 1
-        for place, name in enumerate(self.names):
-            self.more[place] += float(sums[name])
+        for index, name in enumerate(self.names):
+            self.more[index] += float(sums[name])
 
     def bad(self) -> int | None:
         return self.first
@@ -65,7 +66,7 @@ class HostMeter:
 
 
 class DeviceMeter:
-    """For a GPU: every operation stays on it, in place, so that a CUDA graph can hold them; reading waits for it."""
+    """For a GPU: all sums stay there and are updated in place, so that a CUDA graph can record it; reading waits."""
 
     def __init__(self, limit: float, device: torch.device, names: Sequence[str] = ()) -> None:
         self.limit, self.names = limit, tuple(names)
@@ -74,13 +75,13 @@ class DeviceMeter:
 
     def add(self, mean: Tensor, size: float | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
         value = mean.detach().double()
-        fine = (value <= self.limit) & value.isfinite()
-        self.first.copy_(torch.where(fine | (self.first >= 0), self.first, self.total[4]))
+        good = (value <= self.limit) & value.isfinite()
+        self.first.copy_(torch.where(good | (self.first >= 0), self.first, self.total[UPDATES]))
         count = self._double(size, value)
         zero, one = torch.zeros_like(value), torch.ones_like(value)
-        taken = (zero, zero) if norm is None else (norm.detach().double(), one)
+        norm_and_count = (zero, zero) if norm is None else (norm.detach().double(), one)
         more = [self._double(sums[name], value) for name in self.names]
-        self.total.add_(torch.stack([value * count, count, *taken, one, *more]))
+        self.total.add_(torch.stack([value * count, count, *norm_and_count, one, *more]))
 
     @staticmethod
     def _double(number: float | Tensor, like: Tensor) -> Tensor:

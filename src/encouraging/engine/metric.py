@@ -1,4 +1,4 @@
-"""What a number of ``final.json`` is called and how it is shown. Without torch, for those who only judge numbers."""
+"""The name of a number in ``final.json`` and how it is shown. Does not import torch, as judging needs only numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 class Metric(NamedTuple):
     """A number that a task measures: its path in ``final.json``, and how it is shown.
 
-    ``digits`` are those worth printing, ``low`` and ``high`` the ends of its range. The primary metric is the one that
-    chooses the best epoch, unless the recipe names another, and the one that is shown first. ``shown`` metrics stand in
-    the table of arms, with the sentence ``about`` them above it; ``log`` ones are drawn on a logarithmic axis.
+    ``digits`` is the number of decimals to print, ``low`` and ``high`` are the ends of its range. The primary metric
+    is shown first and chooses the best epoch, unless the recipe names another one. Metrics with ``shown`` are in the
+    table of arms, with the sentence ``about`` above it; those with ``log`` are drawn on a logarithmic axis.
     """
 
     path: str

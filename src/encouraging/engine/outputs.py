@@ -1,4 +1,4 @@
-"""Where a command may write: never over what it reads, and never under a name that a run or a record has."""
+"""Where a command may write: never over its inputs, and never to a name that a run or a record uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import ArgumentError, RunError
-from .files import write_whole
+from .files import is_disk_full, write_whole
 
 # Names that the package reads in folders of runs, records and arrays.
 DATA_SUFFIXES = (".json", ".jsonl", ".npy", ".npz", ".safetensors")
@@ -23,16 +23,16 @@ def check_output(out: Path, inputs: Iterable[Path] = (), *, make_parents: bool =
     Args:
         out: the file that a command is to write; links are followed.
         inputs: files and folders that the command reads.
-        make_parents: whether missing folders will be made.
+        make_parents: whether missing folders will be created.
 
     Raises:
-        ArgumentError: says which of these it is, and what to do.
+        ArgumentError: the path is refused; the message says why and what to do.
     """
     if out.is_dir():
         raise ArgumentError(f"{out}: expected the name of a file to write, and this is a folder.")
     target = out.resolve()
     if not make_parents and not target.parent.is_dir():
-        raise ArgumentError(f"{out}: there is no folder {out.parent}; create it first, or choose another place.")
+        raise ArgumentError(f"{out}: there is no folder {out.parent}; create it first, or choose another folder.")
     for path in inputs:
         if path.is_dir():
             if target.is_relative_to(path.resolve()) and _is_data(target):
@@ -43,13 +43,13 @@ def check_output(out: Path, inputs: Iterable[Path] = (), *, make_parents: bool =
     if RECORD.fullmatch(target.name):
         raise ArgumentError(f"{out}: this is the name of a record; choose another name.")
     if (target.parent / "config.json").is_file() and _is_data(target):
-        raise ArgumentError(f"{out}: {out.parent} is a run directory, which keeps such names for itself; choose "
-                            "another name or folder.")
+        raise ArgumentError(f"{out}: {out.parent} is a run directory, where such names are reserved; choose another "
+                            "name or folder.")
 
 
 def write_output(out: Path, content: bytes) -> None:
-    """Write a file whole or not at all. A link stays a link, and what is not a regular file (a device, a pipe) is
-    written to instead of being replaced."""
+    """Write a file completely or not at all. A link stays a link, and what is not a regular file (a device, a pipe)
+    is written to instead of being replaced."""
     if out.exists() and not out.is_file():
         try:
             with open(out, "wb") as file:
@@ -61,7 +61,11 @@ def write_output(out: Path, content: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it; where that fails, or nothing can be written into it, say so in words."""
+    """Create a folder and its parents.
+
+    Raises:
+        RunError: this fails, or nothing can be written into the folder.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
@@ -75,5 +79,5 @@ def _is_data(path: Path) -> bool:
 
 
 def _failed(path: Path, error: OSError) -> RunError:
-    reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
-    return RunError(f"{path}: cannot be written to ({reason}). Choose another place.")
+    reason = "the disk is full" if is_disk_full(error) else str(error)
+    return RunError(f"{path}: cannot be written to ({reason}). Choose another folder.")

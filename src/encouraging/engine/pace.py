@@ -1,4 +1,4 @@
-"""How fast an epoch goes, when a model is evaluated, and when the stage will be over."""
+"""Progress of a stage: the speed of an epoch, when a model is evaluated, and how much time is left."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 from .settings import Train
 
-TELL_EVERY = 1.0  # seconds
+REPORT_EVERY = 1.0  # seconds
 
 
 @dataclass
 class Pace:
-    """Told of every update and evaluation; it tells ``report`` once per second how far the epoch is, and at once that a
-    model is evaluated.
+    """Called after every update and before every evaluation; calls ``report`` with the progress of the epoch once per
+    second, and at once when an evaluation starts.
 
-    The speed is that since the first update of the epoch in this process: the loaders start before it. ``evaluation``
-    is how long the last evaluation took.
+    The speed is measured from the first update of the epoch in this process, because loaders start before it.
+    ``evaluation`` is the duration of the last evaluation in seconds.
     """
 
     train: Train
     report: Callable[[dict[str, Any]], None]
     evaluation: float = 0.0
-    first: tuple[float, int] | None = None
-    told: float = -math.inf
+    first: tuple[float, int] | None = None  # time and number of batches at the first update
+    reported: float = -math.inf  # time of the last report
     speed: float | None = None  # batches per second
 
     def start_epoch(self) -> None:
@@ -38,11 +38,11 @@ class Pace:
         if self.first is None:
             self.first = now, batch
             return
-        if now - self.told < TELL_EVERY:
+        if now - self.reported < REPORT_EVERY:
             return
-        self.told = now
-        start, done = self.first
-        per_second = self.speed = (batch - done) / max(now - start, 1e-9)
+        self.reported = now
+        start, first_batch = self.first
+        per_second = self.speed = (batch - first_batch) / max(now - start, 1e-9)
         last = batches  # of this epoch
         if self.train.max_steps is not None:
             last = min(last, batch + (self.train.max_steps - stage_step) * self.train.accumulate)
@@ -56,11 +56,11 @@ class Pace:
         self.report({"stage": stage, "epoch": epoch, "step": step, "evaluating": True, "seconds_left": left})
 
     def conclude(self, stage: int, epoch: int, step: int = 0) -> None:
-        """All is trained, and what is measured at the end is measured from now on."""
+        """Training is done, and the final evaluation starts now."""
         self.report({"stage": stage, "epoch": epoch, "step": step, "evaluating": True, "seconds_left": None})
 
     def _seconds(self, epoch: int, batch: int, batches: int, stage_step: int) -> float | None:
-        """Until the stage is over. With patience nobody knows when that is, nor before anything was measured."""
+        """Seconds until the stage ends; None if that is unknown: with patience, or before a speed was measured."""
         if self.train.patience is not None or self.speed is None:
             return None
         left = (self.train.epochs - epoch) * batches + batches - batch

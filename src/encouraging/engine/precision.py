@@ -1,4 +1,4 @@
-"""float32 that is float32: by default a GPU computes convolutions with the ten-bit mantissa of TF32."""
+"""Full float32 precision: by default a GPU computes convolutions with the ten-bit mantissa of TF32."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 
 
 def _switches() -> list[Any]:
-    cudnn: Any = torch.backends.cudnn  # its parts are made at run time
+    cudnn: Any = torch.backends.cudnn  # its attributes are created at run time
     return [cudnn.conv, cudnn.rnn, torch.backends.cuda.matmul]
 
 
 @contextmanager
 def float32_is(mode: str) -> Iterator[None]:
-    """``"ieee"`` or ``"tf32"`` inside, on GPUs that have both; as it was afterwards."""
+    """Compute float32 as ``"ieee"`` or ``"tf32"`` inside the context, on GPUs that have both."""
     before = [switch.fp32_precision for switch in _switches()]
     try:
         for switch in _switches():

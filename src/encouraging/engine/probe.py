@@ -1,7 +1,7 @@
-"""A second look at the same weights: how large would the gradient of another objective be on this very batch?
+"""The gradient norms of other objectives at the same weights on the same batch.
 
-The paper compares the gradient norms of the encouraging loss and of cross-entropy. A probe leaves no trace: buffers
-(batch norm's statistics, a margin's schedule) and random states are put back, and no gradient is kept.
+The paper compares the gradient norms of the encouraging loss and of cross-entropy. A probe has no side effects: buffers
+(batch norm's statistics, a margin's schedule) and random states are restored, and no gradient is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .task import Task
 
 
 class Probe:
-    """Called with the batches of an update and objectives by name; the norm of each one's gradient."""
+    """Called with the batches of an update and objectives by name; returns the gradient norm of each objective."""
 
     def __init__(self, task: Task[Any], model: nn.Module, autocast: Callable[[], AbstractContextManager[Any]],
                  world: World, device: torch.device) -> None:

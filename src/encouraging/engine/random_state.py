@@ -1,4 +1,4 @@
-"""Random states: set from a seed, kept in a checkpoint, put back."""
+"""Random states: set from a seed, saved in a checkpoint, restored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def random_json() -> dict[str, Any]:
 
 
 def restore_torch(tensors: dict[str, Tensor], device: torch.device) -> None:
-    """Put torch's states back. From copies: torch crashes on a row of a larger tensor, which a rank's state is."""
+    """Restore torch's states from copies: a rank's state is a row of a larger tensor, on which torch crashes."""
     torch.set_rng_state(tensors["rng.cpu"].clone())
     if device.type == "cuda" and "rng.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["rng.cuda"].clone(), device)

@@ -1,6 +1,6 @@
-"""Records: what is kept of a run without its tensors, one small JSON file per run or per arm, and how they are read.
+"""Records: a run without its tensors, as one small JSON file per run or per arm, and how they are read.
 
-The settings of a run are stored under the key ``asked`` in files, and are called ``config`` here.
+Files store the settings of a run under the key ``asked``; here they are called ``config``.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .outputs import make_folder, write_output
 from .run_dir import fingerprint
 
 SCHEMA = 1
-OTHER_FILES = ("config.json", "timing.json", "diagnosis.json", "attacks.json", LOOKS_FILE)  # of runs, beside final.json
+OTHER_FILES = ("config.json", "timing.json", "diagnosis.json", "attacks.json", LOOKS_FILE)  # of a run, with final.json
 
 
 @dataclass(frozen=True)
 class Record:
-    """One finished run: its settings, the machine, its final numbers, its cost, its epochs and its diagnosis; the
-    metrics that its task declares, and the recipe with its claims, where it was kept.
+    """One finished run: settings, environment, final numbers, cost, epochs and diagnosis; the metrics that its task
+    declares, and the recipe with its claims if the run has kept it.
 
-    ``failed`` is what a run said that diverged; it has no final numbers. ``looks`` is the plan by which the recipe's
-    claims are judged, where one was made. ``attacks`` is what ``encouraging attack`` measured later."""
+    ``failed`` is the message of a run that diverged, which has no final numbers. ``looks`` is the plan by which the
+    recipe's claims are judged, if there is one. ``attacks`` is what ``encouraging attack`` measured later."""
 
     config: dict[str, Any]
     environment: dict[str, Any]
@@ -44,8 +44,8 @@ class Record:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """All that claims, tables and figures may name: the final numbers, and under ``attacks`` the accuracy by attack
-        and epsilon."""
+        """The numbers that claims, tables and figures may name: the final ones, and under ``attacks`` the accuracy per
+        attack and epsilon."""
         if not self.attacks:
             return self.final
         tables = {name: entry["accuracy"] for name, entry in self.attacks.get("attacks", {}).items()}
@@ -70,12 +70,15 @@ class Record:
 
 
 def read_records(*folders: str | Path, failed: bool = False) -> list[Record]:
-    """Every finished run below these folders, run directory or record, in the order of recipe, arm and seed; with
-    ``failed`` also those that diverged.
+    """Every finished run below these folders (run directories and records), sorted by recipe, arm and seed.
+
+    Args:
+        folders: where to look.
+        failed: whether to include runs that diverged.
 
     Raises:
-        RunError: a folder does not exist, a file is damaged or of another version, or two runs contradict each other:
-            the same settings and other numbers.
+        RunError: a folder does not exist, a file is damaged or of another version, or two runs with the same settings
+            have different numbers.
     """
     records: dict[tuple[str, str, int, str], Record] = {}
     for folder in map(Path, folders):
@@ -85,36 +88,24 @@ def read_records(*folders: str | Path, failed: bool = False) -> list[Record]:
             for record in _read(path):
                 _check(record, path)
                 key = (*record.key, fingerprint(record.config))
-                other = records.get(key)
+                earlier = records.get(key)
                 if record.failed is not None:
-                    if failed and other is None:
+                    if failed and earlier is None:
                         records[key] = record
                     continue
-                if other is not None and other.failed is None and other.final != record.final:
+                if earlier is not None and earlier.failed is None and earlier.final != record.final:
                     raise RunError(f"{path}: another run of {record.recipe}, {record.arm}, seed {record.seed} below "
                                    "these folders has other numbers. Pass only one of the two.")
-                if other is None or record.attacks or not other.attacks:
+                if earlier is None or record.attacks or not earlier.attacks:
                     records[key] = record
     return [records[key] for key in sorted(records)]
 
 
 def _read(path: Path) -> list[Record]:
-    """The run or runs of a file; none where it is something else."""
+    """The run or runs of a file; an empty list if it is another kind of file."""
     if path.name in ("final.json", "failed.json") and (path.parent / "config.json").is_file():
-        run = RunDir(path.parent)
-        config = run.read_config()
-        if not {"asked", "environment"} <= config.keys():
-            raise RunError(f"{path.parent / 'config.json'}: expected the keys asked and environment.")
-        kept = config.get("recipe")
-        about: dict[str, Any] = {"metrics": config.get("metrics"), "recipe_tree": kept, "looks": _looks(path, kept)}
-        if path.name == "failed.json":
-            message = str(read_json(path).get("message") or "diverged")
-            return [] if run.done else [Record(config["asked"], config["environment"], {}, {}, failed=message, **about)]
-        diagnosis = path.parent / "diagnosis.json"
-        return [Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
-                       run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None,
-                       attacks=read_attacks(path.parent), **about)]
-    if path.name in OTHER_FILES or path.name.startswith("checkpoint-") or _of_task(path):
+        return _read_run_dir(path)
+    if path.name in OTHER_FILES or path.name.startswith("checkpoint-") or _is_file_of_task(path):
         return []
     content = read_json(path)
     if not {"asked", "environment", "final", "timing"} <= content.keys() and not is_arm_file(content):
@@ -129,23 +120,41 @@ def _read(path: Path) -> list[Record]:
                    content.get("failed"), content.get("looks"), content.get("attacks"))]
 
 
-def _of_task(path: Path) -> bool:
-    """Whether a task has kept the file in ``files/`` of its run; its content is the task's own affair."""
+def _read_run_dir(path: Path) -> list[Record]:
+    """The run of a ``final.json`` or ``failed.json``; an empty list for the latter if the run has finished since."""
+    run = RunDir(path.parent)
+    config = run.read_config()
+    if not {"asked", "environment"} <= config.keys():
+        raise RunError(f"{path.parent / 'config.json'}: expected the keys asked and environment. Move the folder away "
+                       "to train the run again.")
+    recipe = config.get("recipe")
+    about: dict[str, Any] = {"metrics": config.get("metrics"), "recipe_tree": recipe, "looks": _looks(path, recipe)}
+    if path.name == "failed.json":
+        message = str(read_json(path).get("message") or "diverged")
+        return [] if run.done else [Record(config["asked"], config["environment"], {}, {}, failed=message, **about)]
+    diagnosis = path.parent / "diagnosis.json"
+    return [Record(config["asked"], config["environment"], run.final(), read_json(path.parent / "timing.json"),
+                   run.metrics(), read_json(diagnosis) if diagnosis.is_file() else None,
+                   attacks=read_attacks(path.parent), **about)]
+
+
+def _is_file_of_task(path: Path) -> bool:
+    """Whether the file is in ``files/`` of a run, where a task may write anything."""
     return path.parent.name == "files" and (path.parents[1] / "config.json").is_file()
 
 
 def _looks(final: Path, recipe: Any) -> dict[str, Any] | None:
-    """The planned looks of a run's recipe: from the recipe's folder, or as the run kept them."""
-    above = final.resolve().parents
-    if len(above) > 2 and (above[2] / LOOKS_FILE).is_file():
-        return read_json(above[2] / LOOKS_FILE)
+    """The planned looks of a run's recipe: from the recipe's folder, or from the recipe that the run has kept."""
+    parents = final.resolve().parents
+    if len(parents) > 2 and (parents[2] / LOOKS_FILE).is_file():
+        return read_json(parents[2] / LOOKS_FILE)
     if isinstance(recipe, dict) and recipe.get("looks"):
         return {"looks": recipe["looks"], "seeds": recipe.get("seeds")}
     return None
 
 
 def _check(record: Record, path: Path) -> None:
-    """Records come from anywhere, and names in them become folders: check here whatever a reader relies on."""
+    """Check whatever readers rely on: records come from anywhere, and names in them become folders."""
     config = record.config
     kinds = {"asked": (config, dict), "final": (record.final, dict), "timing": (record.timing, dict),
              "epochs": (record.epochs, list), "diagnosis": (record.diagnosis, dict | None),
@@ -166,15 +175,15 @@ def _check(record: Record, path: Path) -> None:
 
 
 def collect(runs: str | Path, out: str | Path) -> list[Path]:
-    """Write one record per run that is finished or diverged, ``<out>/<recipe>/<arm>-seed<k>.json``; their paths.
+    """Write one record per run that finished or diverged, ``<out>/<recipe>/<arm>-seed<k>.json``; returns the paths.
 
-    Where a record of other settings is there already, the new one has its fingerprint in its name; nothing is lost.
+    If a record of other settings has this name already, the new one gets its fingerprint as part of the name.
     """
     written = []
     for record in read_records(runs, failed=True):
-        path = _place(_inside(Path(out), record, f"{record.arm}-seed{record.seed}.json"), record)
+        path = _free_path(_path_inside(Path(out), record, f"{record.arm}-seed{record.seed}.json"), record)
         if record.failed is not None and path.is_file() and "failed" not in read_json(path):
-            continue  # a finished run of the same settings says more than one that diverged
+            continue  # a finished run of the same settings is worth more than one that diverged
         make_folder(path.parent)
         parts = {"schema": SCHEMA, "asked": record.config, "environment": record.environment, "final": record.final,
                  "timing": record.timing, "epochs": record.epochs, "diagnosis": without_text(record.diagnosis)}
@@ -187,11 +196,11 @@ def collect(runs: str | Path, out: str | Path) -> list[Path]:
 
 
 def collect_by_arm(runs: str | Path, out: str | Path) -> list[Path]:
-    """Write one file per arm, ``<out>/<recipe>/<arm>-seeds.json``, with all runs that are finished or diverged; the
-    paths of the files.
+    """Write one file per arm, ``<out>/<recipe>/<arm>-seeds.json``, with all runs that finished or diverged; returns the
+    paths.
 
-    Runs that an earlier file has and that are not among these stay in it. Where the file there has other settings, the
-    new one has its fingerprint in its name.
+    Runs of other seeds in an earlier file stay in it. If the earlier file has other settings, the new one gets its
+    fingerprint as part of the name.
     """
     arms: dict[tuple[str, str, str], list[Record]] = {}
     for record in read_records(runs, failed=True):
@@ -199,69 +208,70 @@ def collect_by_arm(runs: str | Path, out: str | Path) -> list[Path]:
         arms.setdefault((record.recipe, record.arm, _settings(record)), []).append(record)
     written = []
     for (_, arm, settings), records in arms.items():
-        path = _inside(Path(out), records[0], f"{arm}-seeds.json")
-        before = _earlier(path)
-        if any(_settings(record) != settings for record in before):
+        path = _path_inside(Path(out), records[0], f"{arm}-seeds.json")
+        earlier = _read_arm_file(path)
+        if any(_settings(record) != settings for record in earlier):
             path = path.with_stem(f"{path.stem}-{settings[:8]}")
-            before = _earlier(path)
-        finished = {record.seed for record in before if record.failed is None}
+            earlier = _read_arm_file(path)
+        finished = {record.seed for record in earlier if record.failed is None}
         records = [record for record in records if record.failed is None or record.seed not in finished]
         new = {record.seed for record in records}
         make_folder(path.parent)
-        content = pack([*records, *(record for record in before if record.seed not in new)])
+        content = pack([*records, *(record for record in earlier if record.seed not in new)])
         write_output(path, text_of({"schema": SCHEMA, **content}).encode())
         written.append(path)
     return written
 
 
 def without_text(diagnosis: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A diagnosis without the sentences that it quotes: records are passed on, and the text belongs to the dataset.
+    """A diagnosis without the sentences that it quotes: records are published, and the text belongs to the dataset.
 
     >>> without_text({"translation": {"signature": "nrefs:1", "sentences": {"best": []}}})
     {'translation': {'signature': 'nrefs:1'}}
     """
-    if not diagnosis or not isinstance(quoting := diagnosis.get("translation"), dict):
+    if not diagnosis or not isinstance(translation := diagnosis.get("translation"), dict):
         return diagnosis
-    return {**diagnosis, "translation": {key: value for key, value in quoting.items() if key != "sentences"}}
+    return {**diagnosis, "translation": {key: value for key, value in translation.items() if key != "sentences"}}
 
 
-def _earlier(path: Path) -> list[Record]:
-    """The runs that a file of an arm has already; what is no such file is refused, and not replaced."""
+def _read_arm_file(path: Path) -> list[Record]:
+    """The runs of an arm's file, if it exists; any other file of this name is refused, and not replaced."""
     if not path.is_file():
         return []
     records = _read(path)
     if not records:
-        raise RunError(f"{path}: is not a file of records, and is left as it is. Choose another --out.")
+        raise RunError(f"{path}: is not a file of records, and was not replaced. Choose another --out.")
     return records
 
 
 def _settings(record: Record) -> str:
-    """The fingerprint of a run's settings but for the seed."""
+    """The fingerprint of a run's settings without the seed."""
     return fingerprint({**record.config, "seed": None})
 
 
-def _inside(out: Path, record: Record, name: str) -> Path:
+def _path_inside(out: Path, record: Record, name: str) -> Path:
     """The path of a record. Names come from anywhere, and must not lead out of the folder."""
     path = out / record.recipe / name
     if not path.resolve().is_relative_to(out.resolve()) or "/" in record.arm or "/" in record.recipe:
-        raise RunError(f"the recipe {record.recipe!r} with the arm {record.arm!r} would be written outside of {out}.")
+        raise RunError(f"the recipe {record.recipe!r} with the arm {record.arm!r} would be written outside of {out}: "
+                       "expected names without slashes. Rename them in the record.")
     return path
 
 
-def _place(path: Path, record: Record) -> Path:
-    """Where a record goes: a newer one of the same settings is replaced, one of other settings is left alone, and what
-    is no record of this arm and seed is refused."""
+def _free_path(path: Path, record: Record) -> Path:
+    """Where to write a record: over an earlier one of the same settings, and beside one of other settings. A file that
+    is not a record of this arm and seed is refused."""
     if not path.is_file():
         return path
-    content = read_json(path).get("asked")
-    if not isinstance(content, dict) or tuple(map(content.get, ("recipe", "arm", "seed"))) != record.key:
-        raise RunError(f"{path}: is not a record of {record.recipe}, {record.arm}, seed {record.seed}, and is left as "
-                       "it is. Choose another --out.")
-    return path if content == record.config else path.with_stem(f"{path.stem}-{fingerprint(record.config)[:8]}")
+    config = read_json(path).get("asked")
+    if not isinstance(config, dict) or tuple(map(config.get, ("recipe", "arm", "seed"))) != record.key:
+        raise RunError(f"{path}: is not a record of {record.recipe}, {record.arm}, seed {record.seed}, and was not "
+                       "replaced. Choose another --out.")
+    return path if config == record.config else path.with_stem(f"{path.stem}-{fingerprint(record.config)[:8]}")
 
 
 def _in_lines(parts: dict[str, Any]) -> str:
-    """JSON with one line per part, epoch and metric: short files whose differences can be read."""
+    """JSON with one line per part, epoch and metric: short files with readable diffs."""
     lines = []
     for name, part in parts.items():
         if isinstance(part, dict):

@@ -1,4 +1,4 @@
-"""One run from beginning to end: lock its directory, resume what is there, train, conclude, write the records."""
+"""One run from beginning to end: lock its directory, load a checkpoint, train, evaluate, write the results."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _quiet(line: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What to train, where to write it, and whom to tell.
+    """What to train, where to write it, and what to call on the way.
 
-    ``config`` is all that the result may depend on: a directory that holds the result of anything else is refused.
-    ``about`` is kept beside it (metrics, the recipe's claims and words) and may change. ``start_from`` is the directory
-    of a finished run whose weights this one starts with. ``at_once`` runs share the machine, which the timing records.
-    ``on_epoch`` is told the line of every epoch, with the ``best_epoch`` so far, and ``on_progress`` about once per
-    second how far an epoch is, and that a model is evaluated. ``branch`` is a run whose first epochs are also this
-    one's, and ``leaves`` the epochs after which others part from this one.
+    ``config`` is everything that the result may depend on: a directory with the result of another config is refused.
+    ``about`` is stored with it (metrics, the recipe's claims and texts) and may change. ``start_from`` is the directory
+    of a finished run whose weights this one starts with. ``at_once`` is the number of runs that share the machine; it
+    is recorded with the timing. ``on_epoch`` is called with the line of every epoch, with the ``best_epoch`` so far,
+    and ``on_progress`` about once per second during an epoch and before an evaluation. ``branch`` is a run whose first
+    epochs are identical to this one's, and ``leaves`` are the epochs after which other runs start from this one.
     """
 
     make_task: Callable[[], Task[Any]]
@@ -64,7 +64,7 @@ class RunSpec:
 
 
 def execute(spec: RunSpec) -> dict[str, Any]:
-    """Train what the spec describes, or continue it, or find it done; its final numbers."""
+    """Train a run, or continue it, or find it finished; returns its final numbers."""
     with spec.run.lock() if spec.world.leads else nullcontext(), Stopper() as stop:
         try:
             return _train(spec, stop)
@@ -78,14 +78,14 @@ def execute(spec: RunSpec) -> dict[str, Any]:
         except RuntimeError as error:
             if not str(error).startswith("DataLoader worker"):
                 raise
-            raise RunError(f"{spec.run.path}: a process that loads data has ended ({error}). Where the system ended "
-                           "it, memory was short: set fewer, --set train.workers=2, or 0 for none. The last "
+            raise RunError(f"{spec.run.path}: a process that loads data has ended ({error}). If the system killed it, "
+                           "memory was short: use fewer with --set train.workers=2, or none with 0. The last "
                            "checkpoint is untouched; run again to continue.") from error
 
 
 def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
     run, world, device = spec.run, spec.world, spec.device
-    mark = world.share(run.open(spec.config, environment(device), spec.about) if world.leads else None, device)
+    fingerprint = world.share(run.open(spec.config, environment(device), spec.about) if world.leads else None, device)
     if world.share(run.done, device):
         return run.final()
     _restore_threads(spec)
@@ -93,71 +93,73 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         torch.backends.cudnn.benchmark = True
-    found = load_checkpoint(run.path, mark, spec.say)
-    if found is not None:
-        found.state["log"]["resumed"] += 1
-    branched = _branched(spec) if found is None else None
-    found = found or branched
-    start = load_weights(spec.start_from) if spec.start_from is not None and found is None else None
+    checkpoint = load_checkpoint(run.path, fingerprint, spec.say)
+    if checkpoint is not None:
+        checkpoint.state["log"]["resumed"] += 1
+    branch = _load_branch(spec) if checkpoint is None else None
+    checkpoint = checkpoint or branch
+    start = load_weights(spec.start_from) if spec.start_from is not None and checkpoint is None else None
     task = spec.make_task()
     with Tracker(spec.tracker if world.leads else None, run.path) as track, \
-            CheckpointWriter(run.path, mark) as saver:
+            CheckpointWriter(run.path, fingerprint) as saver:
         if world.leads:
-            run.rewrite_metrics(found.state["log"]["lines"] if found else [])
-        if branched is not None and world.leads:  # from here on it is this run's own
-            saver(branched.step, branched.tensors, branched.state)
-            for line in branched.state["log"]["lines"]:
+            run.rewrite_metrics(checkpoint.state["log"]["lines"] if checkpoint else [])
+        if branch is not None and world.leads:  # from here on it is this run's own checkpoint
+            saver(branch.step, branch.tensors, branch.state)
+            for line in branch.state["log"]["lines"]:
                 track(line)
 
-        def note(line: dict[str, Any], best: int | None) -> None:
+        def on_epoch(line: dict[str, Any], best: int | None) -> None:
             if world.leads:
                 run.append_metrics(line)
                 track(line)
                 spec.on_epoch(line if best is None else {**line, "best_epoch": best})
 
-        hooks = Hooks(saver=saver, on_epoch=note, stop=lambda: stop.asked,
+        hooks = Hooks(saver=saver, on_epoch=on_epoch, stop=lambda: stop.asked,
                       keep=lambda epoch, weights, number: keep_weights(run.path, epoch, weights, number),
                       on_progress=spec.on_progress if world.leads else None, leaves=spec.leaves)
-        trainer, final = train_in_stages(task, spec.stages, hooks, found, seed=spec.seed, world=world, device=device,
-                                         start=start)
-        model = _concluded(trainer, run.path)
-        end = trainer.conclude(model)  # a signal in here writes one more checkpoint, which is waited for
-    if end is not None:
-        final |= {**end.numbers, "parameters": sum(param.numel() for param in trainer.model.parameters())}
+        trainer, final = train_in_stages(task, spec.stages, hooks, checkpoint, seed=spec.seed, world=world,
+                                         device=device, start=start)
+        model = _final_model(trainer, run.path)
+        # Inside the writer's context: a signal in here writes one more checkpoint, which must be waited for.
+        conclusion = trainer.conclude(model)
+    if conclusion is not None:
+        final |= {**conclusion.numbers, "parameters": sum(param.numel() for param in trainer.model.parameters())}
         weights: dict[str, Tensor] = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-        run.finish(final, _timing(trainer, device, world, spec.at_once), end, weights)
+        run.finish(final, _timing(trainer, device, world, spec.at_once), conclusion, weights)
     world.wait()
     return run.final()
 
 
-def _branched(spec: RunSpec) -> Checkpoint | None:
-    """What another run has left for this one. Rank 0 decides for all: other machines may have other processors."""
+def _load_branch(spec: RunSpec) -> Checkpoint | None:
+    """The checkpoint of another run from which this one starts. Rank 0 decides for all, because the processors of
+    other machines may differ."""
     branch, world = spec.branch, spec.world
     if branch is None:
         return None
-    found = branch.checkpoint(spec.say) if world.leads and branch.fits(environment(spec.device)) else None
-    if not world.share(found is not None, spec.device):
+    checkpoint = branch.checkpoint(spec.say) if world.leads and branch.fits(environment(spec.device)) else None
+    if not world.share(checkpoint is not None, spec.device):
         return None
-    found = found or branch.checkpoint(spec.say)
-    if found is None:
+    checkpoint = checkpoint or branch.checkpoint(spec.say)
+    if checkpoint is None:
         raise RunError(f"rank {world.rank} cannot read the checkpoint of epoch {branch.epochs} in {branch.run}, from "
                        "which rank 0 starts. Every machine must see the same --out.")
-    return found
+    return checkpoint
 
 
-def _concluded(trainer: Trainer, folder: Path) -> nn.Module:
-    """The model that the last numbers are about: the last epoch's, the best one's, or an average of epochs."""
-    how = trainer.train.conclude_on
-    if how == "last":
+def _final_model(trainer: Trainer, folder: Path) -> nn.Module:
+    """The model of the final numbers: that of the last epoch, of the best epoch, or an average of epochs."""
+    which = trainer.train.conclude_on
+    if which == "last":
         return trainer.evaluated
     model = copy.deepcopy(trainer.evaluated)
-    weights = trainer.best_weights if how == "best" else average_weights(folder, trainer.train.average_last)
+    weights = trainer.best_weights if which == "best" else average_weights(folder, trainer.train.average_last)
     model.load_state_dict(weights)
     return model
 
 
 def _timing(trainer: Trainer, device: torch.device, world: World, at_once: int) -> dict[str, Any]:
-    """What the paper's table of training costs has, and how it came about."""
+    """The training cost as in the paper's table, and the conditions under which it was measured."""
     log = trainer.log
     return {"seconds": log.seconds, "epochs": trainer.at.epoch - 1, "steps": trainer.at.step, "samples": log.samples,
             **({"shared_epochs": log.shared_epochs} if log.shared_epochs else {}),
@@ -166,7 +168,7 @@ def _timing(trainer: Trainer, device: torch.device, world: World, at_once: int) 
 
 
 def _restore_threads(spec: RunSpec) -> None:
-    """Sums depend on how they are split: a resumed run takes the thread count it was started with."""
+    """Resume with the thread count of the start, because sums depend on how they are split."""
     path, device = spec.run.path, spec.device
     before, now = spec.run.environment(), environment(device)
     if before["threads"] != now["threads"]:
@@ -174,4 +176,4 @@ def _restore_threads(spec: RunSpec) -> None:
         spec.say(f"{path}: continues with {before['threads']} threads, as it was started, not {now['threads']}.")
     if device.type == "cpu" and before["instructions"] != now["instructions"]:
         spec.say(f"{path}: was started with {before['instructions']} instructions and continues with "
-                  f"{now['instructions']}: the last bits may differ.")
+                 f"{now['instructions']}: the last bits may differ.")

@@ -1,16 +1,16 @@
-"""A run directory: what is in it, and who may write there.
+"""A run directory: its files, and which process may write there.
 
-    config.json          the config, whose fingerprint tells runs apart; the machine; metrics and recipe, for reports
+    config.json          the config, whose fingerprint identifies the run; environment; metrics and recipe, for reports
     metrics.jsonl        one line per epoch; no times, so that equal runs have equal files
     checkpoint-*         see checkpoint.py
     branches/            checkpoints from which other runs start; see branches.py
-    logits.safetensors   what the model says about the test set, and the labels
-    weights.safetensors  the model that the last numbers are about
+    logits.safetensors   the model's logits on the test set, and the labels
+    weights.safetensors  the weights of the model with the final numbers
     diagnosis.json       margins, energies, calibration and the like, as the report draws them
-    files/               what else the task keeps
+    files/               other files of the task
     timing.json          device, memory, seconds, epochs, samples
-    final.json           the numbers; written last, so a run that has it is done
-    failed.json          what a run said that diverged; it counts unless there is a final.json
+    final.json           the numbers; written last, so a run that has it is finished
+    failed.json          the message of a run that diverged; ignored if there is a final.json
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
 from ..errors import RunError
+from .checkpoint import host_copies
 from .files import read_json, remove_parts, write_json, write_whole
 from .task import Conclusion
 
 SCHEMA = 1
-ABSENT = "absent"  # of a key that a config does not have
+ABSENT = "absent"  # the value of a key that a config does not have
 
 
 class RunDir:
-    """One run's directory, made or found."""
+    """The directory of one run, which need not exist yet."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -52,44 +52,43 @@ class RunDir:
 
     def final(self) -> dict[str, Any]:
         """The final numbers."""
-        found = read_json(self.path / "final.json")
-        if found.get("schema") != SCHEMA:
-            raise RunError(f"{self.path / 'final.json'}: schema {found.get('schema')}, expected {SCHEMA}: it was "
+        numbers = read_json(self.path / "final.json")
+        if numbers.get("schema") != SCHEMA:
+            raise RunError(f"{self.path / 'final.json'}: schema {numbers.get('schema')}, expected {SCHEMA}: it was "
                            "written by another version. Read it with that version, or move the folder away to train "
                            "again.")
-        return found
+        return numbers
 
     def open(self, config: Mapping[str, Any], environment: Mapping[str, Any],
              about: Mapping[str, Any] | None = None) -> str:
-        """Start or continue this run; the directory of another run that was trained is refused. Returns the
-        fingerprint."""
-        mark = fingerprint(config)
+        """Start or continue this run, and return its fingerprint. See :meth:`refuse_other`."""
+        own_fingerprint = fingerprint(config)
         self.refuse_other(config)
         path = self.path / "config.json"
-        if not path.exists() or read_json(path).get("fingerprint") != mark:
-            write_json(path, {"schema": SCHEMA, "fingerprint": mark, "asked": config, "environment": environment,
-                              **(about or {})})
-        return mark
+        if not path.exists() or read_json(path).get("fingerprint") != own_fingerprint:
+            write_json(path, {"schema": SCHEMA, "fingerprint": own_fingerprint, "asked": config,
+                              "environment": environment, **(about or {})})
+        return own_fingerprint
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has been trained here: no epoch, no checkpoint, no end. A run that is refused for its data,
-        for example, leaves only its config."""
+        """Whether nothing has been trained here: no epoch, no checkpoint, no result. A run that was refused because of
+        its data, for example, leaves only its config."""
         names = ("checkpoint-*", "branches/*", "final.json", "failed.json")
         lines = self.path / "metrics.jsonl"
         return not (any(any(self.path.glob(name)) for name in names) or (lines.is_file() and lines.stat().st_size))
 
     def refuse_other(self, config: Mapping[str, Any]) -> None:
-        """Say so when the directory holds another run than this one, of which something has been trained."""
+        """Raise a RunError if the directory holds a run with another config that has been trained."""
         path = self.path / "config.json"
         if not path.exists():
             return
-        found = read_json(path)
-        if found.get("schema") != SCHEMA:
-            raise RunError(f"{path}: schema {found.get('schema')}, expected {SCHEMA}: it was written by another "
+        existing = read_json(path)
+        if existing.get("schema") != SCHEMA:
+            raise RunError(f"{path}: schema {existing.get('schema')}, expected {SCHEMA}: it was written by another "
                            "version. Choose another --out.")
-        if found.get("fingerprint") != fingerprint(config) and not self.empty:
-            raise RunError(f"{self.path} holds another run: {difference(found.get('asked', {}), config)}. It is "
+        if existing.get("fingerprint") != fingerprint(config) and not self.empty:
+            raise RunError(f"{self.path} holds another run: {difference(existing.get('asked', {}), config)}. It is "
                            "left as it is; choose another --out, or move it away.")
 
     def read_config(self) -> dict[str, Any]:
@@ -97,16 +96,16 @@ class RunDir:
         return read_json(self.path / "config.json")
 
     def environment(self) -> dict[str, Any]:
-        """The machine that the run was started on."""
-        found = self.read_config().get("environment")
-        if not isinstance(found, dict) or not {"threads", "instructions"} <= found.keys():
+        """The environment in which the run was started."""
+        environment = self.read_config().get("environment")
+        if not isinstance(environment, dict) or not {"threads", "instructions"} <= environment.keys():
             raise RunError(f"{self.path / 'config.json'}: expected an environment with threads and instructions. Move "
                            "the folder away to start over.")
-        return found
+        return environment
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """One process at a time. The system lets go of the lock when its holder ends, however it ends."""
+        """Let one process at a time write here. The system releases the lock however its holder ends."""
         lock, holder = FileLock(self.path / "lock", timeout=0), self.path / "lock.pid"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -119,14 +118,14 @@ class RunDir:
                            "another --out.") from error
         except OSError as error:
             raise RunError(f"{self.path}: cannot be written to ({error}). Make it writable, or choose another "
-                           "place.") from error
+                           "--out.") from error
         try:
             yield
         finally:
             lock.release()
 
     def rewrite_metrics(self, lines: list[dict[str, Any]]) -> None:
-        """On resuming: exactly the epochs that the checkpoint knows."""
+        """Write exactly the epochs of the checkpoint from which a run resumes."""
         write_whole(self.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
@@ -135,10 +134,10 @@ class RunDir:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise RunError(f"{self.path / 'metrics.jsonl'}: cannot be written to ({error}). The last checkpoint is "
-                           "untouched; make room and run again to continue.") from error
+                           "untouched; free some space and run again to continue.") from error
 
     def metrics(self, say: Callable[[str], None] = lambda words: None) -> list[dict[str, Any]]:
-        """A line per epoch; a torn last line (a crash of the machine can leave one) is skipped, and ``say`` is told."""
+        """One line per epoch. ``say`` is told if the last line is incomplete (after a power loss) and was skipped."""
         path = self.path / "metrics.jsonl"
         text = path.read_text(errors="replace").splitlines() if path.is_file() else []
         lines = []
@@ -148,34 +147,32 @@ class RunDir:
             except (ValueError, TypeError) as error:
                 if number < len(text):
                     raise RunError(f"{path}: line {number} is not a JSON object ({error}).") from error
-                say(f"{path}: the last line is torn and was skipped.")
+                say(f"{path}: the last line is incomplete and was skipped.")
         return lines
 
-    def finish(self, final: Mapping[str, Any], timing: Mapping[str, Any], end: Conclusion,
+    def finish(self, final: Mapping[str, Any], timing: Mapping[str, Any], conclusion: Conclusion,
                weights: Mapping[str, Tensor]) -> None:
-        """Everything else first; ``final.json`` last."""
-        for name, tensors in (("logits", end.tensors), ("weights", weights)):
-            plain = {key: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-                     for key, tensor in tensors.items()}
-            if plain:
-                write_whole(self.path / f"{name}.safetensors", safetensors.torch.save(plain))
-        for name, content in end.files.items():
+        """Write the results; ``final.json`` is the last file."""
+        for name, tensors in (("logits", conclusion.tensors), ("weights", weights)):
+            if tensors:
+                write_whole(self.path / f"{name}.safetensors", safetensors.torch.save(host_copies(tensors)))
+        for name, content in conclusion.files.items():
             if Path(name).name != name or name.startswith("."):
                 raise RunError(f"a task keeps a file called {name!r}: expected a plain name without folders.")
             (self.path / "files").mkdir(exist_ok=True)
             write_whole(self.path / "files" / name, content)
-        if end.diagnosis is not None:
-            write_json(self.path / "diagnosis.json", dict(end.diagnosis))
+        if conclusion.diagnosis is not None:
+            write_json(self.path / "diagnosis.json", dict(conclusion.diagnosis))
         self.sync_metrics()
         write_json(self.path / "timing.json", {"schema": SCHEMA, **timing})
         write_json(self.path / "final.json", {"schema": SCHEMA, **final})
 
     def note_divergence(self, error: Exception) -> None:
-        """A run that diverged leaves a trace, so that tables and verdicts can count it."""
+        """Write ``failed.json``, so that tables and verdicts can count a run that diverged."""
         write_json(self.path / "failed.json", {"schema": SCHEMA, "kind": type(error).__name__, "message": str(error)})
 
     def sync_metrics(self) -> None:
-        """The lines of all epochs reach the disk before ``final.json`` says that the run is done."""
+        """Flush the lines of all epochs to the disk, before ``final.json`` says that the run is finished."""
         path = self.path / "metrics.jsonl"
         if path.is_file():
             with open(path, "rb+") as file:
@@ -187,33 +184,35 @@ def fingerprint(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def difference(found: Mapping[str, Any], config: Mapping[str, Any], most: int | None = 3) -> str:
-    """The keys in which two configs differ, in words: the first few and how many more there are, or all of them.
+def difference(other: Mapping[str, Any], config: Mapping[str, Any], most: int | None = 3) -> str:
+    """The keys in which two configs differ, in words: the first ``most`` and the number of others, or all of them.
+
+    ``other`` is called "there" and ``config`` "here".
 
     >>> difference({"train": {"epochs": 3}, "seed": 0}, {"train": {"epochs": 2}, "seed": 0})
     'there train.epochs = 3, here 2'
     >>> difference({"batch": 6}, {"seed": 0})
     'there batch = 6, here it is not set; there seed is not set, here 0'
     """
-    every = [f"there {key} {'is not set' if there == ABSENT else f'= {there!r}'}, "
-             f"here {'it is not set' if here == ABSENT else repr(here)}"
-             for key, there, here in differing(found, config)]
-    more = [] if most is None or len(every) <= most else [f"and {len(every) - most} more"]
-    return "; ".join([*every[:most], *more]) or "its configuration differs"
+    differences = [f"there {key} {'is not set' if theirs == ABSENT else f'= {theirs!r}'}, "
+                   f"here {'it is not set' if ours == ABSENT else repr(ours)}"
+                   for key, theirs, ours in differing(other, config)]
+    more = [] if most is None or len(differences) <= most else [f"and {len(differences) - most} more"]
+    return "; ".join([*differences[:most], *more]) or "its configuration differs"
 
 
-def differing(found: Mapping[str, Any], config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The keys in which two configs differ, with what stands there and here; ABSENT where a key is missing."""
-    for key in sorted({*found, *config}):
-        there, here = _table(found.get(key, ABSENT)), _table(config.get(key, ABSENT))
-        if isinstance(there, Mapping) and isinstance(here, Mapping):
-            yield from differing(there, here, f"{path}{key}.")
-        elif there != here:
-            yield f"{path}{key}", there, here
+def differing(other: Mapping[str, Any], config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The keys in which two configs differ, each with both values; ABSENT is the value of a missing key."""
+    for key in sorted({*other, *config}):
+        theirs, ours = _table(other.get(key, ABSENT)), _table(config.get(key, ABSENT))
+        if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+            yield from differing(theirs, ours, f"{path}{key}.")
+        elif theirs != ours:
+            yield f"{path}{key}", theirs, ours
 
 
 def _table(value: Any) -> Any:
-    """A list of tables (the stages) as a table by number, so that the key inside it is named; a single one as it is."""
+    """A list of tables (the stages) as a table by number, so that differing keys are named; a single table as it is."""
     if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
         if len(value) == 1:
             return value[0]

@@ -1,4 +1,4 @@
-"""The learning rate as a function of the position, so that resuming needs no state of a scheduler."""
+"""The learning rate as a function of epoch and step, so that resuming needs no scheduler state."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def learning_rate(train: Train, epoch: int, step: int, steps_per_epoch: int) -> 
         assert train.every is not None
         return train.lr * train.gamma ** math.floor((epoch - 1) / train.every)
     if train.schedule == "cosine":
-        whole = train.max_steps or train.epochs * steps_per_epoch
-        return train.lr * 0.5 * (1 + math.cos(math.pi * min(1.0, step / whole)))
+        steps = train.max_steps or train.epochs * steps_per_epoch
+        return train.lr * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
     if train.schedule == "inverse_sqrt":
         return train.lr * math.sqrt(warmup / max(step + 1, warmup))
     return train.lr

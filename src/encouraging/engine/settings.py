@@ -10,24 +10,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 
 class Settings(BaseModel):
-    """Settings never change after they were read, and true is not the number 1, which pydantic would make of it."""
+    """Settings that do not change once they are read. Unlike in pydantic, true is not accepted as the number 1."""
 
     model_config = ConfigDict(frozen=True)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _numbers_are_numbers(cls, given: object, info: ValidationInfo) -> object:
-        entries = given if isinstance(given, list | tuple) else [given]
+    def _reject_bool_as_number(cls, value: object, info: ValidationInfo) -> object:
+        entries = value if isinstance(value, list | tuple) else [value]
         if any(isinstance(entry, bool) for entry in entries):
-            kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
-            if kinds & {int, float} and bool not in kinds:
-                raise ValueError(f"{str(given).lower()}: expected a number")
-        return given
+            types = _types_in(cls.model_fields[info.field_name or ""].annotation)
+            if types & {int, float} and bool not in types:
+                raise ValueError(f"{str(value).lower()}: expected a number")
+        return value
 
 
-def _kinds(annotation: Any) -> set[Any]:
+def _types_in(annotation: Any) -> set[Any]:
     """The types that an annotation is made of."""
-    return {annotation}.union(*(_kinds(part) for part in get_args(annotation)))
+    return {annotation}.union(*(_types_in(part) for part in get_args(annotation)))
 
 
 class Frozen(Settings):
@@ -46,7 +46,7 @@ class Train(Frozen):
     'multistep'
     """
 
-    epochs: int = Field(default=1_000_000, ge=0)  # 0: the weights it starts with are only evaluated
+    epochs: int = Field(default=1_000_000, ge=0)  # 0: only evaluate the initial weights
     max_steps: int | None = Field(default=None, gt=0)
     batch_size: int = Field(default=128, gt=0)
     accumulate: int = Field(default=1, gt=0)
@@ -72,7 +72,7 @@ class Train(Frozen):
     warmup_steps: int = Field(default=0, ge=0)
     warmup_from: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
-    monitor: str | None = None  # the task's primary metric
+    monitor: str | None = None  # None: the task's primary metric
     better: Literal["higher", "lower"] = "higher"
     patience: int | None = Field(default=None, ge=0)
     evaluate_every: int = Field(default=1, gt=0)
@@ -83,7 +83,7 @@ class Train(Frozen):
 
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     channels_last: bool = True
-    compile: bool | Literal["cuda"] = False  # "cuda": on a GPU alone, where it gains more and needs no C++ compiler
+    compile: bool | Literal["cuda"] = False  # "cuda": only on a GPU, where it gains more and needs no C++ compiler
     cuda_graph: bool = True
     checkpoint_seconds: float = Field(default=30.0, ge=0)
 
@@ -95,21 +95,21 @@ class Train(Frozen):
 
     # How a run is carried out, not what it computes: a run may be resumed with another value.
     INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"checkpoint_seconds", "cuda_graph", "workers"})
-    # A run's config names these only where they differ from the default: they came later than the first records.
+    # A run's config has these only if they differ from the default, because the first records do not have them.
     LATER: ClassVar[frozenset[str]] = frozenset({"conclude_on", "average_last", "probe_every", "trace", "sync_norm",
                                                  "milestone_steps", "evaluate_all_from"})
 
     def config(self) -> dict[str, Any]:
-        """All that a run's numbers may depend on, as JSON holds it."""
-        whole = self.model_dump(mode="json", exclude=set(self.INCIDENTAL))
+        """Everything that a run's numbers may depend on, as JSON holds it."""
+        values = self.model_dump(mode="json", exclude=set(self.INCIDENTAL))
         defaults = {name: type(self).model_fields[name].default for name in self.LATER}
-        return {name: value for name, value in whole.items()
+        return {name: value for name, value in values.items()
                 if name not in defaults or (tuple(value) if isinstance(value, list) else value) != defaults[name]}
 
     def compiles(self, device: str) -> bool:
         """Whether the model is compiled on this type of device.
 
-        >>> [Train(epochs=1, lr=0.1, compile=asked).compiles("cpu") for asked in (True, "cuda", False)]
+        >>> [Train(epochs=1, lr=0.1, compile=setting).compiles("cpu") for setting in (True, "cuda", False)]
         [True, False, False]
         """
         return self.compile is True or self.compile == device
@@ -121,57 +121,59 @@ class Train(Frozen):
         >>> [epoch for epoch in range(1, 11) if train.evaluates(epoch)]
         [4, 8, 9, 10]
         """
-        from_here = self.evaluate_all_from is not None and epoch >= self.evaluate_all_from
-        return epoch % self.evaluate_every == 0 or from_here or epoch >= self.epochs
+        in_last_part = self.evaluate_all_from is not None and epoch >= self.evaluate_all_from
+        return epoch % self.evaluate_every == 0 or in_last_part or epoch >= self.epochs
 
     @field_validator("compile", mode="before")
     @classmethod
-    def _compile_is_known(cls, given: object) -> object:
-        if not isinstance(given, bool) and given != "cuda":
-            raise ValueError(f'{given!r}: expected true, false, or "cuda" for a GPU alone')
-        return given
+    def _check_compile(cls, value: object) -> object:
+        if not isinstance(value, bool) and value != "cuda":
+            raise ValueError(f'{value!r}: expected true, false, or "cuda" to compile only on a GPU')
+        return value
 
     @model_validator(mode="before")
     @classmethod
-    def _infer_schedule(cls, given: object) -> object:
-        """Milestones or a period say which schedule is meant."""
-        if isinstance(given, dict) and "schedule" not in given:
-            if given.get("milestones") or given.get("milestone_steps"):
-                return {**given, "schedule": "multistep"}
-            if given.get("every"):
-                return {**given, "schedule": "step"}
-        return given
+    def _infer_schedule(cls, values: object) -> object:
+        """Milestones mean the schedule 'multistep', and a period means 'step'."""
+        if isinstance(values, dict) and "schedule" not in values:
+            if values.get("milestones") or values.get("milestone_steps"):
+                return {**values, "schedule": "multistep"}
+            if values.get("every"):
+                return {**values, "schedule": "step"}
+        return values
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _check_combination(self) -> Self:
         if "epochs" not in self.model_fields_set and self.max_steps is None:
             raise ValueError("neither epochs nor max_steps is given: say how long to train")
         if (self.schedule == "multistep") != bool(self.milestones or self.milestone_steps):
-            raise ValueError(f"schedule {self.schedule!r} with milestones {list(self.milestones)}: milestones belong "
-                             "to 'multistep', and it needs them")
+            raise ValueError(f"schedule {self.schedule!r} with milestones {list(self.milestones)}: 'multistep' needs "
+                             "milestones, and no other schedule takes them")
         if self.milestones and self.milestone_steps:
             raise ValueError("both milestones (epochs) and milestone_steps (updates) are given: keep one")
         if list(self.milestone_steps) != sorted(set(self.milestone_steps)) or any(m < 1 for m in self.milestone_steps):
-            raise ValueError(f"milestone_steps {list(self.milestone_steps)}: expected rising numbers of updates")
+            raise ValueError(f"milestone_steps {list(self.milestone_steps)}: expected increasing numbers of updates, "
+                             "counted from 1")
         if list(self.milestones) != sorted(set(self.milestones)) or any(m < 1 for m in self.milestones):
-            raise ValueError(f"milestones {list(self.milestones)}: expected rising epochs, counted from 1")
+            raise ValueError(f"milestones {list(self.milestones)}: expected increasing epochs, counted from 1")
         if (self.schedule == "step") != (self.every is not None):
-            raise ValueError(f"schedule {self.schedule!r} with every = {self.every}: every (epochs) belongs to 'step', "
-                             "and it needs it")
+            raise ValueError(f"schedule {self.schedule!r} with every = {self.every}: 'step' needs every (a number of "
+                             "epochs), and no other schedule takes it")
         if self.schedule == "inverse_sqrt" and not self.warmup_steps:
-            raise ValueError("schedule 'inverse_sqrt' without warmup_steps: the rate is lr at the end of the warm-up")
+            raise ValueError("schedule 'inverse_sqrt' without warmup_steps: set them, as lr is the rate at the end of "
+                             "the warm-up")
         if self.warmup_steps and self.warmup_epochs:
             raise ValueError("both warmup_steps and warmup_epochs are given: keep one")
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
             raise ValueError("nesterov needs optimizer = 'sgd' and a momentum above 0")
         if self.momentum and self.optimizer in ("adam", "adamw"):
-            raise ValueError(f"optimizer {self.optimizer!r} has no momentum: its first beta plays that part")
+            raise ValueError(f"optimizer {self.optimizer!r} has no momentum: set the first of betas instead")
         return self
 
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage as the engine sees it: how to train, and which parts of the model start anew or stay as they are."""
+    """One stage of training: its settings, and the parts of the model that are reset before it or frozen during it."""
 
     train: Train
     reset: Sequence[str] = ()

@@ -1,6 +1,6 @@
-"""Training in stages: each has an optimiser of its own, and may start some parts of the model anew and freeze others.
+"""Training in stages: each has its own optimiser, and may reset some parts of the model and freeze others.
 
-The paper needs this three times: to ask what features are worth, and to re-balance a long-tailed classifier. What keeps
+The paper uses stages to measure the quality of features and to re-balance a long-tailed classifier. A change that keeps
 momentum and schedule (a late bonus, deferred re-weighting) is a change of the objective and not a stage.
 """
 
@@ -23,24 +23,17 @@ from .task import Task
 from .train import Hooks, Log, Position, Trainer
 
 
-def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, found: Checkpoint | None, *, seed: int,
-                    world: World, device: torch.device,
+def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, checkpoint: Checkpoint | None, *,
+                    seed: int, world: World, device: torch.device,
                     start: Mapping[str, Tensor] | None = None) -> tuple[Trainer, dict[str, Any]]:
-    """Run every stage from where the checkpoint stands; the last trainer, and the numbers of all stages.
+    """Train all stages, or those that are left after a checkpoint; returns the last trainer and the numbers of all
+    stages.
 
-    ``start`` holds the weights with which the first stage begins, instead of fresh ones.
+    ``start`` holds weights with which the first stage starts, instead of freshly initialised ones.
     """
-    for number, (plan, after) in enumerate(pairwise(stages), 2):
-        if plan.train.sync_norm and not after.train.sync_norm:
-            raise RunError(f"stage {number} has train.sync_norm = false after a stage with true: batch norms that "
-                           "processes share stay shared. Set it in all stages from the first on that has it.")
-    for plan in stages:
-        if plan.train.monitor in ENGINE and plan.train.monitor != TRAINING_LOSS:
-            names = [*(metric.path for metric in task.metrics), TRAINING_LOSS]
-            raise RunError(f"train.monitor = {plan.train.monitor!r} does not say how good an epoch was. Expected one "
-                           f"of {', '.join(names)}.")
-    at = Position(**found.state["position"]) if found else Position()
-    log = Log(**found.state["log"]) if found else Log()
+    _check_stages(task, stages)
+    at = Position(**checkpoint.state["position"]) if checkpoint else Position()
+    log = Log(**checkpoint.state["log"]) if checkpoint else Log()
     model = task.build()
     if start is not None:
         model.load_state_dict(start)
@@ -48,7 +41,7 @@ def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, 
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     start_state = random_state.random_tensors(device)
     for number, plan in enumerate(stages, 1):
-        # Ranks draw dropout of their own, but start a part anew with the numbers that one process would draw.
+        # Each rank has its own dropout, but all must reset a part with the numbers that one process would draw.
         own_state = random_state.random_tensors(device)
         if world.size > 1:
             random_state.restore_torch(start_state, device)
@@ -60,13 +53,13 @@ def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, 
             continue
         if number > at.stage:
             at.stage, at.epoch, at.batch, at.stage_step = number, 1, 0, 0
-            log.best, log.probed = None, {}  # numbers of a stage are about it alone
+            log.best, log.probed = None, {}  # both are per stage
         trainer = Trainer(task, model, plan, at, log, hooks, world, device, seed)
-        if found is not None:
-            trainer.restore(found)
-            found = None
+        if checkpoint is not None:
+            trainer.restore(checkpoint)
+            checkpoint = None
         elif number == 1 and world.size > 1:
-            torch.manual_seed(seed * world.size + world.rank)  # equal weights so far; dropout must differ from here on
+            torch.manual_seed(seed * world.size + world.rank)  # the weights are equal by now; dropout must differ
         trainer.run()
         if len(log.finished) < number:
             log.finished.append(summary(log, trainer))
@@ -75,8 +68,20 @@ def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, 
     return trainer, numbers
 
 
+def _check_stages(task: Task[Any], stages: Sequence[StagePlan]) -> None:
+    for number, (plan, following) in enumerate(pairwise(stages), 2):
+        if plan.train.sync_norm and not following.train.sync_norm:
+            raise RunError(f"stage {number} has train.sync_norm = false after a stage with true: batch norms that "
+                           "processes share stay shared. Set it to true in all stages after the first that has it.")
+    for plan in stages:
+        if plan.train.monitor in ENGINE and plan.train.monitor != TRAINING_LOSS:
+            names = [*(metric.path for metric in task.metrics), TRAINING_LOSS]
+            raise RunError(f"train.monitor = {plan.train.monitor!r} does not say how good an epoch was. Expected one "
+                           f"of {', '.join(names)}.")
+
+
 def prepare(task: Task[Any], model: nn.Module, plan: StagePlan) -> None:
-    """Start the parts anew that a stage resets, and let everything learn but what it freezes."""
+    """Reset and freeze the parts of the model that a stage names; all other parts learn."""
     parts = task.parts(model)
     for name in (*plan.reset, *plan.freeze):
         if name not in parts:
@@ -86,7 +91,7 @@ def prepare(task: Task[Any], model: nn.Module, plan: StagePlan) -> None:
         layers = [layer for layer in parts[name].modules() if hasattr(layer, "reset_parameters")]
         if not layers:
             raise RunError(f"the part {name!r} is a {type(parts[name]).__name__} without reset_parameters: a stage "
-                           "cannot start it anew.")
+                           "cannot reset it. Give one of its layers this method, or reset another part.")
         for layer in layers:
             layer.reset_parameters()  # type: ignore[operator]
     model.requires_grad_(True)
@@ -95,17 +100,17 @@ def prepare(task: Task[Any], model: nn.Module, plan: StagePlan) -> None:
 
 
 def summary(log: Log, trainer: Trainer) -> dict[str, Any]:
-    """The last epoch's numbers, and those of the best epoch with ``best_`` before them."""
+    """The last epoch's numbers, and those of the best epoch with the prefix ``best_``."""
     last, best = log.lines[-1], log.best
     assert best is not None
     trained = {"train_loss": last["loss"], "grad_norm": last["grad_norm"]} if "loss" in last else {}
     return {**measured(last), **trained,
             **{f"best_{name}": value for name, value in measured(best).items()},
-            "best_epoch": best["epoch"], "epochs": last["epoch"], "steps": last["step"], **_looks(log)}
+            "best_epoch": best["epoch"], "epochs": last["epoch"], "steps": last["step"], **_probes_and_trace(log)}
 
 
-def _looks(log: Log) -> dict[str, Any]:
-    """What probes and the trace of the first updates found."""
+def _probes_and_trace(log: Log) -> dict[str, Any]:
+    """Ratios of gradient norms from the probes, and the numbers of the first updates."""
     numbers: dict[str, Any] = {}
     own = log.probed.get("own", 0.0)
     ratios = {name: own / value for name, value in log.probed.items() if name not in ("own", "number") and value}
@@ -119,5 +124,5 @@ def _looks(log: Log) -> dict[str, Any]:
 
 
 def measured(line: Mapping[str, Any]) -> dict[str, Any]:
-    """What the task measured, without what the engine did."""
+    """The numbers of the task, without those of the engine."""
     return {name: value for name, value in line.items() if name not in ENGINE}

@@ -1,4 +1,4 @@
-"""Where a run stands, what it has found out so far, and whom it tells."""
+"""The position of a run, its log, and the hooks that the training loop calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ..data import Clock
 
 @dataclass
 class Position:
-    """Where a run stands: epochs count from 1, batches of the epoch and updates count those that are done."""
+    """The position of a run: epochs are counted from 1; ``batch``, ``step`` and ``stage_step`` are numbers of finished
+    batches of the epoch, updates of the run and updates of the stage."""
 
     stage: int = 1
     epoch: int = 1
@@ -28,7 +29,7 @@ class Position:
 
 @dataclass
 class Log:
-    """What the run has found out so far; a checkpoint holds all of it."""
+    """The results of the run so far; a checkpoint holds all of them."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None
@@ -39,15 +40,17 @@ class Log:
     probed: dict[str, float] = field(default_factory=dict)  # sums of gradient norms at equal weights, and their number
     epoch_probed: dict[str, float] = field(default_factory=dict)
     trace: list[dict[str, float]] = field(default_factory=list)
-    shared_epochs: int = 0  # that were trained in another run; see branches.py
+    shared_epochs: int = 0  # epochs that another run trained; see branches.py
 
 
 @dataclass
 class Hooks:
-    """What the loop calls: ``saver`` with tensors and state, ``on_epoch`` with a line and the number of the best epoch
-    of the stage so far, ``stop`` for a reason to end, ``keep`` with the weights of an epoch that may go into an
-    average, ``on_progress`` with how far an epoch is. ``leaves`` has the epochs of the first stage at whose ends other
-    runs may start; ``saver`` is told which it is."""
+    """What the training loop calls.
+
+    ``saver`` is called with tensors and state, ``on_epoch`` with a line and the best epoch of the stage so far,
+    ``keep`` with the weights of an epoch that may go into an average, and ``on_progress`` with the progress of an
+    epoch. ``stop`` returns a reason to stop, or None. ``leaves`` has the epochs of the first stage after which other
+    runs may start; ``saver`` is called with their number then."""
 
     saver: Callable[[int, dict[str, Tensor], dict[str, Any], int | None], None]
     on_epoch: Callable[[dict[str, Any], int | None], None]

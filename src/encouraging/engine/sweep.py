@@ -1,8 +1,7 @@
 """Many runs: one after another, side by side in processes of this machine, or on a Ray cluster.
 
-A job is anything that can be pickled; ``work(job, on_epoch)`` carries it out. Whatever happens to one job is that job's
-outcome and leaves the others alone. Jobs start in their order; one that needs another starts when that has ended, and
-those behind it may overtake it.
+A job is any object that can be pickled; ``work(job, on_epoch)`` carries it out. An error ends its own job only. Jobs
+start in their order, but a job that needs another one waits until that has ended, and later jobs may start before it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .signals import Interrupted, Stopper
 
 _EXPECTED = "Expected the address of a running cluster, as `ray start --head` prints it, or local."
 Work = Callable[[Any, Callable[[dict[str, Any]], None]], Any]
-Names = Callable[[Any], tuple[Hashable, Collection[Hashable]]]  # a job's own name, and the names of those it needs
+Names = Callable[[Any], tuple[Hashable, Collection[Hashable]]]  # a job's own name, and the names of jobs that it needs
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Teller:
-    """What a job calls: with the line of an epoch, and ``progress`` with how far it is within one."""
+    """Called by a job with the line of every epoch; ``progress`` is called with the progress within an epoch."""
 
     send: Callable[[str, dict[str, Any]], None]
 
@@ -55,27 +54,27 @@ class Teller:
 
 
 def attempt(work: Work, job: Any, on_epoch: Callable[[dict[str, Any]], None]) -> Event:
-    """Carry a job out and turn whatever comes of it into an event."""
+    """Carry out a job and return its outcome as an event."""
     try:
         return Event(job, "done", work(job, on_epoch))
     except Interrupted as event:
         return Event(job, "stopped", str(event))
     except KeyboardInterrupt:
         return Event(job, "stopped", "interrupted before a checkpoint could be written")
-    except ValueError as error:  # the package's own errors speak for themselves
-        known = type(error).__module__.startswith("encouraging")
-        return Event(job, "failed", str(error) if known else traceback.format_exc())
+    except ValueError as error:  # messages of the package's own errors need no traceback
+        own = type(error).__module__.startswith("encouraging")
+        return Event(job, "failed", str(error) if own else traceback.format_exc())
     except Exception:
         return Event(job, "failed", traceback.format_exc())
 
 
 def independent(job: Any) -> tuple[Hashable, Collection[Hashable]]:
-    """The names of jobs that need no others."""
+    """The ``names`` of jobs that do not need each other."""
     return None, ()
 
 
 def take_ready(waiting: list[Any], running: Iterable[Any], names: Names) -> Any | None:
-    """Take the first job that needs none that has not ended."""
+    """Remove and return the first waiting job that needs no unfinished job."""
     unfinished = {names(job)[0] for job in (*running, *waiting)}
     for number, job in enumerate(waiting):
         if unfinished.isdisjoint(names(job)[1]):
@@ -83,32 +82,35 @@ def take_ready(waiting: list[Any], running: Iterable[Any], names: Names) -> Any 
     return None
 
 
+def report_not_started(jobs: Iterable[Any], report: Callable[[Event], None]) -> None:
+    for job in jobs:
+        report(Event(job, "stopped", "not started"))
+
+
 def run_here(jobs: Sequence[Any], work: Work, report: Callable[[Event], None]) -> None:
-    """One after another in this process: a job must stand behind those that it needs."""
+    """Run jobs one after another in this process; a job must come after those that it needs."""
     for number, job in enumerate(jobs):
         report(Event(job, "started"))
         tell = Teller(lambda kind, detail, job=job: report(Event(job, kind, detail)))  # type: ignore[misc]
         event = attempt(work, job, tell)
         report(event)
         if event.kind == "stopped":
-            for rest in jobs[number + 1 :]:
-                report(Event(rest, "stopped", "not started"))
+            report_not_started(jobs[number + 1 :], report)
             return
 
 
 def run_pool(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], workers: int,
              names: Names = independent) -> None:
-    """Side by side in fresh processes. A worker that dies costs its job alone, and another takes its place."""
+    """Run jobs side by side in new processes. If a worker dies, only its job fails, and a new worker replaces it."""
     waiting = list(jobs)
     team: list[_Worker] = []
-    told = False
+    stopping = False
     with Stopper() as stopper:
         try:
             while waiting or any(worker.job is not None for worker in team):
-                if stopper.asked and not told:
-                    told = True
-                    for rest in waiting:
-                        report(Event(rest, "stopped", "not started"))
+                if stopper.asked and not stopping:
+                    stopping = True
+                    report_not_started(waiting, report)
                     waiting.clear()
                     for worker in team:
                         worker.stop()
@@ -131,7 +133,7 @@ def run_pool(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], w
 
 
 def _dismiss(team: Sequence[_Worker]) -> None:
-    """End all workers in order; when Ctrl-C comes meanwhile, at once: their runs can be resumed."""
+    """End all workers in order, or at once if Ctrl-C is pressed meanwhile: their runs can be resumed."""
     try:
         for worker in team:
             worker.dismiss()
@@ -153,7 +155,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # CUDA and threads do not survive a fork
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, work), daemon=False)
-        with _deaf_children():
+        with _block_sigint():
             self.process.start()
         theirs.close()
         self.job: Any = None
@@ -161,11 +163,11 @@ class _Worker:
 
     def give(self, job: Any) -> None:
         self.job = job
-        with suppress(OSError):  # dead since its last job: its news will say so
+        with suppress(OSError):  # it died after its last job: news() will report that
             self.pipe.send(job)
 
     def news(self) -> Iterator[Event]:
-        """What the worker has sent; where it has died instead, that."""
+        """The events that the worker has sent, or that it has died."""
         try:
             while self.job is not None and self.pipe.poll():
                 kind, detail = self.pipe.recv()
@@ -193,18 +195,18 @@ class _Worker:
             if self.job is not None:
                 self.process.terminate()
             else:
-                with suppress(OSError):  # it died just now, as by a signal that came when its job was over
+                with suppress(OSError):  # it died just now, for example from a signal after its job had ended
                     self.pipe.send(None)
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Processes that are started here do not hear Ctrl-C, which a terminal sends to all of them, while they still
-    import torch: they would die with a traceback before the parent could stop them in order."""
+def _block_sigint() -> Iterator[None]:
+    """Processes that start in this context ignore Ctrl-C, which a terminal sends to all of them, while they import
+    torch: otherwise they would die with a traceback before the parent could stop them in order."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # started together with a process, it would let the signal through again
+    resource_tracker.ensure_running()  # starting it together with a process would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -213,7 +215,7 @@ def _deaf_children() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, work: Work) -> None:
-    """A worker's life. Between jobs the parent decides when to stop; inside one the run sees to signals itself."""
+    """The main loop of a worker. Between jobs the parent decides when to stop; a run handles signals itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -227,27 +229,26 @@ def _serve(pipe: Connection, work: Work) -> None:
 
 def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], address: str, *, cpus: float = 1,
             gpus: float = 0, names: Names = independent) -> None:
-    """On a Ray cluster (``local`` starts one here). Every machine must see the same run and data directories."""
+    """Run jobs on a Ray cluster (``local`` starts one). All machines must see the same run and data directories."""
     try:
         import ray
     except ImportError as error:
         raise RunError("--ray: the ray package is not installed: pip install ray.") from error
-    _check_answers(address)
+    _check_reachable(address)
     started = not ray.is_initialized()
     if started:
         try:
             ray.init(address=None if address == "local" else address, include_dashboard=False, log_to_driver=False)
         except (ValueError, ConnectionError) as error:
             raise RunError(f"--ray {address}: {str(error).rstrip('.')}. {_EXPECTED}") from error
-    remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_attempt_quietly)
+    remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_attempt_without_events)
     waiting = list(jobs)
     pending: dict[Any, Any] = {}
     try:
         with Stopper() as stopper:
             while waiting or pending:
                 if stopper.asked:
-                    for rest in waiting:
-                        report(Event(rest, "stopped", "not started"))
+                    report_not_started(waiting, report)
                     waiting.clear()
                     for ref in pending:
                         ray.cancel(ref)  # SIGINT in the worker, which writes its checkpoint
@@ -267,8 +268,8 @@ def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], ad
             ray.shutdown()
 
 
-def _check_answers(address: str) -> None:
-    """Ray itself tries for minutes before it says that nobody answers."""
+def _check_reachable(address: str) -> None:
+    """Try to connect: Ray itself tries for minutes before it gives up."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():  # "local", "auto"
         return
@@ -278,6 +279,6 @@ def _check_answers(address: str) -> None:
         raise RunError(f"--ray {address}: nothing answers there ({error}). {_EXPECTED}") from error
 
 
-def _attempt_quietly(work: Work, job: Any) -> tuple[str, Any]:
+def _attempt_without_events(work: Work, job: Any) -> tuple[str, Any]:
     event = attempt(work, job, lambda line: None)
     return event.kind, event.detail

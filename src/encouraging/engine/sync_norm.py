@@ -1,7 +1,7 @@
-"""Batch norm over the whole batch of an update's part, however many processes share it.
+"""Batch norm over the batches of all processes together.
 
-On GPUs it is torch's own ``nn.SyncBatchNorm``. That one refuses the CPU, where this module's layer takes its place: two
-sums that the processes add up, with gradients through both.
+On GPUs it is torch's own ``nn.SyncBatchNorm``, which does not support the CPU. There the layer of this module adds two
+sums up over the processes, with gradients through both.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class SharedBatchNorm(_BatchNorm):
             raise ValueError(f"expected an input of at least 2 dimensions, got {tuple(input.shape)}.")
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.training:  # without running statistics each process takes its own: their numbers of calls differ
+        if not self.training:  # no communication here: processes evaluate different numbers of batches
             return super().forward(input)
         self._check_input_dim(input)
-        over = [0, *range(2, input.dim())]
+        reduced = [0, *range(2, input.dim())]
         shape = [1, -1, *(1 for _ in input.shape[2:])]
         x = input if input.dtype == torch.float64 else input.float()
         count = x.new_tensor([x.numel() // x.shape[1]])
-        totals = _added(torch.cat([count, x.sum(over)]))
-        whole, mean = totals[:1], totals[1:] / totals[:1]
+        totals = _sum_over_processes(torch.cat([count, x.sum(reduced)]))
+        total_count, mean = totals[:1], totals[1:] / totals[:1]
         centred = x - mean.view(shape)
-        variance = _added(centred.square().sum(over)) / whole
-        self._track(mean.detach(), variance.detach(), whole.detach())
+        variance = _sum_over_processes(centred.square().sum(reduced)) / total_count
+        self._track(mean.detach(), variance.detach(), total_count.detach())
         scale = torch.rsqrt(variance + self.eps)
         scaled = centred * (scale if self.weight is None else scale * self.weight).view(shape)
         shifted: Tensor = scaled if self.bias is None else scaled + self.bias.view(shape)
@@ -45,19 +45,19 @@ class SharedBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _track(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-        """Running statistics as torch keeps them, the variance without bias."""
+        """Update the running statistics as torch does, with the unbiased variance."""
         if self.running_mean is None or self.running_var is None:
             return
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-        share = self.momentum if self.momentum is not None else 1 / float(self.num_batches_tracked or 1)
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+        momentum = self.momentum if self.momentum is not None else 1 / float(self.num_batches_tracked or 1)
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
         unbiased = variance * count / (count - 1).clamp(min=1)
-        self.running_var.lerp_(unbiased.to(self.running_var.dtype), share)
+        self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
 
 
-class _Added(torch.autograd.Function):
-    """The sum over the processes; its gradient is their gradients' sum."""
+class _SumOverProcesses(torch.autograd.Function):
+    """The sum over the processes; its gradient is the sum of their gradients."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor) -> Tensor:
@@ -72,8 +72,8 @@ class _Added(torch.autograd.Function):
         return total
 
 
-def _added(own: Tensor) -> Tensor:
-    total: Tensor = _Added.apply(own)  # type: ignore[no-untyped-call]
+def _sum_over_processes(own: Tensor) -> Tensor:
+    total: Tensor = _SumOverProcesses.apply(own)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -82,7 +82,7 @@ def share_batch_norms(model: nn.Module, device: torch.device) -> nn.Module:
     stay.
 
     Raises:
-        RunError: A layer computes something of its own beside batch norm, which its replacement would not.
+        RunError: a layer overrides ``forward`` of batch norm, which its replacement would not.
     """
     for name, layer in model.named_modules():
         if isinstance(layer, ORDINARY) and type(layer).forward is not _BatchNorm.forward:
@@ -92,18 +92,18 @@ def share_batch_norms(model: nn.Module, device: torch.device) -> nn.Module:
     if device.type == "cuda":
         shared: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         return shared
-    return _replaced(model)
+    return _replace_batch_norms(model)
 
 
-def _replaced(model: nn.Module) -> nn.Module:
+def _replace_batch_norms(model: nn.Module) -> nn.Module:
     if isinstance(model, ORDINARY):
-        return _shared(model)
+        return _as_shared(model)
     for name, child in model.named_children():
-        setattr(model, name, _replaced(child))
+        setattr(model, name, _replace_batch_norms(child))
     return model
 
 
-def _shared(norm: _BatchNorm) -> SharedBatchNorm:
+def _as_shared(norm: _BatchNorm) -> SharedBatchNorm:
     layer = SharedBatchNorm(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
     layer._parameters, layer._buffers, layer.training = norm._parameters, norm._buffers, norm.training
     return layer

@@ -1,4 +1,5 @@
-"""What the engine asks of a task. It never looks inside a batch: that may be tensors, graphs or lists of boxes."""
+"""The interface between the engine and a task. The engine never looks inside a batch: it can be tensors, graphs or
+lists of boxes."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ Predictions = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Loss:
-    """The loss of a batch: its mean, what it is the mean over (examples, tokens, boxes), and sums to report.
+    """The loss of a batch: its mean, the number of items that the mean is over (examples, tokens, boxes), and sums to
+    report.
 
-    An update over several batches or ranks is the sum of their totals divided by the sum of their counts, which is
-    raised to ``least`` where it is smaller. ``total`` is the mean times the count unless it is given; give it where a
-    batch can have a loss although its count is 0 (images without a box). A count of 0 without a total needs a mean of
-    0. ``sums`` has the names of the task's ``sums``.
+    The loss of an update over several batches or ranks is the sum of their totals divided by the sum of their counts,
+    or by ``least`` if that is larger. ``total`` is the mean times the count unless it is given; give it if a batch with
+    a count of 0 can have a loss (images without a box). A count of 0 without a total needs a mean of 0. ``sums`` has
+    the names of the task's ``sums``.
     """
 
     mean: Tensor
@@ -36,15 +38,15 @@ class Loss:
         return self.mean * self.count if self.total is None else self.total
 
     def size(self) -> int | float | Tensor:
-        """What the mean of this batch alone is over."""
+        """The number that the mean of this batch alone is over."""
         if not self.least:
             return self.count
         return self.count.clamp(min=self.least) if isinstance(self.count, Tensor) else max(self.count, self.least)
 
 
 class ParameterGroup(NamedTuple):
-    """Parameters that share a rate and a decay: ``lr_scale`` multiplies the rate, ``weight_decay`` replaces the decay
-    of the recipe."""
+    """Parameters with the same learning rate and weight decay: ``lr_scale`` multiplies the recipe's rate, and
+    ``weight_decay`` replaces its decay."""
 
     params: Sequence[nn.Parameter]
     lr_scale: float = 1.0
@@ -55,9 +57,9 @@ class ParameterGroup(NamedTuple):
 class Needs:
     """What a recipe's task needs before it can start, and what it will measure.
 
-    ``datasets`` are names with their parts, ``extras`` those of this package's optional dependencies. ``incidental``
-    are options that say how a run is carried out and not what it computes: it may be resumed with other values.
-    ``monitors`` are the numbers of every epoch, one of which may choose the best; by default all metrics may.
+    ``datasets`` are names with their parts, ``extras`` are optional dependencies of this package. ``incidental``
+    are options that change how a run is carried out but not what it computes: it may be resumed with other values.
+    ``monitors`` are the numbers of every epoch that may choose the best one; the default is all metrics.
     """
 
     datasets: Sequence[tuple[str, tuple[str, ...]]] = ()
@@ -68,7 +70,7 @@ class Needs:
 
     @property
     def monitored(self) -> Sequence[str]:
-        """What ``train.monitor`` may name."""
+        """The values that ``train.monitor`` may have."""
         if self.monitors is not None:
             return self.monitors
         return [metric.path for metric in self.metrics if not metric.path.startswith("best_")]
@@ -80,7 +82,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What is measured once, at the end: more numbers, tensors to keep, a diagnosis to draw, files by their names."""
+    """The results of the final evaluation: more numbers, tensors to keep, a diagnosis to draw, files by name."""
 
     numbers: Mapping[str, Any]
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
@@ -91,24 +93,24 @@ class Conclusion:
 class Task(Protocol[Batch]):
     """Data, model, loss and metrics of one arm and one seed.
 
-    Everything random in a source must follow from the seed, the clock and the index of an example or batch: that is
-    what makes a run resume at any batch. A batch made only of tensors (in tuples, lists or dicts) can go into a CUDA
-    graph. :class:`encouraging.tasks.BaseTask` has an answer to most questions.
+    Everything random in a source must follow from the seed, the clock and the index of an example or batch, so that a
+    run can resume at any batch. A batch made only of tensors (in tuples, lists or dicts) can be recorded in a CUDA
+    graph. :class:`encouraging.tasks.BaseTask` has defaults for most methods.
     """
 
     @property
     def metrics(self) -> Sequence[Metric]:
-        """What is measured; tables, pictures and claims read nothing else."""
+        """What the task measures; tables, figures and claims use nothing else."""
         ...
 
     @property
     def sums(self) -> Sequence[str]:
-        """The names of what the loss reports beside itself."""
+        """The names of the sums that the loss reports."""
         ...
 
     @property
     def predicts_with_gradients(self) -> bool:
-        """Whether :meth:`predict` differentiates (attacks do); else it runs under ``torch.no_grad``."""
+        """Whether :meth:`predict` needs gradients (attacks do); otherwise it runs under ``torch.no_grad``."""
         ...
 
     def build(self) -> nn.Module:
@@ -116,11 +118,11 @@ class Task(Protocol[Batch]):
         ...
 
     def parts(self, model: nn.Module) -> Mapping[str, nn.Module]:
-        """What stages may reset or freeze, by name: "head", "body"."""
+        """The parts that stages may reset or freeze, by name: "head", "body"."""
         ...
 
     def groups(self, model: nn.Module) -> Sequence[ParameterGroup]:
-        """The model's parameters as the optimiser sees them; those that do not learn are left out by the engine."""
+        """The model's parameters as groups for the optimiser; the engine leaves out those without gradients."""
         ...
 
     def source(self, stage: int) -> Source[Batch]:
@@ -128,15 +130,15 @@ class Task(Protocol[Batch]):
         ...
 
     def objective(self, clock: Clock) -> Hashable:
-        """What is taught now (a curve, class weights); a new value makes the engine record a new CUDA graph."""
+        """The current objective (a curve, class weights); for a new value the engine records a new CUDA graph."""
         ...
 
     def loss(self, model: nn.Module, batch: Batch, objective: Any) -> Loss:
-        """The loss of a batch, for the engine to differentiate."""
+        """The loss of a batch, which the engine differentiates."""
         ...
 
     def probes(self, clock: Clock) -> Mapping[str, Hashable]:
-        """Other objectives whose gradients are looked at beside the own one, by name."""
+        """Other objectives, by name, whose gradient norms are compared with that of the current objective."""
         ...
 
     def training_numbers(self, sums: Mapping[str, float]) -> Mapping[str, float]:
@@ -144,15 +146,15 @@ class Task(Protocol[Batch]):
         ...
 
     def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
-        """This rank's share of what the model says about the evaluation sets, piece by piece; the model is in
-        evaluation mode. ``final`` is the last time, when :meth:`conclude` asks for more."""
+        """The model's predictions on this rank's part of the evaluation sets, in pieces; the model is in evaluation
+        mode. ``final`` is true in the last evaluation, where :meth:`conclude` needs more."""
         ...
 
     def evaluate(self, predictions: Sequence[Predictions]) -> Mapping[str, float]:
-        """The numbers of an epoch, from the pieces of all ranks: rank 0's first, each in the order it was made."""
+        """The numbers of an epoch, from the pieces of all ranks in the order of ranks."""
         ...
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
-        """What is measured once, from the pieces of a final :meth:`predict` and the line of the last epoch, to which
-        ``best_epoch`` and ``lines``, those of all epochs of the stage, are added."""
+        """The results of the final evaluation, from the pieces of a final :meth:`predict` and the line of the last
+        epoch, with ``best_epoch`` and ``lines`` (of all epochs of the stage) added."""
         ...

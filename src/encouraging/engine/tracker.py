@@ -1,4 +1,4 @@
-"""Numbers for TensorBoard, where someone asks for them."""
+"""Numbers for TensorBoard, with ``--track tensorboard``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import RunError
 
 
 def check_tracker(kind: str | None) -> None:
-    """Refuse what numbers cannot be written for: an unknown word, or a package that is not installed."""
+    """Raise a RunError for an unknown tracker, or one that is not installed."""
     if kind not in (None, "tensorboard"):
         raise RunError(f"--track {kind}: expected 'tensorboard'.")
     if kind is not None and importlib.util.find_spec("tensorboard") is None:

@@ -17,12 +17,12 @@ from .meter import Meter
 from .settings import Train
 from .task import Loss, Task
 
-NOTHING = 1e-30  # an update with nothing to count divides by this: the gradient is 0, and stays so times any world size
-_LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
+NOTHING = 1e-30  # the divisor of an update with a count of 0: its gradient is 0, and stays so times any world size
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Update:
-    """Called with the batches of one update (several where gradients accumulate) and what is taught."""
+    """Called with the batches of one update (several if gradients accumulate) and the objective."""
 
     def __init__(self, task: Task[Any], model: nn.Module, optimizer: torch.optim.Optimizer, train: Train, meter: Meter,
                  average: Average | None, world: World, device: torch.device) -> None:
@@ -35,7 +35,8 @@ class Update:
 
     def __call__(self, group: Sequence[Any], objective: Hashable, measure: bool) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self._whole(group[0], objective) if self.alone and len(group) == 1 else self._parts(group, objective)
+        single = self.alone and len(group) == 1
+        loss = self._single_batch(group[0], objective) if single else self._many_batches(group, objective)
         norm = self._norm() if measure or self.train.clip_norm is not None else None
         if self.scaled:
             self.scaler.step(self.optimizer)
@@ -46,8 +47,8 @@ class Update:
             self.average.update()
         self.meter.add(loss.mean, loss.size(), norm, loss.sums)
 
-    def _whole(self, batch: Any, objective: Hashable) -> Loss:
-        if self.train.precision in _LOW:
+    def _single_batch(self, batch: Any, objective: Hashable) -> Loss:
+        if self.train.precision in _AUTOCAST:
             with self.autocast():
                 loss = self.task.loss(self.model, batch, objective)
         else:
@@ -58,26 +59,27 @@ class Update:
     def _backward(self, loss: Tensor) -> None:
         (self.scaler.scale(loss) if self.scaled else loss).backward()  # type: ignore[no-untyped-call]
 
-    def _parts(self, group: Sequence[Any], objective: Hashable) -> Loss:
-        """The mean over everything in the update, however unequal the parts: sums first, one division at the end."""
+    def _many_batches(self, group: Sequence[Any], objective: Hashable) -> Loss:
+        """The mean over all batches and ranks, also for batches of unequal size: sums first, one division at the end.
+        """
         total = torch.zeros((), device=self.device)
         size = torch.zeros((), device=self.device)
         least, sums = 0.0, []
         for number, batch in enumerate(group):
             with self._no_sync(number < len(group) - 1), self.autocast():
                 loss = self.task.loss(self.model, batch, objective)
-                part = loss.sum()
-                self._backward(part)
-            total += part.detach()
+                batch_total = loss.sum()
+                self._backward(batch_total)
+            total += batch_total.detach()
             size += loss.count
             least = max(least, loss.least)
             sums.append(loss.sums)
-        whole = self.world.sum(size.clone()).clamp(min=max(NOTHING, least))
+        divisor = self.world.sum(size.clone()).clamp(min=max(NOTHING, least))
         # DDP has already divided by the number of ranks.
-        torch._foreach_mul_([param.grad for param in self.params if param.grad is not None], self.world.size / whole)
-        together = {name: sum(part[name] for part in sums) for name in self.task.sums}
-        mine = whole / self.world.size if least else size  # a rank without positives has a loss to report all the same
-        return Loss(total / mine.clamp(min=NOTHING), mine, together)
+        torch._foreach_mul_([param.grad for param in self.params if param.grad is not None], self.world.size / divisor)
+        summed = {name: sum(batch_sums[name] for batch_sums in sums) for name in self.task.sums}
+        own_size = divisor / self.world.size if least else size  # with least, a rank of count 0 can have a loss
+        return Loss(total / own_size.clamp(min=NOTHING), own_size, summed)
 
     def _norm(self) -> Tensor:
         self.scaler.unscale_(self.optimizer)
@@ -89,14 +91,14 @@ class Update:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The precision of the forward pass."""
-        if self.train.precision not in _LOW:
+        if self.train.precision not in _AUTOCAST:
             return nullcontext()
         # The cache of cast weights would outlive the recording of a CUDA graph.
-        return torch.autocast(self.device.type, _LOW[self.train.precision], cache_enabled=False)
+        return torch.autocast(self.device.type, _AUTOCAST[self.train.precision], cache_enabled=False)
 
-    def _no_sync(self, wanted: bool) -> AbstractContextManager[Any]:
-        """Ranks exchange gradients once per update, after its last part."""
+    def _no_sync(self, more_batches: bool) -> AbstractContextManager[Any]:
+        """Ranks exchange gradients once per update, after its last batch."""
         model = self.model.model if isinstance(self.model, Compiled) else self.model
-        if wanted and isinstance(model, nn.parallel.DistributedDataParallel):
+        if more_batches and isinstance(model, nn.parallel.DistributedDataParallel):
             return model.no_sync()
         return nullcontext()

@@ -1,7 +1,7 @@
-"""Checkpoints that are written while the training goes on.
+"""Checkpoints that are written while training continues.
 
-A ResNet-50 with its momentum and its best epoch takes 300 MB: copying them takes a tenth of a second, but digest, disk
-and fsync take seconds. Only the copy is waited for; the rest is done by a thread, one checkpoint at a time.
+A ResNet-50 with its momentum and its best epoch takes 300 MB. Copying it takes a tenth of a second, but digest, disk
+and fsync take seconds. So training waits only for the copy, and a thread does the rest, one checkpoint at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGE = 32 * 2**20  # bytes; smaller ones are written at once
 class CheckpointWriter:
     """Called with a step, its tensors and its state. Leaving the context waits for the last checkpoint.
 
-    What went wrong in the thread (a full disk) is raised by the next call, or at the end.
+    An error in the thread (a full disk) is raised by the next call, or at the end of the context.
     """
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
@@ -33,29 +33,30 @@ class CheckpointWriter:
 
     def __call__(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any],
                  branch: int | None = None) -> None:
-        """``branch`` is the epoch at whose end another run may start: see branches.py."""
+        """``branch`` is the epoch after which another run may start: see branches.py."""
         self.wait()
         folder = self.folder if branch is None else branch_folder(self.folder, branch)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunError(f"{folder} could not be made ({error}). What was there before is untouched; make room and "
-                           "run again to continue.") from error
-        plain, rest = snapshot(step, tensors, {**state, "fingerprint": self.fingerprint})
-        if sum(tensor.nbytes for tensor in plain.values()) < LARGE:
-            write_checkpoint(folder, step, plain, rest)
+            raise RunError(f"{folder} could not be created ({error}). Earlier checkpoints are untouched; free some "
+                           "space and run again to continue.") from error
+        copies, state_json = snapshot(step, tensors, {**state, "fingerprint": self.fingerprint})
+        if sum(tensor.nbytes for tensor in copies.values()) < LARGE:
+            write_checkpoint(folder, step, copies, state_json)
             return
-        self.thread = threading.Thread(target=self._write, args=(folder, step, plain, rest), name=f"checkpoint {step}")
+        self.thread = threading.Thread(target=self._write, args=(folder, step, copies, state_json),
+                                       name=f"checkpoint {step}")
         self.thread.start()
 
-    def _write(self, folder: Path, step: int, plain: Mapping[str, Tensor], rest: str) -> None:
+    def _write(self, folder: Path, step: int, copies: Mapping[str, Tensor], state_json: str) -> None:
         try:
-            write_checkpoint(folder, step, plain, rest)
+            write_checkpoint(folder, step, copies, state_json)
         except Exception as error:
             self.error = error
 
     def wait(self) -> None:
-        """Until the checkpoint at hand is on the disk."""
+        """Wait until the current checkpoint is on the disk."""
         if self.thread is not None:
             self.thread.join()
             self.thread = None

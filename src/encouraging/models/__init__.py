@@ -1,4 +1,4 @@
-"""The paper's networks that no library has, by name. The others come from timm and torchvision."""
+"""Networks of the paper by name that are not in a library. The others come from timm and torchvision."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def build_model(name: str, classes: int, channels: int, margin: int | None = Non
     """The network of that name, freshly initialised from torch's random state.
 
     Args:
-        name: One of :data:`MODELS`.
-        classes: Number of logits.
-        channels: Of the images.
-        margin: For L-Softmax's output layer; None for a plain one.
-        cosine: For LDAM's output layer, whose logits are cosines.
+        name: one of :data:`MODELS`.
+        classes: number of logits.
+        channels: channels of the images.
+        margin: the margin of L-Softmax's output layer; None for a linear layer.
+        cosine: whether to use LDAM's output layer, whose logits are cosines.
     """
     check_model(name)
     return MODELS[name](classes=classes, channels=channels, margin=margin, cosine=cosine)

@@ -1,4 +1,4 @@
-"""The one form of every network here: a body that makes features and a head that makes logits."""
+"""The common form of all networks: a body that computes features and a head that computes logits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .cosine import CosineLinear
 
 
 class Classifier(nn.Module):
-    """``head(body(x))``. Two-stage training swaps the head; a large-margin head also looks at the target.
+    """``head(body(x))``. Two-stage training resets the head; a large-margin head also takes the target.
 
     Under autocast the head still runs in float32: margins reach a hundred, where bfloat16 has steps of a half.
     """
@@ -34,7 +34,7 @@ class Classifier(nn.Module):
 
 
 def linear_head(width: int, classes: int, margin: int | None, bias: bool = True, cosine: bool = False) -> nn.Module:
-    """A plain output layer, L-Softmax's where there is a margin, or LDAM's cosines."""
+    """A linear output layer, L-Softmax's if there is a margin, or LDAM's cosines."""
     if cosine and margin is not None:
         raise RecipeError(f"a cosine head with margin = {margin}: margin belongs to L-Softmax, which has its own head; "
                           "leave one of the two out.")

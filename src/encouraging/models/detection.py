@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 # The ResNet of each, and whether it is torchvision's second version: group norm in the heads, GIoU as the box loss.
 DETECTORS = {f"retinanet_resnet{depth}_fpn": (f"resnet{depth}", False) for depth in (18, 34, 50, 101)}
 DETECTORS |= {"retinanet_resnet50_fpn_v2": ("resnet50", True)}
-# Numbers and their limits; a whole number where the lower one is whole.
+# Numeric options and their limits; they are whole numbers if the lower limit is one.
 NUMBERS: dict[str, tuple[float, float]] = {
     "trainable_layers": (0, 5), "score_thresh": (0.0, 1.0), "nms_thresh": (0.0, 1.0),
     "detections_per_img": (1, math.inf), "topk_candidates": (1, math.inf), "fg_iou_thresh": (0.0, 1.0),
     "bg_iou_thresh": (0.0, 1.0)}
 OPTIONS = ("weights", "backbone_weights", *NUMBERS)
 OVERLAPS = {"bg_iou_thresh": 0.4, "fg_iou_thresh": 0.5}  # torchvision's own
-HEAD = "head.classification_head.cls_logits."  # what depends on the number of classes
+HEAD = "head.classification_head.cls_logits."  # the weights that depend on the number of classes
 
 
 class Detector(nn.Module):
-    """A RetinaNet as a task trains it: with its losses it returns the number of ``positives`` of the batch and, where
-    they were divided by it, the moving ``average`` of that number over the updates of all ranks."""
+    """A RetinaNet for training by a task: with its losses it returns the number of ``positives`` of the batch and, if
+    the losses are divided by it, the moving ``average`` of that number over the updates of all ranks."""
 
     def __init__(self, net: RetinaNet, divisor: str = "images") -> None:
         super().__init__()
         self.net, self.divisor = net, divisor
-        net.transform._skip_resize = True  # in training the data's own transforms resize; at the end the model does
-        # torchvision rounds its anchors to the type of the features, and for GIoU to that of the predicted offsets too:
-        # in bfloat16 to multiples of 4 pixels from 512 pixels on.
+        net.transform._skip_resize = True  # in training the transforms of the data resize; in evaluation the model does
+        # torchvision rounds its anchors to the type of the features, and for GIoU also to that of the predicted
+        # offsets: in bfloat16 to multiples of 4 pixels above 512 pixels.
         net.backbone.register_forward_hook(_in_float32)
         net.head.regression_head.register_forward_hook(_in_float32)
 
@@ -57,12 +57,12 @@ class Detector(nn.Module):
         head.curve, head.negative_curve, head.alpha = curve, negative_curve or curve, alpha
         if images:
             losses = self.net(images, targets)
-        else:  # a rank's share of a small batch: it takes part with nothing
+        else:  # this rank has no image of a small batch, but the other ranks wait for its gradients
             device = next(self.parameters()).device
-            nothing = {"boxes": torch.zeros(0, 4, device=device),
-                       "labels": torch.zeros(0, dtype=torch.int64, device=device)}
+            no_boxes = {"boxes": torch.zeros(0, 4, device=device),
+                        "labels": torch.zeros(0, dtype=torch.int64, device=device)}
             losses = {name: 0 * loss for name, loss in self.net([torch.zeros(3, 64, 64, device=device)],
-                                                                [nothing]).items()}
+                                                                [no_boxes]).items()}
         counts = {"positives": head.positives if images else torch.zeros_like(head.positives)}
         if self.divisor == "moving_positives":
             counts["average"] = head.moving_positives.clone()
@@ -117,15 +117,15 @@ def build_detector(name: str, classes: int, options: Mapping[str, Any] | None = 
     """The detector of that name, freshly initialised from torch's random state or from files of weights.
 
     Args:
-        name: One of :data:`DETECTORS`, or ``module:function``, which is called with ``classes``, ``min_size``,
-            ``max_size`` and the options it takes, and returns a ``RetinaNet`` of torchvision.
-        classes: Without the background.
+        name: one of :data:`DETECTORS`, or ``module:function``, which is called with ``classes``, ``min_size``,
+            ``max_size`` and the options that it takes, and returns a ``RetinaNet`` of torchvision.
+        classes: number of classes, without the background.
         options: ``backbone_weights``, a file with the state of the ResNet, with which torchvision freezes batch norm
-            and all but the last three stages (``trainable_layers``); ``weights``, a file with that of a whole
-            detector, whose last layer starts anew where it has another number of classes; RetinaNet's thresholds.
-        min_size: Of the shorter side of an image that is evaluated.
-        max_size: Of its longer side.
-        divisor: See :func:`encouraging.integrations.torchvision.with_curve`.
+            and all but the last three stages (``trainable_layers``); ``weights``, a file with the state of a complete
+            detector, whose last layer is initialised again if it has another number of classes; RetinaNet's thresholds.
+        min_size: shorter side of an image in evaluation.
+        max_size: its longer side at most.
+        divisor: see :func:`encouraging.integrations.torchvision.with_curve`.
     """
     from ..curves import focal
 
@@ -133,13 +133,13 @@ def build_detector(name: str, classes: int, options: Mapping[str, Any] | None = 
         from ..integrations.torchvision import with_curve
     except (ImportError, RuntimeError) as error:
         raise RecipeError(f"{name} needs {install_words('torchvision', error)}", "model") from error
-    given = dict(options or {})
-    check_detector(name, given, folder)
+    options = dict(options or {})
+    check_detector(name, options, folder)
     sides = {"min_size": min_size, "max_size": max_size}
     if is_reference(name):
-        net = _own(name, load_function(name, folder, "model"), classes, sides, given)
+        net = _own(name, load_function(name, folder, "model"), classes, sides, options)
     else:
-        net = _named(name, classes, sides, given, folder)
+        net = _named(name, classes, sides, options, folder)
     return Detector(with_curve(net, focal(2.0), alpha=0.25, divisor=divisor), divisor)  # type: ignore[arg-type]
 
 
@@ -164,54 +164,54 @@ def _named(name: str, classes: int, sides: dict[str, int], options: dict[str, An
     from torchvision.ops import FrozenBatchNorm2d
     from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
-    whole, backbone = options.pop("weights", None), options.pop("backbone_weights", None)
-    layers = int(options.pop("trainable_layers", 3 if whole or backbone else 5))
-    resnet, second = DETECTORS[name]
-    # As torchvision's own functions build them: with weights, batch norm of the first version is frozen.
+    weights, backbone = options.pop("weights", None), options.pop("backbone_weights", None)
+    layers = int(options.pop("trainable_layers", 3 if weights or backbone else 5))
+    resnet, second_version = DETECTORS[name]
+    # As in torchvision's own functions: with weights, batch norm of the first version is frozen.
     fpn = resnet_fpn_backbone(
         backbone_name=resnet, weights=None, trainable_layers=layers, returned_layers=[2, 3, 4],
-        norm_layer=FrozenBatchNorm2d if (whole or backbone) and not second else nn.BatchNorm2d,
-        extra_blocks=LastLevelP6P7(2048 if second else 256, 256))
-    if second:
+        norm_layer=FrozenBatchNorm2d if (weights or backbone) and not second_version else nn.BatchNorm2d,
+        extra_blocks=LastLevelP6P7(2048 if second_version else 256, 256))
+    if second_version:
         net = retinanet_resnet50_fpn_v2(weights=None, weights_backbone=None, num_classes=classes, **sides, **options)
         net.backbone = fpn
     else:
         net = RetinaNet(fpn, classes, **sides, **options)
     if backbone is not None:
         _load(net.backbone.body, "backbone_weights", _weights_file("backbone_weights", backbone, folder), resnet, "fc.")
-    if whole is not None:
-        path = _weights_file("weights", whole, folder)
+    if weights is not None:
+        path = _weights_file("weights", weights, folder)
         _load(net, "weights", path, name, HEAD if _classes_of(path) != net.state_dict()[f"{HEAD}bias"].shape[0] else "")
     return net
 
 
 def _weights_file(key: str, given: object, folder: str | None) -> Path:
     path = Path(str(given)).expanduser()
-    places = [path, *([Path(folder) / path] if folder else [])]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    candidates = [path, *([Path(folder) / path] if folder else [])]
+    file = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if file is None:
         raise RecipeError(f"{key} = {str(given)!r}: there is no such file. Expected the state of a model of "
                           "torchvision, as .pth or .safetensors; nothing is downloaded. Leave the key out to start "
                           "from scratch.", "model_options")
-    return found
+    return file
 
 
 def _state(path: Path) -> dict[str, Tensor]:
     import safetensors.torch
 
     try:
-        found = (safetensors.torch.load_file(path) if path.suffix == ".safetensors"
+        state = (safetensors.torch.load_file(path) if path.suffix == ".safetensors"
                  else torch.load(path, map_location="cpu", weights_only=True))
-    except pickle.UnpicklingError as error:  # torch would advise to load it by a way that runs any code
-        raise RecipeError(f"{path}: cannot be read as a file of weights: it is damaged, or has other things in it than "
-                          "tensors. Expected what torch.save(model.state_dict(), path) writes.",
+    except pickle.UnpicklingError as error:  # torch's message advises to load it in a way that can run any code
+        raise RecipeError(f"{path}: cannot be read as a file of weights: it is damaged, or contains something other "
+                          "than tensors. Expected what torch.save(model.state_dict(), path) writes.",
                           "model_options") from error
-    except Exception as error:  # zip, torch and safetensors have errors of their own
+    except Exception as error:  # zip, torch and safetensors raise their own exceptions
         raise RecipeError(f"{path}: cannot be read as a file of weights ({type(error).__name__}: {error}).",
                           "model_options") from error
-    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise RecipeError(f"{path}: expected a dict of tensors, the state_dict of a model.", "model_options")
-    return dict(found)
+    return dict(state)
 
 
 def _classes_of(path: Path) -> int | None:
@@ -220,14 +220,14 @@ def _classes_of(path: Path) -> int | None:
 
 
 def _load(model: nn.Module, key: str, path: Path, kind: str, without: str) -> None:
-    """All weights must be there; those whose names begin with ``without`` are left as they are."""
+    """Load all weights from a file, except those whose names begin with ``without``."""
     state = {name: tensor for name, tensor in _state(path).items() if not without or not name.startswith(without)}
     try:
-        found = model.load_state_dict(state, strict=False)
+        keys = model.load_state_dict(state, strict=False)
     except RuntimeError as error:  # another shape
         raise RecipeError(f"{key}: {path} is not the state of torchvision's {kind}: "
                           f"{str(error).splitlines()[-1].strip()}", "model_options") from error
-    for words, names in (("lacks", found.missing_keys), ("has the unknown", found.unexpected_keys)):
+    for words, names in (("lacks", keys.missing_keys), ("has the unknown", keys.unexpected_keys)):
         # Frozen batch norm has no counters.
         wrong = [name for name in names if not name.endswith("num_batches_tracked")
                  and not (without and name.startswith(without))]

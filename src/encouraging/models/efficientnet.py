@@ -1,4 +1,4 @@
-"""EfficientNet-B0 as the paper's code has it on CIFAR."""
+"""EfficientNet-B0 as in the paper's code for CIFAR."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def efficientnet_b0(classes: int = 10, channels: int = 3, margin: int | None = N
                     cosine: bool = False) -> Classifier:
     """EfficientNet-B0 of the paper's CIFAR experiments, 4.0 million parameters without the output layer; needs timm.
 
-    It is timm's network with what the authors' implementation has instead: TensorFlow's padding, every residual branch
-    dropped with the same probability 0.2 (timm: from 0 in the first block to 0.19 in the last), and convolutions from
-    Kaiming's normal over a fan-out that counts all groups. So a depthwise filter over n channels starts sqrt(n) times
-    smaller than timm's; batch norm hides that from the forward pass, but early updates turn these filters much further.
+    It is timm's network with three changes to match the authors' implementation: TensorFlow's padding, every residual
+    branch dropped with the same probability 0.2 (timm: from 0 in the first block to 0.19 in the last), and convolutions
+    from Kaiming's normal over a fan-out that counts all groups. So a depthwise filter over n channels starts sqrt(n)
+    times smaller than timm's; batch norm hides this from the forward pass, but early updates change the direction of
+    these filters much more.
     """
     timm = import_timm("efficientnet_b0")
     body = timm.create_model("efficientnet_b0", pretrained=False, num_classes=0, in_chans=channels, drop_rate=DROPOUT,
@@ -38,7 +39,7 @@ def efficientnet_b0(classes: int = 10, channels: int = 3, margin: int | None = N
 
 
 def import_timm(name: str) -> Any:
-    """The library, or words that say which model needs it."""
+    """The library; a RecipeError says which model needs it if it is missing."""
     try:
         import timm
     except (ImportError, RuntimeError) as error:

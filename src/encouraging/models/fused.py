@@ -1,7 +1,7 @@
-"""A row of layers that runs convolution, PReLU and batch norm as one where it can.
+"""A sequence of layers that fuses convolution, PReLU and batch norm if possible.
 
-Apart, the three read and write their activations a dozen times per step, and most of a small network's time on a GPU
-goes there and not into the convolutions. Together they need six reads and two writes (see ``prelu_norm.py``).
+As separate operations these read and write their activations a dozen times per step, which takes most of a small
+network's time on a GPU. Fused, they need six reads and two writes (see ``prelu_norm.py``).
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ WIDEST = 1024
 
 
 class Stack(nn.Sequential):
-    """``nn.Sequential`` to the letter, parameters and all; only faster on a GPU."""
+    """``nn.Sequential`` with the same parameters and results; only faster on a GPU."""
 
     def forward(self, input: Tensor) -> Tensor:
         layers = list(self)
         if not _may_fuse(input) or (torch.is_grad_enabled() and not self.training):
-            plainly: Tensor = super().forward(input)  # type: ignore[no-untyped-call]
-            return plainly
+            unfused: Tensor = super().forward(input)  # type: ignore[no-untyped-call]
+            return unfused
         from .prelu_norm import prelu_norm
 
-        at = 0
-        while at < len(layers):
-            layer = layers[at]
-            if (trio := _trio(layers[at : at + 3])) is not None:
-                conv, prelu, norm = trio
-                raw = conv._conv_forward(input, conv.weight, None)
-                input = prelu_norm(raw, norm, prelu.weight, conv.bias)
-                at += 3
+        index = 0
+        while index < len(layers):
+            layer = layers[index]
+            if (fusible := _fusible(layers[index : index + 3])) is not None:
+                conv, prelu, norm = fusible
+                without_bias = conv._conv_forward(input, conv.weight, None)
+                input = prelu_norm(without_bias, norm, prelu.weight, conv.bias)
+                index += 3
             elif isinstance(layer, nn.BatchNorm2d) and _fits(layer):
-                input, at = prelu_norm(input, layer), at + 1
+                input, index = prelu_norm(input, layer), index + 1
             else:
-                input, at = layer(input), at + 1
+                input, index = layer(input), index + 1
         return input
 
 
 def _may_fuse(input: Tensor) -> bool:
-    """Images on a GPU. Compilers fuse by themselves, and gradients through running averages are left to torch."""
+    """Whether these are images on a GPU, outside of a compiler, which fuses by itself."""
     return input.is_cuda and input.ndim == 4 and not torch.compiler.is_compiling() and has_kernels(input)
 
 
-def _trio(layers: list[nn.Module]) -> tuple[nn.Conv2d, nn.PReLU, nn.BatchNorm2d] | None:
+def _fusible(layers: list[nn.Module]) -> tuple[nn.Conv2d, nn.PReLU, nn.BatchNorm2d] | None:
     match layers:
         case [nn.Conv2d() as conv, nn.PReLU() as prelu, nn.BatchNorm2d() as norm]:
             return (conv, prelu, norm) if prelu.num_parameters == 1 and _fits(norm) else None

@@ -1,9 +1,9 @@
 """The paper's network for graphs: graph convolutions (GCN), each followed by self-attention pooling (SAGPool).
 
-Written in plain PyTorch. A block's adjacency is normalised once for its convolution and its scores, and no shape is
-asked of the device but the number of edges that are left. torch-geometric's own ``SAGPooling`` is another layer: it
-multiplies the scores by the sign of a further weight, whose size has no effect: weight decay drives it to 0, where the
-sign can flip in the middle of a training.
+Written in plain PyTorch. A block's adjacency is normalised once for its convolution and its scores, and the only shape
+that is read from the device is the number of remaining edges. torch-geometric's own ``SAGPooling`` is a different
+layer: it multiplies the scores by the sign of another weight, whose size has no effect. Weight decay drives this weight
+to 0, where its sign can flip during training.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .classifier import Classifier
 
 
 class GraphInput(Protocol):
-    """Some graphs as one, with torch-geometric's names; ``sizes`` are the nodes per graph, best on the host."""
+    """Several graphs as one, with torch-geometric's names; ``sizes`` are the nodes per graph, best on the host."""
 
     @property
     def x(self) -> Tensor: ...
@@ -65,14 +65,14 @@ class GraphConv(nn.Module):
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, adjacency: Adjacency) -> Tensor:
-        if x.shape[1] < len(self.weight):  # the fewer numbers per node pass along the edges
+        if x.shape[1] < len(self.weight):  # the order in which fewer numbers pass along the edges
             return F.linear(adjacency(x), self.weight, self.bias)
         return adjacency(F.linear(x, self.weight)) + self.bias
 
 
 class Block(nn.Module):
-    """Convolution, ReLU, then a share of every graph's nodes is kept: those with the highest scores, by which their
-    features are multiplied. The scores are a graph convolution's, squashed by tanh."""
+    """Convolution, ReLU, and pooling that keeps the fraction ``ratio`` of every graph's nodes: those with the highest
+    scores, by which their features are multiplied. The scores are the tanh of a graph convolution."""
 
     def __init__(self, inputs: int, hidden: int, ratio: float) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Block(nn.Module):
         self.score = GraphConv(hidden, 1)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Features of the kept nodes, which nodes these are, and how many of each graph."""
+        """The features of the kept nodes, the indices of these nodes, and their number per graph."""
         adjacency = Adjacency(edge_index, len(x), self.conv.weight.dtype)
         x = self.conv(x, adjacency).relu()
         score = self.score(x, adjacency)[:, 0].tanh()
@@ -91,7 +91,7 @@ class Block(nn.Module):
 
 
 def kept_of(sizes: Tensor, ratio: float) -> Tensor:
-    """How many nodes of each graph are kept, the share rounded up.
+    """The number of nodes that are kept of each graph, rounded up.
 
     >>> kept_of(torch.tensor([1, 4, 5]), 0.5)
     tensor([1, 2, 3])
@@ -100,14 +100,14 @@ def kept_of(sizes: Tensor, ratio: float) -> Tensor:
 
 
 def highest(score: Tensor, batch: Tensor, sizes: Tensor, kept: Tensor) -> Tensor:
-    """The nodes with the ``kept[i]`` highest scores of every graph i, in their old order; of equals the first.
+    """The nodes with the ``kept[i]`` highest scores of every graph i, in their original order; of ties the first.
 
     >>> highest(torch.tensor([1.0, 3.0, 2.0, 0.0]), torch.tensor([0, 0, 0, 1]), torch.tensor([3, 1]),
     ...         torch.tensor([2, 1]))
     tensor([1, 2, 3])
     """
     order = score.argsort(descending=True, stable=True)
-    order = order[batch[order].argsort(stable=True)]  # graph by graph, its scores falling
+    order = order[batch[order].argsort(stable=True)]  # graph by graph, with decreasing scores
     total = int(kept.sum())
     skipped = (sizes.cumsum(0) - sizes - (kept.cumsum(0) - kept)).to(score.device)
     skip = torch.repeat_interleave(skipped, kept.to(score.device), output_size=total)
@@ -115,18 +115,18 @@ def highest(score: Tensor, batch: Tensor, sizes: Tensor, kept: Tensor) -> Tensor
 
 
 def edges_between(kept: Tensor, edge_index: Tensor, nodes: int) -> Tensor:
-    """The edges whose two ends are kept, in the numbers that the nodes have then."""
-    number = torch.full((nodes,), -1, dtype=torch.long, device=kept.device)
-    number[kept] = torch.arange(len(kept), device=kept.device)
-    ends = number[edge_index]
+    """The edges between kept nodes, with the new indices of these nodes."""
+    new_index = torch.full((nodes,), -1, dtype=torch.long, device=kept.device)
+    new_index[kept] = torch.arange(len(kept), device=kept.device)
+    ends = new_index[edge_index]
     return ends[:, (ends >= 0).all(0)]
 
 
 def max_and_mean(x: Tensor, batch: Tensor, sizes: Tensor) -> Tensor:
-    """The largest and the mean value of every feature over each graph's nodes, beside each other."""
+    """The largest and the mean value of every feature over each graph's nodes, concatenated."""
     graph = batch[:, None].expand(-1, x.shape[1])
     empty = x.new_zeros(len(sizes), x.shape[1])
-    # segment_reduce would be faster; its gradient of the maximum fails the check by finite differences (torch 2.13).
+    # segment_reduce would be faster, but its gradient of the maximum fails gradcheck (torch 2.13).
     largest = empty.scatter_reduce(0, graph, x, "amax", include_self=False)
     return torch.cat([largest, empty.scatter_add(0, graph, x) / sizes.to(x.device)[:, None]], 1)
 
@@ -150,8 +150,8 @@ class SAGPoolBody(nn.Module):
             batch = batch[kept]
             if number < len(self.blocks):
                 edge_index = edges_between(kept, edge_index, nodes)
-            own = max_and_mean(x, batch, sizes)
-            readout = own if readout is None else readout + own
+            block_readout = max_and_mean(x, batch, sizes)
+            readout = block_readout if readout is None else readout + block_readout
         assert readout is not None
         return F.relu(self.second(self.drop(F.relu(self.first(readout)))))
 

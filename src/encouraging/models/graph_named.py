@@ -1,4 +1,4 @@
-"""A network for graphs by name: the paper's, one of torch-geometric's, or a function of one's own."""
+"""A network for graphs by name: the paper's, one of torch-geometric's, or your own function."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def check_graph_model(name: str, options: Mapping[str, Any], folder: str | None 
 def _check_value(key: str, value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if key in ("hidden", "layers"):
-        least = 2 if key == "hidden" else 1  # the output layer of sagpool_gcn sees half of the hidden features
+        least = 2 if key == "hidden" else 1  # the output layer of sagpool_gcn takes half of the hidden features
         fits, words = number and isinstance(value, int) and value >= least, f"a whole number, {least} or more"
     elif key == "ratio":
-        fits, words = number and 0 < value <= 1, "a number above 0, up to 1: the share of nodes that pooling keeps"
+        fits, words = number and 0 < value <= 1, "a number above 0, up to 1: the fraction of nodes that pooling keeps"
     else:
         fits, words = number and 0 <= value <= 1, "a number from 0 to 1"
     if not fits:
@@ -67,7 +67,7 @@ def _check_value(key: str, value: Any) -> None:
 
 
 def _check_own(name: str, options: Mapping[str, Any], folder: str | None) -> None:
-    """By the signature of the function."""
+    """Check the options of your own function by its signature."""
     build = load_function(name, folder, "model")
     try:
         takes = inspect.signature(build).parameters
@@ -115,5 +115,5 @@ def _geometric_class(name: str) -> Callable[..., nn.Module]:
     if wanted not in stacks:
         raise RecipeError(f"{name!r}: expected one of {', '.join(f'{LIBRARY}/{kind}' for kind in stacks)}."
                           + did_you_mean(wanted, stacks), "model")
-    found: Callable[..., nn.Module] = getattr(library, wanted)
-    return found
+    stack: Callable[..., nn.Module] = getattr(library, wanted)
+    return stack

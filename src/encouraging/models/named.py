@@ -1,6 +1,6 @@
-"""A network by name: one of this package, ``timm/NAME``, ``torchvision/NAME``, or a function of one's own.
+"""A network by name: one of this package, ``timm/NAME``, ``torchvision/NAME``, or your own function.
 
-Whatever it is becomes a :class:`Classifier`, a body that makes features and a head that makes logits, so that stages
+All of them become a :class:`Classifier`, a body that computes features and a head that computes logits, so that stages
 can reset or freeze them and the logits stay in float32 under autocast.
 """
 
@@ -22,7 +22,7 @@ from .cosine import CosineLinear
 from .efficientnet import import_timm
 
 LIBRARIES = ("timm", "torchvision")
-HEAD = ("head_init", "head_scale", "cosine")  # the output layer; the networks of this package take no others
+HEAD = ("head_init", "head_scale", "cosine")  # options of the output layer; networks of this package take no others
 
 
 def extras_of(name: str) -> tuple[str, ...]:
@@ -67,25 +67,26 @@ def build_named(name: str, classes: int, channels: int, margin: int | None = Non
     options = dict(options or {})
     init, scale = options.pop("head_init", "default"), options.pop("head_scale", None)
     cosine = bool(options.pop("cosine", False)) if not is_reference(name) else False
-    library, _, rest = name.partition("/")
+    library, _, inner_name = name.partition("/")
     if is_reference(name):
         model = _split(_own(name, classes, channels, options, folder), classes, name)
     elif library == "timm":
-        model = _timm(rest, classes, channels, options)
+        model = _timm(inner_name, classes, channels, options)
     elif library == "torchvision":
-        model = _torchvision(rest, classes, channels, options)
+        model = _torchvision(inner_name, classes, channels, options)
     else:
         model = build_model(name, classes, channels, margin, cosine)
     if cosine and library in LIBRARIES:
         assert isinstance(model.head, nn.Linear)
         model.head = CosineLinear(model.head.in_features, classes)
-    start_head(model.head, init, scale)
+    initialise_head(model.head, init, scale)
     return model
 
 
-def start_head(head: nn.Module, init: Literal["default", "kaiming_normal"], scale: float | None) -> None:
-    """Draw the output layer anew: by Kaiming's normal, as the paper's code does (standard deviation sqrt(2 / fan_in)),
-    or from a normal of ``scale`` times the standard deviation of torch's default, 1 / sqrt(3 fan_in)."""
+def initialise_head(head: nn.Module, init: Literal["default", "kaiming_normal"], scale: float | None) -> None:
+    """Initialise the output layer: with Kaiming's normal, as the paper's code does (standard deviation
+    sqrt(2 / fan_in)), or with a normal of ``scale`` times the standard deviation of torch's default,
+    1 / sqrt(3 fan_in)."""
     if init == "default" and scale is None:
         return
     weight = getattr(head, "weight", None)
@@ -103,10 +104,10 @@ def start_head(head: nn.Module, init: Literal["default", "kaiming_normal"], scal
 def _own(name: str, classes: int, channels: int, options: Mapping[str, Any], folder: str | None) -> nn.Module:
     build = load_function(name, folder, "model")
     takes = _parameters(build)
-    given = {"classes": classes, "channels": channels}
-    if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in takes.values()):
-        given = {key: value for key, value in given.items() if key in takes}
-    model = build(**given, **options)
+    arguments = {"classes": classes, "channels": channels}
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values()):
+        arguments = {key: value for key, value in arguments.items() if key in takes}
+    model = build(**arguments, **options)
     if not isinstance(model, nn.Module):
         raise RecipeError(f"{name} returned a {type(model).__name__}: expected an nn.Module.", "model")
     return model
@@ -120,7 +121,7 @@ def _parameters(build: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def _check_options(name: str, build: Any, options: Mapping[str, Any]) -> None:
-    """The options that a function of one's own takes, by its signature; the head's are seen to here."""
+    """Check the options of your own function by its signature; those of the head are not passed to it."""
     takes = _parameters(build)
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values()):
         return
@@ -133,17 +134,17 @@ def _check_options(name: str, build: Any, options: Mapping[str, Any]) -> None:
     for key in needed:
         if key not in ("classes", "channels", *options):
             raise RecipeError(f"{name} needs the argument {key!r}: give it in model_options. Only classes and channels "
-                              "are passed without being asked for.", "model_options")
+                              "are passed automatically.", "model_options")
 
 
 def _timm(name: str, classes: int, channels: int, options: Mapping[str, Any]) -> Classifier:
     timm = import_timm(f"timm/{name}")
     if not timm.is_model(name):
-        known = timm.list_models()
-        near = [word for word in known if name in word][:3]
-        raise RecipeError(f"timm has no model {name!r}." + (did_you_mean(name, known)
+        names = timm.list_models()
+        near = [other for other in names if name in other][:3]
+        raise RecipeError(f"timm has no model {name!r}." + (did_you_mean(name, names)
                           or (f" Near: {', '.join(near)}." if near else "")), "model")
-    with _refused(f"timm/{name}"):
+    with _explain_options(f"timm/{name}"):
         model = timm.create_model(name, pretrained=False, num_classes=classes, in_chans=channels, **options)
     if isinstance(getattr(model, "get_classifier", lambda: None)(), tuple):
         raise RecipeError(f"timm/{name} has several output layers, as networks for distillation do; expected one.",
@@ -156,24 +157,24 @@ def _torchvision(name: str, classes: int, channels: int, options: Mapping[str, A
         from torchvision import models
     except (ImportError, RuntimeError) as error:
         raise RecipeError(f"torchvision/{name} needs {install_words('torchvision', error)}", "model") from error
-    known = models.list_models(module=models)  # not detectors and the like: they fetch a backbone, and have no logits
-    if name not in known:
-        raise RecipeError(f"torchvision has no model {name!r} for the classes of images." + did_you_mean(name, known),
+    names = models.list_models(module=models)  # without detectors and the like, which have no logits
+    if name not in names:
+        raise RecipeError(f"torchvision has no model {name!r} for image classification." + did_you_mean(name, names),
                           "model")
     if channels != 3:
         raise RecipeError(f"torchvision/{name} takes images of 3 channels, and these have {channels}. timm's models "
                           "take any number.", "model")
-    with _refused(f"torchvision/{name}"):
+    with _explain_options(f"torchvision/{name}"):
         model = models.get_model(name, weights=None, num_classes=classes, **options)
     if getattr(model, "aux_logits", False):
-        raise RecipeError(f"torchvision/{name} has more than one output while it trains. Set model_options = "
+        raise RecipeError(f"torchvision/{name} has more than one output in training. Set model_options = "
                           "{ aux_logits = false }.", "model_options")
     return _split(model, classes, f"torchvision/{name}")
 
 
 @contextmanager
-def _refused(name: str) -> Iterator[None]:
-    """Options that a library's model does not take, in words that name the key."""
+def _explain_options(name: str) -> Iterator[None]:
+    """Turn the TypeError of a library's model that does not take an option into a RecipeError."""
     try:
         yield
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""A classifier of images in [0, 1]: attacks perturb those, so the normalisation belongs in the model."""
+"""A classifier of images in [0, 1]: attacks perturb these, so the normalisation is a part of the model."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 
 class Normalised(nn.Module):
-    """``logit_scale * model(cut(x) * scale + shift)``; ``cut`` resizes and cuts the images, where they are not given as
-    the model takes them.
+    """``logit_scale * model(cut(x) * scale + shift)``; ``cut`` resizes and crops the images, if they do not have the
+    size that the model takes.
 
     >>> Normalised(nn.Identity(), 2.0, -1.0)(torch.tensor([0.0, 0.5, 1.0]))
     tensor([-1.,  0.,  1.])

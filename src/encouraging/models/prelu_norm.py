@@ -162,7 +162,7 @@ def _sums_kernel(y, grad, bias, slope, mean, parts, rows, programs, C: tl.conste
 
 
 @triton.jit
-def _parameters_kernel(parts, kept, slope, weight, found, rows, programs, C: tl.constexpr, P: tl.constexpr,
+def _parameters_kernel(parts, kept, slope, weight, grads, rows, programs, C: tl.constexpr, P: tl.constexpr,
                        PRELU: tl.constexpr, BIAS: tl.constexpr):
     """Gradients from sums. With x the normalised activation the gradient before the norm is
     ``weight rstd (g - mean g - x mean gx)``; summed against the PReLU's negative part n (for its slope) and against the
@@ -172,7 +172,7 @@ def _parameters_kernel(parts, kept, slope, weight, found, rows, programs, C: tl.
     rstd = tl.load(kept + C + i_channel)
     b_g = _total(parts, 0, i_channel, programs, C, P)
     b_gx = rstd * _total(parts, 1, i_channel, programs, C, P)
-    here = found + i_channel
+    here = grads + i_channel
     tl.store(here, b_g)
     tl.store(here + C, b_gx)
     scale = tl.load(weight + i_channel) * rstd
@@ -195,7 +195,7 @@ def _parameters_kernel(parts, kept, slope, weight, found, rows, programs, C: tl.
 
 
 @triton.jit
-def _backward_kernel(y, grad, bias, slope, mean, rstd, weight, found, out, of_slope, rows, C: tl.constexpr,
+def _backward_kernel(y, grad, bias, slope, mean, rstd, weight, grads, out, of_slope, rows, C: tl.constexpr,
                      CP: tl.constexpr, R: tl.constexpr, PRELU: tl.constexpr, BIAS: tl.constexpr):
     o_row = tl.program_id(0) * R + tl.arange(0, R)
     o_channel = tl.arange(0, CP)
@@ -207,12 +207,12 @@ def _backward_kernel(y, grad, bias, slope, mean, rstd, weight, found, out, of_sl
     b_rstd = tl.load(rstd + o_channel, mask=m_channel, other=0.0)
     b_x = (b_a - tl.load(mean + o_channel, mask=m_channel, other=0.0)[None, :]) * b_rstd[None, :]
     b_scale = b_rstd * tl.load(weight + o_channel, mask=m_channel, other=0.0)
-    b_mean_g = tl.load(found + o_channel, mask=m_channel, other=0.0) / rows
-    b_mean_gx = tl.load(found + C + o_channel, mask=m_channel, other=0.0) / rows
+    b_mean_g = tl.load(grads + o_channel, mask=m_channel, other=0.0) / rows
+    b_mean_gx = tl.load(grads + C + o_channel, mask=m_channel, other=0.0) / rows
     b_out = b_scale[None, :] * (b_g - b_mean_g[None, :] - b_x * b_mean_gx[None, :]) * b_k
     tl.store(out + o_grad, b_out.to(out.dtype.element_ty), mask=mask)
     if PRELU and tl.program_id(0) == 0:  # one slope for all channels
-        tl.store(of_slope, tl.sum(tl.load(found + 2 * C + o_channel, mask=m_channel, other=0.0)))
+        tl.store(of_slope, tl.sum(tl.load(grads + 2 * C + o_channel, mask=m_channel, other=0.0)))
 
 
 class _Sizes:
@@ -255,17 +255,17 @@ class _PReLUNorm(torch.autograd.Function):
         kinds = {"PRELU": slope is not None, "BIAS": bias is not None}
         grad = grad.contiguous(memory_format=torch.channels_last)
         parts = y.new_empty(SUMS * size.channels * size.programs, dtype=torch.float32)
-        found = y.new_empty(SUMS, size.channels, dtype=torch.float32)
+        grads = y.new_empty(SUMS, size.channels, dtype=torch.float32)
         _sums_kernel[(size.programs,)](y, grad, bias, slope, kept[0], parts, size.rows, size.programs, **size.tile,
                                        **kinds)
-        _parameters_kernel[(size.channels,)](parts, kept, slope, weight, found, size.rows, size.programs,
+        _parameters_kernel[(size.channels,)](parts, kept, slope, weight, grads, size.rows, size.programs,
                                              C=size.channels, P=size.parts, **kinds)
         of_slope = y.new_empty(1, dtype=torch.float32)
         out = _like(y)
-        _backward_kernel[(size.tiles,)](y, grad, bias, slope, kept[0], kept[1], weight, found, out, of_slope, size.rows,
+        _backward_kernel[(size.tiles,)](y, grad, bias, slope, kept[0], kept[1], weight, grads, out, of_slope, size.rows,
                                         **size.tile, **kinds)
-        return (out, found[3] if bias is not None else None, of_slope if slope is not None else None, found[1],
-                found[0], None)
+        return (out, grads[3] if bias is not None else None, of_slope if slope is not None else None, grads[1],
+                grads[0], None)
 
 
 def _like(y: Tensor) -> Tensor:

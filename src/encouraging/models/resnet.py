@@ -37,8 +37,8 @@ class Block(nn.Module):
             return projected
         if self.stride == 1 and self.more == 0:
             return input
-        thin = input[:, :, :: self.stride, :: self.stride]
-        return F.pad(thin, (0, 0, 0, 0, self.more // 2, self.more - self.more // 2))
+        strided = input[:, :, :: self.stride, :: self.stride]
+        return F.pad(strided, (0, 0, 0, 0, self.more // 2, self.more - self.more // 2))
 
 
 def _body(widths: tuple[int, ...], blocks: int, channels: int, pad: bool) -> nn.Sequential:
@@ -53,7 +53,7 @@ def _body(widths: tuple[int, ...], blocks: int, channels: int, pad: bool) -> nn.
 
 
 def _he_resnet(blocks: int, classes: int, channels: int, margin: int | None, cosine: bool) -> Classifier:
-    """As the long-tail literature has it: option A, and Kaiming's normal (fan in) for the output layer too."""
+    """As in the long-tail literature: option A, and Kaiming's normal (fan in) for the output layer too."""
     model = Classifier(_body((16, 32, 64), blocks, channels, pad=True), linear_head(64, classes, margin, cosine=cosine))
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):

@@ -18,11 +18,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ..errors import RecipeError
 
 PAD = 0
-POSITIONS = 1024  # that are kept; longer sentences are possible
+POSITIONS = 1024  # that are computed in advance; longer sentences are possible
 Sharing = Literal["none", "output", "all"]
 Initial = Literal["xavier", "fairseq"]
-# Without cuDNN's, which torch prefers on some GPUs in 16 bits: it plans every shape anew, so every step of a search,
-# and planning takes far longer than attention over a sentence does.
+# Without cuDNN's, which torch prefers on some GPUs in 16 bits: it makes a plan for every new shape, and so for every
+# step of a search, which takes far longer than attention over a sentence.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
@@ -37,8 +37,8 @@ class Memory(NamedTuple):
 
 
 class DecoderState(NamedTuple):
-    """What the decoder remembers of a sentence so far: per layer its own keys and values up to here, and those of the
-    encoder's output. ``seen`` tells which source positions hold a token."""
+    """The state of the decoder: per layer its own keys and values so far, and those of the encoder's output. ``seen``
+    is true at source positions that hold a token."""
 
     own: tuple[Memory, ...]
     source: tuple[Memory, ...]
@@ -46,16 +46,16 @@ class DecoderState(NamedTuple):
     step: int
 
     def rows(self, index: Tensor) -> DecoderState:
-        """The state of these hypotheses, for a beam that goes on with some of them. They may only change places within
-        a sentence, so what belongs to the source stays where it is."""
+        """The state of these hypotheses, for a beam that continues with some of them. They may only be reordered within
+        a sentence, so the keys and values of the source stay as they are."""
         return self._replace(own=tuple(memory.rows(index) for memory in self.own))
 
 
 class Attention(nn.Module):
     """Queries of one sequence over keys and values of another, or of itself.
 
-    Keys have no bias: it adds the same to all scores of a query, which the softmax takes away. Its gradient would be
-    rounding errors, which Adam makes as large as any other.
+    Keys have no bias: it would add the same to all scores of a query, which does not change the softmax. Its gradient
+    would be rounding errors, which Adam scales up like any other gradient.
     """
 
     def __init__(self, width: int, heads: int, initial: Initial = "xavier") -> None:
@@ -66,13 +66,13 @@ class Attention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        # Xavier's bound for the three projections together, as fairseq has it.
+        # Xavier's bound for the three projections together, as in fairseq.
         bound = math.sqrt(1.5 / self.query.in_features)
         for layer in (self.query, self.key, self.value):
             nn.init.uniform_(layer.weight, -bound, bound)
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
-        if self.initial == "xavier":  # else they keep nn.Linear's, as in fairseq
+        if self.initial == "xavier":  # otherwise they keep nn.Linear's values, as in fairseq
             nn.init.zeros_(self.query.bias)
             nn.init.zeros_(self.value.bias)
 
@@ -126,17 +126,17 @@ class Transformer(nn.Module):
     that a loss can be computed together with the output layer, without storing them.
 
     Args:
-        source_size: Pieces of the source side.
-        target_size: Pieces of the target side.
-        layers: Of the encoder, and of the decoder.
-        width: Of the features.
-        heads: Of attention; divides ``width``.
-        hidden: Width between the two layers after attention.
-        dropout: On embeddings and on what every layer adds.
-        share: What is the same matrix: ``"all"`` embeddings and the output layer, the decoder's embedding and the
+        source_size: number of pieces of the source side.
+        target_size: number of pieces of the target side.
+        layers: number of layers of the encoder, and of the decoder.
+        width: width of the features.
+        heads: number of attention heads; divides ``width``.
+        hidden: width between the two layers after attention.
+        dropout: dropout of embeddings and of what every layer adds.
+        share: which matrices are shared: ``"all"`` embeddings and the output layer, the decoder's embedding and the
             ``"output"`` layer, or ``"none"``.
-        initial: Initial values of the layers after attention, and of the biases of queries and values: ``"xavier"``,
-            with biases of 0, or ``"fairseq"``, those of ``nn.Linear``. All others are fairseq's either way.
+        initial: initial values of the layers after attention, and of the biases of queries and values: ``"xavier"``,
+            with biases of 0, or ``"fairseq"``, those of ``nn.Linear``. All others are fairseq's in both cases.
 
     >>> model = Transformer(9, 9, layers=1, width=8, heads=2, hidden=16, share="all")
     >>> features, weight = model(torch.tensor([[5, 6, 2]]), torch.tensor([[1, 7]]))
@@ -168,7 +168,7 @@ class Transformer(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The output layer's."""
+        """The weight of the output layer."""
         return self.target_embedding.weight if self.output is None else self.output.weight
 
     def forward(self, source: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,12 +176,12 @@ class Transformer(nn.Module):
         x = self._embed(self.target_embedding, inputs, 0)
         with sdpa_kernel(KERNELS):
             for block in self._blocks(self.decoder):
-                # Padding comes last, so no position that counts looks at it.
+                # Padding comes last, so causal attention of other positions never reaches it.
                 x = block(x, block.attention.remember(x), None, True, block.remember_source(encoded), seen)
         return x, self.weight
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Features of the sentences, and which positions hold a token, as attention wants it."""
+        """Features of the sentences, and a mask of the positions that hold a token, in the shape for attention."""
         seen = (source != PAD)[:, None, None]
         x = self._embed(self.source_embedding or self.target_embedding, source, 0)
         with sdpa_kernel(KERNELS):
@@ -190,7 +190,7 @@ class Transformer(nn.Module):
         return x, seen
 
     def begin(self, source: Tensor, copies: int = 1) -> DecoderState:
-        """The state before the first piece, ``copies`` times per sentence, one after another."""
+        """The state before the first piece, repeated ``copies`` times per sentence."""
         encoded, seen = self.encode(source)
         encoded, seen = encoded.repeat_interleave(copies, 0), seen.repeat_interleave(copies, 0)
         crossed = tuple(block.remember_source(encoded) for block in self._blocks(self.decoder))
@@ -198,13 +198,13 @@ class Transformer(nn.Module):
         return DecoderState(empty, crossed, seen, 0)
 
     def advance(self, pieces: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Logits (rows, pieces) after these pieces, one per row, and the state behind them."""
+        """Logits (rows, pieces) after the given piece of every row, and the next state."""
         x = self._embed(self.target_embedding, pieces[:, None], state.step)
         own = []
         with sdpa_kernel(KERNELS):
-            for block, before, source in zip(self._blocks(self.decoder), state.own, state.source, strict=True):
-                now = block.attention.remember(x)
-                memory = Memory(torch.cat([before.key, now.key], 2), torch.cat([before.value, now.value], 2))
+            for block, past, source in zip(self._blocks(self.decoder), state.own, state.source, strict=True):
+                new = block.attention.remember(x)
+                memory = Memory(torch.cat([past.key, new.key], 2), torch.cat([past.value, new.value], 2))
                 own.append(memory)
                 x = block(x, memory, None, False, source, state.seen)
         return F.linear(x[:, 0], self.weight), state._replace(own=tuple(own), step=state.step + 1)
@@ -223,13 +223,13 @@ class Transformer(nn.Module):
 
 def check_sizes(layers: object = 6, width: object = 512, heads: object = 4, hidden: object = 1024,
                 dropout: object = 0.3, share: object = "none", initial: object = "xavier") -> None:
-    """Refuse what is no Transformer: one of these values of another kind or size."""
+    """Refuse values of a wrong type or size."""
     sizes = {"layers": layers, "width": width, "heads": heads, "hidden": hidden}
-    whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes.values())
-    if not whole or isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        given = ", ".join(f"{name} = {value!r}" for name, value in {**sizes, "dropout": dropout}.items())
-        raise RecipeError(f"{given}: expected whole numbers, sizes of 1 or more, and a dropout from 0 up to, but not, "
-                          "1.", "model_options")
+    positive = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes.values())
+    if not positive or isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        values = ", ".join(f"{name} = {value!r}" for name, value in {**sizes, "dropout": dropout}.items())
+        raise RecipeError(f"{values}: expected sizes that are whole numbers, 1 or more, and a dropout of at least 0 "
+                          "and below 1.", "model_options")
     if width % heads or width % 2:  # type: ignore[operator]
         raise RecipeError(f"width = {width} with heads = {heads}: expected an even width that the heads divide.",
                           "model_options")
@@ -240,7 +240,7 @@ def check_sizes(layers: object = 6, width: object = 512, heads: object = 4, hidd
 
 
 def sinusoids(positions: int, width: int, first: int = 0) -> Tensor:
-    """Sines, then cosines, of positions from the ``first`` on at rates from 1 down to 1/10000."""
+    """Sines, then cosines, of the positions from ``first`` to ``positions``, at rates from 1 down to 1/10000."""
     rates = torch.exp(torch.arange(width // 2) * -(math.log(10000) / max(width // 2 - 1, 1)))
     angles = torch.arange(first, positions)[:, None] * rates[None]
     return torch.cat([angles.sin(), angles.cos()], 1)

@@ -1,4 +1,4 @@
-"""A network for translation by name: the paper's Transformer, or a function of one's own."""
+"""A network for translation by name: the paper's Transformer, or your own function."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def build_translation_model(name: str, source_size: int, target_size: int, optio
                             folder: str | None = None) -> nn.Module:
     """The network, freshly initialised from torch's random state.
 
-    A function of one's own is called with ``source_size``, ``target_size`` and the options. What it returns is called
-    with sentences and beginnings of translations and returns features and the output layer's weight; it has ``begin``
-    and ``advance``, as :class:`~encouraging.models.beam.Searched` has them.
+    Your own function is called with ``source_size``, ``target_size`` and the options. It returns a module that is
+    called with sentences and beginnings of translations, and returns features and the weight of the output layer; it
+    has the methods ``begin`` and ``advance`` of :class:`~encouraging.models.beam.Searched`.
     """
     options = dict(options or {})
     check_translation_model(name, options)

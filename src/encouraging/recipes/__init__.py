@@ -1,6 +1,6 @@
 """Recipes: comparisons of the paper as files that one command trains, resumes and judges.
 
-The names are loaded when they are first used: those who judge numbers need claims alone, and no torch.
+Names are imported on first use, so that code that only judges numbers does not import torch.
 """
 
 from importlib import import_module

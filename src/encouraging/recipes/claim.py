@@ -1,4 +1,4 @@
-"""What is claimed: one number beats another, over seeds. Without torch, for those who only judge numbers."""
+"""Claims: one number beats another, over seeds. Does not import torch, as judging needs only numbers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..engine.settings import Frozen
 
 
 class Sides(NamedTuple):
-    """The two sides of a claim: a number of each."""
+    """The numbers on the two sides of a claim."""
 
     ours: float
     theirs: float
 
 
 class Claim(Frozen):
-    """One arm beats another on a number of ``final.json``; or one number of an arm beats another (``beats_metric``); or
-    a number of an arm is ``over`` or ``under`` a constant.
+    """One arm beats another on a number of ``final.json`` (``beats``); or one number of an arm beats another
+    (``beats_metric``); or a number of an arm is ``over`` or ``under`` a constant.
 
-    ``paper`` has the paper's numbers by arm, and by metric where two metrics are compared. ``paper_spread`` has their
+    ``paper`` has the paper's numbers by arm, or by metric if two metrics are compared. ``paper_spread`` has their
     standard deviations, with divisor n as the paper gives them, over ``paper_seeds`` runs. ``expected`` is the
-    difference that is looked for where the paper gives none. ``from_paper`` tells whether the paper claims this; it
-    does where its numbers are given, unless the claim says otherwise.
+    difference that is looked for if the paper gives none. ``from_paper`` says whether the paper makes this claim; by
+    default it does if ``paper`` is given.
     """
 
     metric: str
@@ -39,22 +39,22 @@ class Claim(Frozen):
     paper_seeds: int | None = Field(default=None, ge=2)
     expected: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     from_paper: bool | None = None
-    source: str = ""  # the place in the paper, where it is another one than the recipe's: "Table 4"
+    source: str = ""  # the place in the paper ("Table 4"), if it is not the recipe's
 
     @model_validator(mode="after")
-    def _one_form(self) -> Self:
+    def _check_form(self) -> Self:
         forms = [name for name in ("beats", "beats_metric", "over", "under") if getattr(self, name) is not None]
         if len(forms) != 1:
             raise ValueError(f"a claim on {self.metric} has {' and '.join(forms) or 'no other side'}: expected one of "
                              "beats (an arm), beats_metric (a metric of the same arm), over and under (a number)")
         if self.constant is not None and "better" in self.model_fields_set:
-            raise ValueError(f"a claim on {self.metric} has {forms[0]} and better: {forms[0]} tells which side is "
-                             "meant; leave better out")
+            raise ValueError(f"a claim on {self.metric} has {forms[0]} and better: {forms[0]} already says which side "
+                             "is better; leave better out")
         if self.beats_metric == self.metric or self.beats == self.arm:
             raise ValueError(f"a claim on {self.metric} compares {self.arm} with itself")
         if bool(self.paper_spread) != (self.paper_seeds is not None):
-            raise ValueError(f"a claim on {self.metric} has one of paper_spread and paper_seeds: a spread counts with "
-                             "the number of runs that it comes from, so give both or none")
+            raise ValueError(f"a claim on {self.metric} has only one of paper_spread and paper_seeds: a standard "
+                             "deviation needs the number of its runs, so give both or none")
         for key, value in self.paper_spread.items():
             if key not in self.paper or not value >= 0:
                 raise ValueError(f"a claim on {self.metric} has paper_spread.{key} = {value:g}: expected a standard "
@@ -67,29 +67,29 @@ class Claim(Frozen):
 
     @property
     def constant(self) -> float | None:
-        """What the number is compared with, where that is a constant."""
+        """The constant that the number is compared with, if there is one."""
         return self.over if self.over is not None else self.under
 
     @property
     def direction(self) -> Literal["higher", "lower"]:
-        """Which numbers support the claim."""
+        """Whether higher or lower numbers support the claim."""
         return "lower" if self.under is not None else self.better
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The arms that must have been trained: the one that is claimed to be better, then the other."""
+        """The arms that must be trained: the one that is claimed to be better, then the other."""
         return (self.arm,) if self.beats is None else (self.arm, self.beats)
 
     @property
     def _keys(self) -> tuple[str, ...]:
-        """What the paper's numbers are called here: ours, then theirs where it is not a constant."""
+        """The keys of the paper's numbers: ours, then theirs if it is not a constant."""
         if self.beats is not None:
             return self.arm, self.beats
         return (self.arm,) if self.beats_metric is None else (self.metric, self.beats_metric)
 
     @property
     def paper_numbers(self) -> Sides | None:
-        """The paper's two numbers, where it gives both."""
+        """The paper's two numbers; None if it does not give both."""
         if not all(key in self.paper for key in self._keys):
             return None
         ours, *theirs = (self.paper[key] for key in self._keys)
@@ -97,7 +97,7 @@ class Claim(Frozen):
 
     @property
     def paper_difference(self) -> float | None:
-        """The paper's difference, positive where it supports the claim."""
+        """The paper's difference, positive if it supports the claim."""
         if self.paper_numbers is None:
             return None
         sign = 1 if self.direction == "higher" else -1
@@ -120,7 +120,7 @@ class Claim(Frozen):
 
     @property
     def is_papers(self) -> bool:
-        """Whether the paper claims this."""
+        """Whether the paper makes this claim."""
         return bool(self.paper) if self.from_paper is None else self.from_paper
 
     def paper_of(self, arm: str, metric: str) -> float | None:
@@ -131,13 +131,13 @@ class Claim(Frozen):
 
     @property
     def metrics(self) -> Iterator[str]:
-        """The paths of the metrics that it is about."""
+        """The paths of its metrics."""
         yield self.metric
         if self.beats_metric is not None:
             yield self.beats_metric
 
     def sentence(self, name: Callable[[str], str] = str) -> str:
-        """The claim in words; ``name`` has what a metric is called.
+        """The claim in words; ``name`` turns the path of a metric into its name.
 
         >>> Claim(metric="accuracy", arm="el", beats="ce").sentence()
         'el beats ce on accuracy'

@@ -1,5 +1,5 @@
-"""What runs have otherwise than the recipe of their name: the package's, or the file that they were run from. Such runs
-do not test its claims: they answer a question of their own."""
+"""Differences between runs and the recipe of their name, which is the package's or the file that they were run from.
+Runs that differ do not test the recipe's claims."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Departures:
-    """Where runs differ from the recipe that comes with the package under their name, or from the file of the recipe
-    that they were run from with ``--set``.
+    """Differences between runs and the package's recipe of their name, or between runs with ``--set`` and the file of
+    their recipe.
 
-    ``settings`` has key, value here and value there. ``images`` has metrics of the paper's claims that were measured on
-    fewer test images than the recipe's: the number of them, and the recipe's. ``claims`` and ``papers`` are how many
-    claims the recipe has, and how many of them are the paper's.
+    ``settings`` has key, value of the runs and value of the recipe. ``images`` has metrics of the paper's claims that
+    were measured on fewer test images than the recipe has: the number of the runs, and that of the recipe. ``claims``
+    is the number of claims of the recipe, and ``papers`` is how many of them are the paper's.
     """
 
     settings: tuple[tuple[str, Any, Any], ...] = ()
@@ -41,97 +41,98 @@ class Departures:
         return bool(self.settings) or any(path in self.images for path in claim.metrics)
 
     def sentence(self, claim: Claim) -> str:
-        """Why the runs do not test this claim; nothing where they do."""
+        """Why the runs do not test this claim; an empty string if they do."""
         return " ".join(self.sentences) if self.covers(claim) else ""
 
     @property
     def sentences(self) -> list[str]:
-        """What a reader has to know before any verdict."""
-        found = []
+        """The differences in words, for readers of verdicts."""
+        sentences = []
         whose = "the paper's" if self.papers else "the recipe's"
         count = self.papers or self.claims
         if self.settings:
-            named = [f"{key} = {_value(here)} (recipe: {_value(there)})" for key, here, there in self.settings]
-            words = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+            parts = [f"{key} = {_value(ours)} (recipe: {_value(recipes)})" for key, ours, recipes in self.settings]
+            listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
             end = f": they do not test {whose} {'claim' if count == 1 else 'claims'}" if count else ""
-            found.append(f"These runs differ from the recipe in {words}{end}.")
+            sentences.append(f"These runs differ from the recipe in {listed}{end}.")
         if self.images:
-            fewest, wanted = min(self.images.values())
-            found.append(f"Attacks were measured on the first {fewest} test images, and the recipe's claims are about "
-                         f"{wanted}: they do not test the paper's claims under attack.")
-        return found
+            fewest, expected = min(self.images.values())
+            sentences.append(f"Attacks were measured on the first {fewest} test images, and the recipe's claims are "
+                             f"about {expected}: they do not test the paper's claims under attack.")
+        return sentences
 
 
 def departures_of(name: str, records: Iterable[Record]) -> Departures:
-    """What the runs of a recipe have otherwise: those of the package's recipes than the package has it, and others than
-    the file had it from which they were run, as they noted it.
+    """The differences of a recipe's runs: from the package's recipe if it has one of this name, or else from the file
+    that they were run from, as the runs have noted it.
 
-    Arms that the recipe does not have, such as those of a sweep, have nothing to be compared with.
+    Arms that the recipe does not have, such as those of a sweep, are not compared.
     """
     own = [record for record in records if record.recipe == name]
     if name not in names():
         changed = [setting for record in own for setting in overridden(record)]
         return Departures(_each_once(changed), {}, *_counts(kept_recipes(own)[name])) if changed else Departures()
     recipe = read_recipe_once(name)
-    changed = [(key, here, there) for record in own if record.arm in recipe.arms
-               for key, there, here in differing(recipe.config(record.arm, record.seed), record.config)]
+    changed = [(key, ours, recipes) for record in own if record.arm in recipe.arms
+               for key, recipes, ours in differing(recipe.config(record.arm, record.seed), record.config)]
     return Departures(_each_once(changed), _images(recipe, own), *_counts(recipe))
 
 
 def overridden(record: Record) -> tuple[tuple[str, Any, Any], ...]:
-    """The settings that ``--set`` changed in a run of a recipe that does not come with the package: key, value here and
-    the file's value."""
+    """The settings that ``--set`` changed in a run of a recipe that does not come with the package: key, value of the
+    run, and value of the file."""
     overrides = overrides_of(record)
     return overrides.settings.get(record.arm, ()) if overrides is not None else ()
 
 
 def overrides_of(record: Record) -> Overrides | None:
-    """What ``--set`` changed in a recipe that does not come with the package, as its run noted it."""
-    noted = (record.recipe_tree or {}).get("overrides")
+    """What ``--set`` changed in a recipe that does not come with the package, as its run has stored it."""
+    stored = (record.recipe_tree or {}).get("overrides")
     try:
-        return None if noted is None else Overrides.model_validate(noted)
+        return None if stored is None else Overrides.model_validate(stored)
     except ValidationError as error:
-        raise RecipeError(f"the overrides that a run of {record.recipe} noted cannot be read: {error}") from error
+        raise RecipeError(f"the overrides that a run of {record.recipe} has stored cannot be read: {error}") from error
 
 
 def _each_once(settings: Iterable[tuple[str, Any, Any]]) -> tuple[tuple[str, Any, Any], ...]:
-    """Settings without those that have the same key and value here as an earlier one."""
-    found: dict[str, tuple[str, Any, Any]] = {}
-    for key, here, there in settings:
-        found.setdefault(f"{key} {here!r}", (key, here, there))
-    return tuple(found.values())
+    """Settings without those that have the same key and value as an earlier one."""
+    unique: dict[str, tuple[str, Any, Any]] = {}
+    for key, ours, recipes in settings:
+        unique.setdefault(f"{key} {ours!r}", (key, ours, recipes))
+    return tuple(unique.values())
 
 
 def _counts(recipe: Recipe) -> tuple[int, int]:
-    """How many claims a recipe has, and how many of them are the paper's."""
+    """The number of a recipe's claims, and how many of them are the paper's."""
     return len(recipe.claims), 0 if recipe.stands_in else sum(claim.is_papers for claim in recipe.claims)
 
 
 def _images(recipe: Recipe, records: Iterable[Record]) -> dict[str, tuple[int, int]]:
-    """The paper's claims under attack that were measured on fewer images than they are about."""
+    """The metrics of the paper's claims under attack that were measured on too few images: the fewest, and the expected
+    number."""
     claimed = {path for claim in recipe.claims if claim.is_papers and not recipe.stands_in for path in claim.metrics}
-    short: dict[str, tuple[int, int]] = {}
+    too_few: dict[str, tuple[int, int]] = {}
     for record in records:
-        found = record.attacks or {}
-        wanted = min((n for n in (found.get("test_images"), recipe.attack_images) if n), default=0)
-        for name, entry in found.get("attacks", {}).items():
+        results = record.attacks or {}
+        expected = min((n for n in (results.get("test_images"), recipe.attack_images) if n), default=0)
+        for name, entry in results.get("attacks", {}).items():
             for eps, count in image_counts_of(entry).items():
                 path = f"attacks.{name}.{eps}"
-                if path in claimed and count < min(wanted, short.get(path, (wanted, wanted))[0]):
-                    short[path] = count, wanted
-    return short
+                if path in claimed and count < min(expected, too_few.get(path, (expected, expected))[0]):
+                    too_few[path] = count, expected
+    return too_few
 
 
 def image_counts_of(entry: Mapping[str, Any]) -> dict[str, int]:
-    """On how many test images an attack was measured, by epsilon; nothing where it was not written down.
+    """The number of test images on which an attack was measured, by epsilon; empty if it was not recorded.
 
     >>> image_counts_of({"examples": 500, "examples_at": {"0": 2000, "0.1": 500}, "accuracy": {"0": 99.0, "0.1": 80.0}})
     {'0': 2000, '0.1': 500}
     """
     if "examples" not in entry:
         return {}
-    at = entry.get("examples_at") or {}
-    return {eps: int(at.get(eps, entry["examples"])) for eps in entry.get("accuracy", {})}
+    by_eps = entry.get("examples_at") or {}
+    return {eps: int(by_eps.get(eps, entry["examples"])) for eps in entry.get("accuracy", {})}
 
 
 def _value(value: Any) -> str:

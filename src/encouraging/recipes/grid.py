@@ -1,4 +1,4 @@
-"""A recipe's grid of arms and seeds as jobs, and how one job is carried out."""
+"""The arms and seeds of a recipe as jobs, and how a job is trained."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ..engine import RunDir, RunSpec, execute
 from ..engine.branches import Branch
 from ..engine.distributed import World, join
 from ..engine.environment import choose_device
+from ..engine.environment import cores as cores
 from ..errors import RecipeError, RunError, did_you_mean
 from ..tasks import Task, build_task
 from .schema import Recipe
@@ -22,7 +23,7 @@ from .trunks import Trunk, trunks
 
 @dataclass(frozen=True)
 class Job:
-    """One arm and one seed: everything another process needs to train it."""
+    """One arm and one seed: everything that another process needs to train it."""
 
     recipe: Recipe
     arm: str
@@ -32,17 +33,17 @@ class Job:
     data: str | None = None
     threads: int | None = None
     tracker: str | None = None
-    at_once: int = 1  # how many runs are trained side by side
+    at_once: int = 1  # the number of runs that are trained side by side
     needs: frozenset[Path] = frozenset()  # the folders of jobs that must have ended before this one starts
-    trunk: Trunk | None = None  # the arm from which it branches off, if that was trained
-    leaves: frozenset[int] = frozenset()  # the epochs after which others branch off from this one
+    trunk: Trunk | None = None  # the arm whose first epochs it shares, if that was trained
+    leaves: frozenset[int] = frozenset()  # the epochs after which other runs start from this one
 
     @property
     def folder(self) -> Path:
         return self.folder_of(self.arm)
 
     def folder_of(self, arm: str) -> Path:
-        """Where the run of another arm with the same seed is; ``RECIPE/ARM`` is one of another recipe."""
+        """The folder of another arm's run with the same seed; ``RECIPE/ARM`` is an arm of another recipe."""
         return Path(self.out) / (arm if "/" in arm else f"{self.recipe.name}/{arm}") / f"seed{self.seed}"
 
     @property
@@ -50,13 +51,20 @@ class Job:
         return f"{self.arm} seed {self.seed}"
 
     def names(self) -> tuple[Path, frozenset[Path]]:
-        """For a sweep: what this job is called, and what must have ended before it starts."""
+        """For engine/sweep.py: the name of this job, and the names of the jobs that it needs."""
         return self.folder, self.needs
 
 
 def jobs_of(recipe: Recipe, out: str, *, arms: Sequence[str] = (), **how: Any) -> list[Job]:
-    """The grid, seeds outermost: after a while every arm has been trained with the first seeds. An arm that starts from
-    another one's weights, or branches off from it, comes after it and waits for it."""
+    """The jobs of a recipe, seed by seed, so that all arms have the first seeds early. An arm that starts from another
+    one's weights, or shares its first epochs, comes after it and waits for it.
+
+    Args:
+        recipe: the recipe.
+        out: the folder of all runs.
+        arms: which arms; all by default.
+        **how: other fields of :class:`Job`.
+    """
     check_arms(recipe, arms)
     shared = trunks(recipe)
     chosen = tuple(dict.fromkeys(arms)) or tuple(recipe.arms)  # each once: two runs in one folder would collide
@@ -67,7 +75,7 @@ def jobs_of(recipe: Recipe, out: str, *, arms: Sequence[str] = (), **how: Any) -
     def depth(arm: str) -> int:
         return 1 + max((depth(name) for name in needed(arm) if name in recipe.arms), default=-1)
 
-    # Also for arms that are not asked for now: they may be later.
+    # Also for arms that are not trained now: a later command may train them.
     leaves = {arm: frozenset(trunk.epochs for trunk in shared.values() if trunk.arm == arm) for arm in chosen}
     jobs = [Job(recipe, arm, seed, out, **how, trunk=shared.get(arm), leaves=leaves[arm])
             for seed in recipe.seeds for arm in sorted(chosen, key=depth)]
@@ -82,26 +90,22 @@ def check_arms(recipe: Recipe, arms: Sequence[str]) -> None:
                               + did_you_mean(arm, recipe.arms))
 
 
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def default_threads(at_once: int) -> int:
-    """Threads per run where nothing else is said: the cores divided among the runs, and at most ``OMP_NUM_THREADS``.
+    """The default number of threads per run: the cores divided among the runs, but at most ``OMP_NUM_THREADS``.
 
-    torchrun sets that variable to 1 for its processes where the user has not, so it does not count there. It may be a
-    list, one number per level of nesting; what is no number is ignored, as OpenMP does.
+    torchrun sets this variable to 1 for its processes if the user has not set it, so it is ignored there. It may be a
+    list, with one number per level of nesting; anything else is ignored, as OpenMP does.
     """
-    share = max(1, cores() // at_once)
-    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if "WORLD_SIZE" in os.environ or not first.isdecimal() or int(first) < 1:
-        return share
-    return min(share, int(first))
+    per_run = max(1, cores() // at_once)
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if "WORLD_SIZE" in os.environ or not limit.isdecimal() or int(limit) < 1:
+        return per_run
+    return min(per_run, int(limit))
 
 
 def train_job(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Train one job, or continue it, or find it done; its final numbers. Where ``on_epoch`` has a method ``progress``,
-    that is told how far an epoch is."""
+    """Train a job, or continue it, or find it finished; returns its final numbers. If ``on_epoch`` has a method
+    ``progress``, it is called with the progress within an epoch."""
     device = choose_device(job.device)
     world: World = join(device.type)
     if device.type == "cuda" and world.size > 1:
@@ -114,11 +118,11 @@ def train_job(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str,
     def make_task() -> Task[Any]:
         return build_task(recipe.task, spec)
 
-    told: Callable[[dict[str, Any]], None] | None = getattr(on_epoch, "progress", None)
+    on_progress: Callable[[dict[str, Any]], None] | None = getattr(on_epoch, "progress", None)
     return execute(RunSpec(make_task, spec.stages, RunDir(job.folder), recipe.config(job.arm, job.seed), job.seed,
                            device, world, on_epoch=on_epoch, tracker=job.tracker, about=recipe.about_runs(job.arm),
-                           start_from=_start(job), at_once=job.at_once, on_progress=told, branch=_branch(job),
-                           leaves=job.leaves))
+                           start_from=_start_folder(job), at_once=job.at_once, on_progress=on_progress,
+                           branch=_branch(job), leaves=job.leaves))
 
 
 def _branch(job: Job) -> Branch | None:
@@ -128,14 +132,14 @@ def _branch(job: Job) -> Branch | None:
     return Branch(job.folder_of(arm), job.recipe.config(arm, job.seed), epochs)
 
 
-def _start(job: Job) -> Path | None:
-    """The finished run whose weights this one starts with, where its arm has an ``after``."""
+def _start_folder(job: Job) -> Path | None:
+    """The finished run whose weights this one starts with; None if its arm has no ``after``."""
     after = job.recipe.arms[job.arm].after
     if after is None:
         return None
     folder = job.folder_of(after)
     if not RunDir(folder).done:
         other, _, arm = after.rpartition("/")
-        raise RunError(f"{job.name} starts from the weights of {after}, and {folder} holds no finished run. Train "
+        raise RunError(f"{job.name} starts from the weights of {after}, but {folder} holds no finished run. Train "
                        f"{f'`encouraging run {other}` with ' if other else ''}--arm {arm} first.")
     return folder

@@ -30,7 +30,7 @@ def names() -> list[str]:
 
 
 @cache
-def _names() -> tuple[str, ...]:  # read once: every record of a folder is compared with them
+def _names() -> tuple[str, ...]:  # cached, because every record of a folder is compared with them
     folder = resources.files(__package__)
     return tuple(sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir()
                         if entry.name.endswith(".toml")))
@@ -53,11 +53,15 @@ def read_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     recipe = check_recipe(changed, Path(source).stem, source)
     if not overrides or recipe.name in names():  # runs of the package's recipes are compared with the package's files
         return recipe
-    return _noting(recipe, tree, source, overrides)
+    return _with_overrides(recipe, tree, source, overrides)
 
 
 def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
-    """A tree of keys as a recipe, or the first thing that is wrong with it."""
+    """The recipe of a tree of keys.
+
+    Raises:
+        RecipeError: names the first key that is wrong.
+    """
     where: tuple[Any, ...] = ()
     try:
         recipe = Recipe(**{"name": name, **tree})
@@ -79,39 +83,40 @@ def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
     return recipe
 
 
-def _noting(recipe: Recipe, tree: dict[str, Any], source: str, overrides: Sequence[str]) -> Recipe:
-    """The recipe with a note of the settings that overrides changed, for its runs to keep: the file may be gone or
-    changed when they are looked at. A file that is no recipe without the overrides has nothing to differ from."""
+def _with_overrides(recipe: Recipe, tree: dict[str, Any], source: str, overrides: Sequence[str]) -> Recipe:
+    """The recipe with the settings that overrides changed, for its runs to store: the file may be gone or changed when
+    they are read. If the file alone is not a valid recipe, there is nothing to compare with."""
     try:
-        file = check_recipe(tree, Path(source).stem, source)
+        original = check_recipe(tree, Path(source).stem, source)
     except RecipeError:
         return recipe
     settings = {}
     for arm in recipe.arms:
-        if arm in file.arms:
-            there = {**file.config(arm, 0), "recipe": recipe.name}
-            settings[arm] = tuple((key, here, before) for key, before, here in differing(there, recipe.config(arm, 0)))
+        if arm in original.arms:
+            config = {**original.config(arm, 0), "recipe": recipe.name}
+            settings[arm] = tuple((key, new, old) for key, old, new in differing(config, recipe.config(arm, 0)))
     if not any(settings.values()):
         return recipe
     given = tuple(override for override in overrides if override.partition("=")[0].strip() != "seeds")
-    called = Path(source).name if "/" in source else Path(source).stem  # of a file, or of the package
-    return recipe.model_copy(update={"overrides": Overrides(file=called, given=given, settings=settings)})
+    file = Path(source).name if "/" in source else Path(source).stem  # the package's recipes are named without .toml
+    return recipe.model_copy(update={"overrides": Overrides(file=file, given=given, settings=settings)})
 
 
 def kept_recipes(records: Iterable[Record]) -> dict[str, Recipe]:
-    """The recipes that runs have kept, by name: those of one's own, whose files may be gone."""
+    """The recipes that runs have stored, by name: the files of your own recipes may be gone."""
     recipes: dict[str, Recipe] = {}
     for record in records:
         if record.recipe_tree and record.recipe not in recipes:
             try:
                 recipes[record.recipe] = Recipe(**record.recipe_tree)
             except (ValidationError, TypeError) as error:
-                raise RecipeError(f"the recipe that a run of {record.recipe} kept cannot be read: {error}") from error
+                raise RecipeError(f"the recipe that a run of {record.recipe} has stored cannot be read: {error}"
+                                  ) from error
     return recipes
 
 
 def apply_override(tree: dict[str, Any], override: str) -> dict[str, Any]:
-    """Set one key; the value is TOML, or a plain word. A number in the path is an entry of a list, counted from 0.
+    """Set one key; the value is TOML or a plain word. A number in the path is an index of a list, counted from 0.
 
     >>> apply_override({"train": {"lr": 0.1}}, "train.lr=0.05")
     {'train': {'lr': 0.05}}
@@ -127,15 +132,15 @@ def apply_override(tree: dict[str, Any], override: str) -> dict[str, Any]:
         value = text.strip()
     tree = copy.deepcopy(tree)
     *parents, last = path.strip().split(".")
-    here: Any = tree
+    table: Any = tree
     for key, inner in pairwise([*parents, last]):
-        here = here[int(key)] if isinstance(here, list) else here.setdefault(key, {})
-        if isinstance(here, list) and not (inner.isdecimal() and int(inner) < len(here)):
-            raise RecipeError(f"--set {override}: {key} is a list of {len(here)}: expected a number from 0 to "
-                              f"{len(here) - 1} after it, or the whole list, as in {key}=[...].")
-        if not isinstance(here, dict | list):
-            raise RecipeError(f"--set {override}: {key} is {here!r}, not a table that could hold {inner}.")
-    here[int(last) if isinstance(here, list) else last] = value
+        table = table[int(key)] if isinstance(table, list) else table.setdefault(key, {})
+        if isinstance(table, list) and not (inner.isdecimal() and int(inner) < len(table)):
+            raise RecipeError(f"--set {override}: {key} is a list of {len(table)}: expected a number from 0 to "
+                              f"{len(table) - 1} after it, or the whole list, as in {key}=[...].")
+        if not isinstance(table, dict | list):
+            raise RecipeError(f"--set {override}: {key} is {table!r}, not a table that could hold {inner}.")
+    table[int(last) if isinstance(table, list) else last] = value
     return tree
 
 
@@ -143,7 +148,7 @@ def _find(name: str | Path) -> tuple[str, str]:
     path = Path(name)
     if path.suffix == ".toml":
         try:
-            text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
+            text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
             return str(path.absolute() if path.parent == Path() else path), text
         except FileNotFoundError as error:
             raise RecipeError(f"{path}: there is no such file. `encouraging list` shows the recipes that come with the "
@@ -157,19 +162,19 @@ def _find(name: str | Path) -> tuple[str, str]:
 
 
 def _explain(error: ValidationError, where: tuple[Any, ...]) -> str:
-    """The first fault as one sentence; a word that is right one table further down is found too."""
-    words = explain(error, where, _words)
+    """The first fault as one sentence; an unknown key may also be one that belongs to the table ``train``."""
+    sentence = explain(error, where, _allowed_keys)
     fault = error.errors()[0]
     path = (*where, *fault["loc"])
-    if fault["type"] == "extra_forbidden" and len(path) == 1 and "Did you mean" not in words:
-        deeper = did_you_mean(path[0], Train.model_fields)
-        if deeper:
-            return f"{path[0]}: unknown key." + deeper.replace("'", "'train.", 1)
-    return words
+    if fault["type"] == "extra_forbidden" and len(path) == 1 and "Did you mean" not in sentence:
+        key_of_train = did_you_mean(path[0], Train.model_fields)
+        if key_of_train:
+            return f"{path[0]}: unknown key." + key_of_train.replace("'", "'train.", 1)
+    return sentence
 
 
-def _words(parents: tuple[Any, ...]) -> list[str]:
-    """The keys that a table may have."""
+def _allowed_keys(parents: tuple[Any, ...]) -> list[str]:
+    """The keys of the table at a path."""
     tables: dict[Any, type[BaseModel]] = {"train": Train, "arms": Arm, "claims": Claim, "stages": Stage,
                                           "objective": ObjectiveConfig, "sampling": Sampling}
     model = next((tables[part] for part in reversed(parents) if part in tables), Recipe)

@@ -1,4 +1,4 @@
-"""A recipe tried out for a minute: how fast an arm is trained, and how large its checkpoints are. Nothing is kept."""
+"""Try a recipe for a minute: how fast an arm is trained, and how large its checkpoints are. Nothing is written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 from ..engine import Interrupted
 from ..engine.checkpoint import KEEP
 from ..engine.distributed import World
-from ..engine.lone_example import told_of_lone_examples
 from ..engine.random_state import seed_everything
+from ..engine.single_example import explain_single_example_batches
 from ..engine.stages import prepare
 from ..engine.train import Hooks, Log, Position, Trainer
 from ..errors import DivergenceError
@@ -23,8 +23,8 @@ from .schema import Recipe
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What was found: examples per epoch and per second, seconds per evaluation (0: not finished in the time), bytes
-    of a checkpoint and of a whole run directory."""
+    """What was measured: examples per epoch and per second, seconds per evaluation (0: there was no time for it), bytes
+    of a checkpoint and of a run directory."""
 
     took: float
     examples: int
@@ -36,7 +36,7 @@ class Rehearsal:
 
 @dataclass
 class _Clock:
-    """Calls the training off when the time is over; knows when each update was done."""
+    """Stops the training when the time is over, and records when each update was finished."""
 
     start: float
     end: float
@@ -47,7 +47,7 @@ class _Clock:
     last: float = 0.0  # seconds of the last update, or of a piece of an evaluation
 
     def stop(self) -> str | None:
-        """After an update, or a piece of an evaluation: the next one is begun only if it would end in time."""
+        """Called after an update or a piece of an evaluation: the next one starts only if it would end in time."""
         now = time.monotonic()
         self.last = now - (self.stamps[-1][0] if self.stamps else self.start)
         self.stamps.append((now, self.at.step))
@@ -66,11 +66,11 @@ def rehearse(recipe: Recipe, arm: str, device: torch.device, data: str | None, s
     """Train the first stage of an arm for a while, and evaluate it once if that fits into a third of the time.
 
     Args:
-        recipe: The recipe, with overrides.
-        arm: One of its arms; another arm's weights are not needed, and it starts from its own.
-        device: Where to train.
-        data: The data directory; by default that of the environment.
-        seconds: How long, at most; but one update is made however long it takes.
+        recipe: the recipe, with overrides.
+        arm: one of its arms; it starts from freshly initialised weights, even if it has an ``after``.
+        device: where to train.
+        data: the data directory; by default that of the environment.
+        seconds: the time limit; but at least one update is made, however long it takes.
     """
     seed_everything(recipe.seeds[0])
     spec = recipe.task_spec(arm, recipe.seeds[0], device, data)
@@ -93,11 +93,11 @@ def rehearse(recipe: Recipe, arm: str, device: torch.device, data: str | None, s
     checkpoint = clock.bytes + (0 if clock.kept_best else size)
     averaged = plan.train.average_last * size if plan.train.conclude_on == "average" else 0
     return Rehearsal(time.monotonic() - start, length * plan.train.batch_size, speed, evaluation, checkpoint,
-                     KEEP * checkpoint + size + averaged + _logits(task))
+                     KEEP * checkpoint + size + averaged + _logits_bytes(task))
 
 
 def _evaluate(trainer: Trainer) -> float:
-    """Seconds of an evaluation; 0 where the time was over before it."""
+    """Seconds of an evaluation; 0 if the time was over before its end."""
     start = time.monotonic()
     try:
         trainer._evaluate()
@@ -107,10 +107,10 @@ def _evaluate(trainer: Trainer) -> float:
 
 
 def _train(trainer: Trainer, clock: _Clock) -> None:
-    """Updates without evaluations, epoch after epoch, until the time is over or the stage is."""
+    """Train without evaluations until the time or the stage is over."""
     try:
         while not trainer.over():
-            with told_of_lone_examples(trainer.train):
+            with explain_single_example_batches(trainer.train):
                 trainer._epoch()
             clock.at.epoch, clock.at.batch = clock.at.epoch + 1, 0
     except (Interrupted, DivergenceError):
@@ -118,17 +118,17 @@ def _train(trainer: Trainer, clock: _Clock) -> None:
 
 
 def _speed(clock: _Clock, trainer: Trainer) -> float:
-    """Examples per second. The first updates, in which loaders, kernels and graphs are made, count only where there are
-    few others."""
+    """Examples per second. The first updates, in which loaders, kernels and graphs start, are left out if there are
+    enough others."""
     if trainer.device.type == "cuda":
         torch.cuda.synchronize()
     stamps = [(clock.start, 0), *clock.stamps]
-    then, first = stamps[min(10, (len(stamps) - 1) // 2)]  # at least one update comes after it
+    then, first = stamps[min(10, (len(stamps) - 1) // 2)]  # at least one update follows it
     now, last = time.monotonic(), clock.at.step
     return max(last - first, 1) * trainer.train.batch_size * trainer.train.accumulate / max(now - then, 1e-9)
 
 
-def _logits(task: Any) -> int:
-    """Bytes of the test logits, for tasks that keep one number per class."""
+def _logits_bytes(task: Any) -> int:
+    """Bytes of the test logits, for tasks that store one number per class."""
     labels = getattr(task, "test", (None, None))[1]
     return len(labels) * int(task.classes) * 4 if isinstance(labels, Tensor) and hasattr(task, "classes") else 0

@@ -1,7 +1,7 @@
-"""Finished runs by the recipe they belong to, which is not always the one whose name they carry.
+"""Finished runs by the recipe that they belong to, which is not always the one of their name.
 
-A recipe changes: its runs keep the name and the settings with which they were made. Where a recipe of the package says
-that it was ``formerly`` called so and has just these settings, the runs count as its own.
+Recipes change, but runs keep the name and the settings of their time. If a recipe of the package has ``formerly`` set
+to that name, and has exactly these settings, the runs count as its own.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from .schema import Recipe
 
 
 def read_runs(*folders: str | Path, failed: bool = False) -> list[Record]:
-    """Every finished run below these folders, in the order of recipe, arm and seed; with ``failed`` also those that
-    diverged.
+    """Every finished run below these folders, sorted by recipe, arm and seed; with ``failed`` also those that diverged.
 
     Raises:
-        RunError: A file is damaged, or two runs of one recipe, arm and seed have other settings or numbers.
+        RunError: a file is damaged, or two runs of one recipe, arm and seed have different settings or numbers.
     """
     return by_recipe(read_records(*folders, failed=failed))
 
 
 def by_recipe(records: Iterable[Record]) -> list[Record]:
-    """The records under the names of the recipes whose settings they have; two for one place are refused."""
+    """The records under the names of the recipes that they belong to; different runs of one recipe, arm and seed are
+    refused."""
     runs: dict[tuple[str, str, int], Record] = {}
     for record in records:
-        record = _renamed(record)
-        other = runs.get(record.key)
-        if other is not None and record.failed is not None:
+        record = _with_current_name(record)
+        earlier = runs.get(record.key)
+        if earlier is not None and record.failed is not None:
             continue
-        if other is not None and other.failed is None and (other.config, other.final) != (record.config, record.final):
+        if earlier is not None and earlier.failed is None \
+                and (earlier.config, earlier.final) != (record.config, record.final):
             raise RunError(f"two runs of {record.recipe}, {record.arm}, seed {record.seed} differ "
-                           f"({difference(other.config, record.config)}). Give only one of them.")
+                           f"({difference(earlier.config, record.config)}). Give only one of them.")
         runs[record.key] = record
     return [runs[key] for key in sorted(runs)]
 
 
-def _renamed(record: Record) -> Record:
+def _with_current_name(record: Record) -> Record:
     if record.recipe not in names() or _fits(read_recipe_once(record.recipe), record):
         return record
     for name in names():
@@ -54,7 +55,7 @@ def _renamed(record: Record) -> Record:
 
 
 def _fits(recipe: Recipe, record: Record) -> bool:
-    """Whether the run has this recipe's settings; under which name it was made does not count."""
+    """Whether the run has this recipe's settings, apart from the name."""
     if record.arm not in recipe.arms:
         return False
     return recipe.config(record.arm, record.seed) == {**record.config, "recipe": recipe.name}

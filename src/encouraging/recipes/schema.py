@@ -1,4 +1,4 @@
-"""What a recipe may say. Frozen once read; an unknown key is an error."""
+"""The keys of a recipe. Recipes are frozen once read; an unknown key is an error."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ..errors import did_you_mean
 from ..tasks import ObjectiveConfig, Sampling, StageSpec, TaskSpec, check_task
 from .claim import Claim
 
-NAME = r"^\w[\w.-]{0,99}$"  # a name becomes a folder's
-NAME_WORDS = ("a name becomes a folder's, so it is made of letters, digits, '_', '-' and '.', starts with a letter or "
-              "digit, and has 100 characters at most")
-OTHER = r"\w[\w.-]{0,99}/\w[\w.-]{0,99}"  # an arm of another recipe
+NAME = r"^\w[\w.-]{0,99}$"  # also the name of a folder
+NAME_RULE = ("expected letters, digits, '_', '-' and '.', with a letter or digit first, and 100 characters at most, "
+             "because a folder gets this name")
+ARM_OF_OTHER_RECIPE = r"\w[\w.-]{0,99}/\w[\w.-]{0,99}"
 MOST_SEEDS = 10_000
 
 
 class Stage(Frozen):
-    """One stage of a training in several; what it leaves out is the recipe's and the arm's own.
+    """One of several stages of training; the defaults of ``train`` and ``objective`` are those of the recipe and arm.
 
-    ``reset`` names parts of the model that start anew ("head"), ``freeze`` those that do not learn ("body").
+    ``reset`` names parts of the model that are initialised again ("head"), ``freeze`` parts that do not learn ("body").
     """
 
     train: Train | None = None
@@ -35,22 +35,22 @@ class Stage(Frozen):
 
     @field_validator("sampling", mode="before")
     @classmethod
-    def _by_name(cls, given: object) -> object:
-        return {"kind": given} if isinstance(given, str) else given
+    def _accept_name(cls, value: object) -> object:
+        return {"kind": value} if isinstance(value, str) else value
 
 
 class Swept(Frozen):
-    """Where an arm of a sweep comes from: the arm it is a copy of, and the keys that were given other values."""
+    """The origin of an arm of a sweep: the arm of which it is a copy, and the keys that have other values."""
 
     arm: str
     values: dict[str, Any]
 
 
 class Arm(ObjectiveConfig):
-    """One side of a comparison: what it teaches, and where it differs from the recipe.
+    """One arm of a comparison: its loss, and its differences from the recipe.
 
-    ``after`` names another arm, or ``RECIPE/ARM`` of another recipe: this one starts from its finished weights of the
-    same seed. ``swept`` is written by ``encouraging run --sweep``.
+    ``after`` names another arm, or ``RECIPE/ARM`` of another recipe: this arm starts from its final weights of the same
+    seed. ``swept`` is written by ``encouraging run --sweep``.
     """
 
     train: dict[str, Any] = Field(default_factory=dict)
@@ -63,9 +63,9 @@ class Arm(ObjectiveConfig):
 
 
 class Overrides(Frozen):
-    """What ``encouraging run FILE --set`` changed of a recipe that does not come with the package: the file's name, the
-    overrides as they were given, and per arm the settings that differ from the file's: key, value, and the file's
-    value. A recipe of the package that was given another ``name`` is such a recipe too."""
+    """What ``encouraging run FILE --set`` changed in a recipe that does not come with the package: the name of the
+    file, the overrides as given, and per arm the settings that differ from the file: key, value, and value of the file.
+    A recipe of the package with another ``name`` is such a recipe too."""
 
     file: str
     given: tuple[str, ...]
@@ -78,9 +78,9 @@ class Recipe(Frozen):
     name: str
     paper: str = ""
     about: str = ""
-    departs: str = ""  # from the paper, and why; shown wherever the results are
-    stands_in: bool = False  # for an experiment of the paper in another setting: its claims hold or fail here
-    formerly: str | None = None  # the name under which runs with these settings were recorded before
+    departs: str = ""  # differences from the paper and their reasons; shown with the results
+    stands_in: bool = False  # a substitute for an experiment of the paper: its claims hold or fail in this setting
+    formerly: str | None = None  # an earlier name, under which runs with these settings may be recorded
     task: str
     data: str = ""
     model: str = ""
@@ -91,53 +91,53 @@ class Recipe(Frozen):
     stages: tuple[Stage, ...] = ()
     arms: dict[str, Arm] = Field(min_length=1)
     claims: tuple[Claim, ...] = ()
-    attack_images: int | None = Field(default=None, gt=0)  # the first test images that claims under attack are about
+    attack_images: int | None = Field(default=None, gt=0)  # the number of test images for claims under attack
     looks: tuple[int, ...] = ()  # the numbers of seeds at which the claims are judged, planned before the first
-    overlap: float | None = None  # test over training examples, where seeds are random splits of one dataset
+    overlap: float | None = None  # test examples over training examples, if seeds are random splits of one dataset
     threads: int | None = Field(default=None, gt=0)
     overrides: Overrides | None = None  # written by ``encouraging run --set``
 
-    _folder: str | None = PrivateAttr(default=None)  # of its file, where modules of one's own are looked for
+    _folder: str | None = PrivateAttr(default=None)  # the folder of its file, where your own modules are found
 
     @field_validator("name")
     @classmethod
-    def _names_a_folder(cls, given: str) -> str:
-        if not re.fullmatch(NAME, given):
-            raise ValueError(f"the recipe {given!r}: {NAME_WORDS}. Rename its file, or say in it name = \"...\"")
-        return given
+    def _check_name(cls, name: str) -> str:
+        if not re.fullmatch(NAME, name):
+            raise ValueError(f"the recipe {name!r}: {NAME_RULE}. Rename its file, or add name = \"...\" to it")
+        return name
 
     @field_validator("seeds", mode="before")
     @classmethod
-    def _count_seeds(cls, given: object) -> object:
+    def _count_seeds(cls, value: object) -> object:
         """A number n means the seeds 0 to n - 1."""
-        if isinstance(given, int) and not isinstance(given, bool) and given > MOST_SEEDS:
-            raise ValueError(f"{given} seeds: expected {MOST_SEEDS} at most; single ones can be named, as in "
-                             f"[{MOST_SEEDS}]")
-        seeds = tuple(range(given)) if isinstance(given, int) and not isinstance(given, bool) else given
+        if isinstance(value, int) and not isinstance(value, bool) and value > MOST_SEEDS:
+            raise ValueError(f"{value} seeds: expected {MOST_SEEDS} at most; give a single larger seed as a list, as "
+                             f"in [{MOST_SEEDS}]")
+        seeds = tuple(range(value)) if isinstance(value, int) and not isinstance(value, bool) else value
         if seeds in ((), []):
-            raise ValueError(f"{given}: expected how many seeds to train, 1 or more, or a list of them, as in [0, 2]")
+            raise ValueError(f"{value}: expected a number of seeds, 1 or more, or a list of seeds, as in [0, 2]")
         return seeds
 
     @field_validator("overlap")
     @classmethod
-    def _is_fraction(cls, given: float | None) -> float | None:
-        if given is not None and not 0 < given <= 1:
-            raise ValueError(f"{given:g}: expected the number of test examples over that of training examples, above 0 "
-                             "and at most 1, such as 0.125 for 10% and 80%")
-        return given
+    def _check_overlap(cls, overlap: float | None) -> float | None:
+        if overlap is not None and not 0 < overlap <= 1:
+            raise ValueError(f"{overlap:g}: expected the number of test examples over that of training examples, above "
+                             "0 and at most 1, such as 0.125 for 10% and 80%")
+        return overlap
 
     @field_validator("arms")
     @classmethod
-    def _arm_names(cls, given: dict[str, Arm]) -> dict[str, Arm]:
-        for name in given:
+    def _check_arm_names(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
+        for name in arms:
             if not re.fullmatch(NAME, name):
-                raise ValueError(f"the arm {name!r}: {NAME_WORDS}")
-        return given
+                raise ValueError(f"the arm {name!r}: {NAME_RULE}")
+        return arms
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_together(self) -> Self:
         if len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"seeds {list(self.seeds)}: each only once")
+            raise ValueError(f"seeds {list(self.seeds)}: expected each only once")
         if outside := [seed for seed in self.seeds if not 0 <= seed < 2**63]:
             raise ValueError(f"the seed {outside[0]}: expected a number from 0 to 2**63 - 1")
         for claim in self.claims:
@@ -146,9 +146,10 @@ class Recipe(Frozen):
                     raise ValueError(f"a claim on {claim.metric} names the arm {name!r}; there are "
                                      f"{', '.join(self.arms)}.{did_you_mean(name, self.arms)}")
         if self.looks and (list(self.looks) != sorted(set(self.looks)) or self.looks[0] < 3):
-            raise ValueError(f"looks {list(self.looks)}: expected rising numbers of seeds, 3 or more")
+            raise ValueError(f"looks {list(self.looks)}: expected increasing numbers of seeds, 3 or more")
         for name, arm in self.arms.items():
-            if arm.after is not None and arm.after not in self.arms and not re.fullmatch(OTHER, arm.after):
+            if arm.after is not None and arm.after not in self.arms \
+                    and not re.fullmatch(ARM_OF_OTHER_RECIPE, arm.after):
                 raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}, or "
                                  f"RECIPE/ARM of another recipe.{did_you_mean(arm.after, self.arms)}")
             self._check_chain(name)
@@ -158,12 +159,13 @@ class Recipe(Frozen):
         return self
 
     def _check_chain(self, arm: str) -> None:
-        """Arms that start after each other must have a first one."""
+        """Refuse arms that start after each other in a cycle."""
         chain = [arm]
-        while (before := self.arms[chain[-1]].after) is not None and before in self.arms:
-            if before in chain:
-                raise ValueError(f"the arms {', '.join(chain)} start after each other: none could be the first")
-            chain.append(before)
+        while (earlier := self.arms[chain[-1]].after) is not None and earlier in self.arms:
+            if earlier in chain:
+                raise ValueError(f"the arms {', '.join(chain)} start after each other: none could be the first. Remove "
+                                 "one after")
+            chain.append(earlier)
 
     def stages_of(self, arm: str) -> tuple[StageSpec, ...]:
         """An arm's training, stage by stage."""
@@ -174,19 +176,19 @@ class Recipe(Frozen):
 
     def task_spec(self, arm: str, seed: int = 0, device: torch.device | None = None,
                   root: str | None = None) -> TaskSpec:
-        """What the task of this arm and seed is made from."""
+        """The spec of the task of this arm and seed."""
         return TaskSpec(self.data, self.model, self.stages_of(arm), seed, device or torch.device("cpu"), root,
                         {**self.options, **self.arms[arm].options},
                         {**self.model_options, **self.arms[arm].model_options}, self._folder)
 
     def needs(self, arm: str | None = None) -> Needs:
-        """What the task needs and measures; the first arm speaks for all unless one is named."""
+        """What the task needs and measures, for the given arm or else the first one."""
         return check_task(self.task, self.task_spec(arm or next(iter(self.arms))))
 
     def config(self, arm: str, seed: int) -> dict[str, Any]:
-        """All that a run's numbers may depend on, as JSON holds it; words about it and what is claimed do not count.
+        """Everything that a run's numbers may depend on, as JSON holds it; without descriptions and claims.
 
-        Keys that came later than the first records stand in it only where they are used: see :meth:`_later`.
+        Keys that the first records did not have are included only if they are used: see :meth:`_later_keys`.
         """
         stages, needs = self.stages_of(arm), self.needs(arm)
         primary, options = needs.primary, {**self.options, **self.arms[arm].options}
@@ -200,22 +202,24 @@ class Recipe(Frozen):
         for train in config["train"]:
             if train["monitor"] is None and primary is not None:
                 train["monitor"], train["better"] = primary.path, primary.better
-        return config | self._later(arm, stages)
+        return config | self._later_keys(arm, stages)
 
-    def _later(self, arm: str, stages: tuple[StageSpec, ...]) -> dict[str, Any]:
-        """Options of the model, and what stages do beside training."""
+    def _later_keys(self, arm: str, stages: tuple[StageSpec, ...]) -> dict[str, Any]:
+        """Options of the model, the arm whose weights it starts from, and sampling, resets and freezes of stages."""
         options = {**self.model_options, **self.arms[arm].model_options}
-        more: dict[str, Any] = {"model_options": options} if options else {}
+        keys: dict[str, Any] = {"model_options": options} if options else {}
         if self.arms[arm].after is not None:
-            more["after"] = self.arms[arm].after
-        doing = [{"sampling": stage.sampling.model_dump(), "reset": list(stage.reset), "freeze": list(stage.freeze)}
-                 for stage in stages]
-        if any(stage != {"sampling": Sampling().model_dump(), "reset": [], "freeze": []} for stage in doing):
-            more["stages"] = doing
-        return more
+            keys["after"] = self.arms[arm].after
+        stage_configs = [{"sampling": stage.sampling.model_dump(), "reset": list(stage.reset),
+                          "freeze": list(stage.freeze)} for stage in stages]
+        default = {"sampling": Sampling().model_dump(), "reset": [], "freeze": []}
+        if any(config != default for config in stage_configs):
+            keys["stages"] = stage_configs
+        return keys
 
     def about_runs(self, arm: str) -> dict[str, Any]:
-        """What a run directory keeps for reports beside its config: the metrics, and the recipe with its claims."""
+        """What a run directory stores for reports in addition to its config: the metrics, and the recipe with its
+        claims."""
         metrics = [metric._asdict() for metric in self.needs(arm).metrics]
         for metric in metrics:
             metric["low"], metric["high"] = (None if abs(end) == float("inf") else end
@@ -229,6 +233,6 @@ LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "chang
 
 
 def _objective(objective: ObjectiveConfig) -> dict[str, Any]:
-    other = {"about", "train", "options", "model_options", "stages", "after", "swept"}
-    whole = objective.model_dump(mode="json", exclude=other)
-    return {key: value for key, value in whole.items() if key not in LATER_KEYS or value != LATER_KEYS[key]}
+    keys_of_arm = {"about", "train", "options", "model_options", "stages", "after", "swept"}
+    values = objective.model_dump(mode="json", exclude=keys_of_arm)
+    return {key: value for key, value in values.items() if key not in LATER_KEYS or value != LATER_KEYS[key]}

@@ -1,4 +1,4 @@
-"""A sweep: copies of an arm with other values of one or two of its keys, beside the arms that it is compared with."""
+"""A sweep: copies of an arm with other values of one or two of its keys, and the arms that they are compared with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_KEYS = 2
 
 
 class Sweep(NamedTuple):
-    """A key of an arm and the values it gets, as they were written."""
+    """A key of an arm and the values that it gets, as written on the command line."""
 
     key: str
     values: tuple[str, ...]
@@ -36,8 +36,8 @@ def parse_sweep(text: str) -> Sweep:
     >>> parse_sweep("train.milestones=[5,8],[9]").values
     ('[5,8]', '[9]')
     """
-    key, equals, rest = text.partition("=")
-    values = [value.strip() for value in re.split(r",(?![^\[]*\])", rest)]
+    key, equals, listed = text.partition("=")
+    values = [value.strip() for value in re.split(r",(?![^\[]*\])", listed)]
     if not equals or not re.fullmatch(r"\w+(\.\w+)*", key.strip()) or not all(values):
         raise RecipeError(f"--sweep {text}: expected KEY=VALUE,VALUE,... for example log_end=0,0.5,1 or "
                           "train.lr=0.05,0.1.")
@@ -45,10 +45,10 @@ def parse_sweep(text: str) -> Sweep:
 
 
 def sweep_recipe(recipe: Recipe, texts: Sequence[str], arms: Sequence[str] = ()) -> tuple[Recipe, list[str]]:
-    """The recipe with a copy of ``arms`` per value, or per pair of values; and the arms of the sweep: those copies, and
-    the arms to compare them with.
+    """The recipe with a copy of ``arms`` per value, or per pair of values; and the names of the copies and of the arms
+    to compare them with.
 
-    Without ``arms``, the first arm that has the key is copied; where none has it, as with ``train.lr``, all are.
+    Without ``arms``, the first arm that has the key is copied; if none has it, as with ``train.lr``, all are.
 
     >>> from encouraging.recipes import read_recipe
     >>> sweep_recipe(read_recipe("digits"), ["log_end=0,0.5,1"])[1]
@@ -56,8 +56,8 @@ def sweep_recipe(recipe: Recipe, texts: Sequence[str], arms: Sequence[str] = ())
     """
     sweeps = [parse_sweep(text) for text in texts]
     if not 1 <= len({sweep.key for sweep in sweeps}) == len(sweeps) <= MOST_KEYS:
-        raise RecipeError(f"--sweep {' --sweep '.join(texts)}: expected one key or two different ones; more cannot be "
-                          "drawn.")
+        raise RecipeError(f"--sweep {' --sweep '.join(texts)}: expected one key or two different ones; figures have no "
+                          "room for more.")
     tree = recipe.model_dump(mode="json", exclude_unset=True)
     check_arms(recipe, arms)
     bases = list(arms) or _arms_with(tree["arms"], [sweep.key for sweep in sweeps])
@@ -66,7 +66,7 @@ def sweep_recipe(recipe: Recipe, texts: Sequence[str], arms: Sequence[str] = ())
         for values in itertools.product(*(sweep.values for sweep in sweeps)):
             name, arm = _copy(base, tree["arms"][base], [sweep.key for sweep in sweeps], values)
             copies[name] = arm
-    others = _with_origins(recipe, bases, references(recipe, bases))
+    others = _with_starting_points(recipe, bases, references(recipe, bases))
     source = f"{recipe.name}.toml" if recipe._folder is None else str(Path(recipe._folder) / f"{recipe.name}.toml")
     try:
         swept = check_recipe({**tree, "arms": {**tree["arms"], **copies}}, recipe.name, source)
@@ -77,13 +77,13 @@ def sweep_recipe(recipe: Recipe, texts: Sequence[str], arms: Sequence[str] = ())
 
 
 def narrowed(recipe: Recipe, arms: Sequence[str]) -> Recipe:
-    """These arms alone, without claims: whoever looks at many values and picks the best has not tested anything."""
+    """A recipe with only these arms and no claims: choosing the best of many values is not a test of a claim."""
     return recipe.model_copy(update={"arms": {arm: recipe.arms[arm] for arm in arms}, "claims": ()})
 
 
 def references(recipe: Recipe, bases: Iterable[str]) -> list[str]:
-    """The arms with which these are compared and that are not swept themselves: those that the claims name, or else
-    cross-entropy, or the first."""
+    """The arms with which the copies of ``bases`` are compared: those that the claims name, or else an arm with
+    cross-entropy, or the first one; without the bases themselves."""
     bases = list(bases)
     claimed = [claim.beats for claim in recipe.claims if claim.arm in bases and claim.beats]
     plain = [name for name, arm in recipe.arms.items() if arm.curve == "cross_entropy"]
@@ -91,52 +91,52 @@ def references(recipe: Recipe, bases: Iterable[str]) -> list[str]:
 
 
 def _arms_with(arms: Mapping[str, Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
-    """The first arm that has one of the keys; all arms where none has."""
+    """The first arm that has one of the keys; all arms if none has."""
     first = next((name for name, arm in arms.items() if any(_has(arm, key) for key in keys)), None)
     return list(arms) if first is None else [first]
 
 
 def _has(tree: Mapping[str, Any], key: str) -> bool:
-    head, _, rest = key.partition(".")
-    return head in tree and (not rest or (isinstance(tree[head], Mapping) and _has(tree[head], rest)))
+    first, _, inner = key.partition(".")
+    return first in tree and (not inner or (isinstance(tree[first], Mapping) and _has(tree[first], inner)))
 
 
 def _copy(base: str, arm: dict[str, Any], keys: Sequence[str], values: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    name, given = base, {}
+    name, parsed = base, {}
     for key, text in zip(keys, values, strict=True):
         arm = apply_override(arm, f"{key}={text}")
-        given[key] = _at(arm, key)
-        name += f".{key.rpartition('.')[2]}-{_word(given[key])}"
-    return name, {**arm, "swept": {"arm": base, "values": given}}
+        parsed[key] = _value_at(arm, key)
+        name += f".{key.rpartition('.')[2]}-{_in_folder_name(parsed[key])}"
+    return name, {**arm, "swept": {"arm": base, "values": parsed}}
 
 
-def _at(tree: Mapping[str, Any], key: str) -> Any:
-    head, _, rest = key.partition(".")
-    return _at(tree[head], rest) if rest else tree[head]
+def _value_at(tree: Mapping[str, Any], key: str) -> Any:
+    first, _, inner = key.partition(".")
+    return _value_at(tree[first], inner) if inner else tree[first]
 
 
-def _word(value: Any) -> str:
+def _in_folder_name(value: Any) -> str:
     """A value as a part of a folder's name."""
     text = str(value)
-    if isinstance(value, float) and float(short := f"{value:g}") == value:  # else two values might share a name
+    if isinstance(value, float) and float(short := f"{value:g}") == value:  # otherwise two values could share a name
         text = short
     return re.sub(r"[^\w.-]+", "_", text).strip("_").lower() or "none"
 
 
-def _with_origins(recipe: Recipe, bases: Sequence[str], others: Sequence[str]) -> set[str]:
-    """The other arms, and those whose weights any of them or of the bases starts from."""
-    every = set(others)
+def _with_starting_points(recipe: Recipe, bases: Sequence[str], others: Sequence[str]) -> set[str]:
+    """The other arms, and the arms from whose weights they or the bases start."""
+    arms = set(others)
     for name in (*bases, *others):
-        before = recipe.arms[name].after
-        while before is not None and before in recipe.arms:
-            every.add(before)
-            before = recipe.arms[before].after
-    return every
+        earlier = recipe.arms[name].after
+        while earlier is not None and earlier in recipe.arms:
+            arms.add(earlier)
+            earlier = recipe.arms[earlier].after
+    return arms
 
 
 def _hint(key: str, arms: Mapping[str, Mapping[str, Any]]) -> str:
-    """The key that may have been meant: settings of the training are below ``train``."""
+    """The key that may have been meant: settings of training are in the table ``train``."""
     if key in Train.model_fields:
         return f" Did you mean 'train.{key}'?"
-    every = {name for arm in arms.values() for name in arm} | set(Arm.model_fields)
-    return "" if key.partition(".")[0] in every else did_you_mean(key, sorted(every))
+    keys = {name for arm in arms.values() for name in arm} | set(Arm.model_fields)
+    return "" if key.partition(".")[0] in keys else did_you_mean(key, sorted(keys))

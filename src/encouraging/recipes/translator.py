@@ -1,4 +1,4 @@
-"""A finished run of translation as a translator: its directory has all that is needed, so no data is read."""
+"""Translate with a finished run. Its directory has everything that is needed, so no dataset is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..models.translation_named import build_translation_model
 from ..tasks.translation import Options, search_batches, translate_pieces
 from .trained import finished_run, load_run_weights
 
-AHEAD = 16  # batches that are read before the first is translated, so that sentences of one length come together
+AHEAD = 16  # batches that are read before the first is translated, so that a batch has sentences of similar length
 
 
 @dataclass(frozen=True)
@@ -36,46 +36,46 @@ class Translator:
         """One translation per line, in the order of the lines; an empty line stays empty.
 
         Args:
-            lines: Sentences. Those of 16 batches are read before their translations come; with ``at_once=1`` every
-                sentence is translated before the next is read.
-            beam: By default that of the recipe.
-            length_penalty: By default that of the recipe.
-            at_once: Sentences per batch; by default as many as the recipe has.
+            lines: sentences. Those of 16 batches are read before the first translation is returned; with ``at_once=1``
+                every sentence is translated before the next is read.
+            beam: by default that of the recipe.
+            length_penalty: by default that of the recipe.
+            at_once: sentences per batch; by default that of the recipe.
         """
         beam = self.options.beam if beam is None else beam
         penalty = self.options.length_penalty if length_penalty is None else length_penalty
         if beam < 1 or (at_once is not None and (not isinstance(at_once, int) or at_once < 1)):
             raise ArgumentError(f"beam={beam}, at_once={at_once}: expected 1 or more.")
-        if isinstance(lines, str):  # else each of its letters would be a sentence
+        if isinstance(lines, str):  # otherwise each of its characters would be a sentence
             raise ArgumentError(f"lines={lines[:40]!r}: expected several sentences, such as [{lines[:40]!r}].")
         at_once = self.options.sentences if at_once is None else at_once
-        rest = iter(lines)
-        while block := list(islice(rest, at_once * AHEAD if at_once > 1 else 1)):
+        unread = iter(lines)
+        while block := list(islice(unread, at_once * AHEAD if at_once > 1 else 1)):
             yield from self._block(block, beam, penalty, at_once)
 
     def _block(self, lines: list[str], beam: int, penalty: float, at_once: int) -> list[str]:
         encoded = self.pieces.encode([normalise(line, self.options.lowercase) for line in lines], "source")
-        filled = [number for number, sentence in enumerate(encoded) if sentence]
-        answers = [""] * len(lines)
-        for batch in search_batches([encoded[number] for number in filled], at_once):
-            chosen = [filled[at] for at in batch]
+        not_empty = [index for index, sentence in enumerate(encoded) if sentence]
+        translations = [""] * len(lines)
+        for batch in search_batches([encoded[index] for index in not_empty], at_once):
+            indices = [not_empty[position] for position in batch]
             with torch.no_grad(), float32_is("ieee"):
-                said = translate_pieces(self.model, [encoded[number] for number in chosen], self.device, beam, penalty,
-                                        self.options.most_pieces)
-            for number, line in zip(chosen, self.pieces.decode(said, "target"), strict=True):
-                answers[number] = line
-        return answers
+                translated = translate_pieces(self.model, [encoded[index] for index in indices], self.device, beam,
+                                              penalty, self.options.most_pieces)
+            for index, line in zip(indices, self.pieces.decode(translated, "target"), strict=True):
+                translations[index] = line
+        return translations
 
 
 def load_translator(folder: str | Path, device: torch.device) -> Translator:
-    """The translator that a finished run has left behind.
+    """The translator of a finished run.
 
     Args:
         folder: the run directory.
         device: where the model goes.
 
     Raises:
-        RunError: it is no finished run of translation, or a file of it is missing or damaged.
+        RunError: it is not a finished run of translation, or one of its files is missing or damaged.
     """
     folder = Path(folder)
     recipe, arm, seed, spec = finished_run(folder, device)

@@ -1,4 +1,4 @@
-"""What an arm would begin in an epoch that its training never reaches."""
+"""Changes of an arm's loss in an epoch that its training never reaches."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ CONSEQUENCES = {"reweight_from_epoch": "class weights are never used", "bonus_fr
 
 
 def unreached(recipe: Recipe, arms: Sequence[str] = ()) -> Iterator[str]:
-    """A line per epoch that no stage of an arm reaches. It is no error: a short trial of a recipe reaches few of them,
-    and in a sweep over the epoch the last value may stand for never.
+    """One line per epoch that no stage of an arm reaches. This is not an error: a short trial of a recipe reaches few
+    of them, and in a sweep over the epoch the last value may mean never.
 
     Args:
-        recipe: Whose arms are looked at.
-        arms: Which of them; all by default.
+        recipe: the recipe.
+        arms: which of its arms; all by default.
     """
-    named: dict[tuple[str, int, int], list[str]] = {}
+    arms_by_start: dict[tuple[str, int, int], list[str]] = {}
     for arm in arms or recipe.arms:
         stages = recipe.stages_of(arm)
         for key, epoch in dict.fromkeys(start for stage in stages for start in _starts(stage.objective)):
             last = max(stage.train.epochs for stage in stages if (key, epoch) in _starts(stage.objective))
             if epoch > last > 0:
-                named.setdefault((key, epoch, last), []).append(arm)
-    for (key, epoch, last), which in named.items():
-        yield (f"{key} = {epoch} ({', '.join(which)}) is after the last epoch, which is {last}: {CONSEQUENCES[key]}")
+                arms_by_start.setdefault((key, epoch, last), []).append(arm)
+    for (key, epoch, last), named in arms_by_start.items():
+        yield f"{key} = {epoch} ({', '.join(named)}) is after the last epoch, which is {last}: {CONSEQUENCES[key]}"
 
 
 def _starts(objective: ObjectiveConfig) -> list[tuple[str, int]]:
-    """Which keys begin something, and in which epoch."""
+    """The keys that start a change, each with its epoch."""
     starts = [("reweight_from_epoch", objective.reweight_from_epoch), ("bonus_from_epoch", objective.bonus_from_epoch),
               *(("changes.from_epoch", change.from_epoch) for change in objective.changes)]
     return [(key, epoch) for key, epoch in starts if epoch is not None]

@@ -13,14 +13,14 @@ from .base import BaseTask
 from .objective import Objective, ObjectiveConfig
 from .spec import Sampling, StageSpec, TaskSpec
 
-# Module and class, imported only when a recipe names them: some need libraries that are optional.
+# Module and class, imported only when a recipe names them, because some need optional libraries.
 TASKS = {"image": ("image", "ImageTask"), "image_files": ("image_files", "ImageFilesTask"),
          "graph": ("graph", "GraphTask"), "detection": ("detection", "DetectionTask"),
          "translation": ("translation", "TranslationTask")}
 
 
 class TaskType(Protocol):
-    """A class of tasks: made from a spec, which it can check beforehand."""
+    """A class of tasks: it is created from a spec, which :meth:`check` can check before any data is read."""
 
     def __call__(self, spec: TaskSpec) -> Task[Any]: ...
 
@@ -30,10 +30,10 @@ class TaskType(Protocol):
 def find_task(kind: str, folder: str | None = None) -> TaskType:
     """The class of tasks that a recipe names: one of :data:`TASKS`, or ``module:Class``."""
     if is_reference(kind):
-        found = load_object(kind, folder)
-        if not inspect.isclass(found) or not hasattr(found, "check"):
+        task_class = load_object(kind, folder)
+        if not inspect.isclass(task_class) or not hasattr(task_class, "check"):
             raise RecipeError(f"{kind!r} is not a class of tasks: expected a subclass of encouraging.tasks.BaseTask.")
-        return cast(TaskType, found)
+        return cast(TaskType, task_class)
     if kind not in TASKS:
         raise RecipeError(f"no task is called {kind!r}; there are {', '.join(TASKS)}, or module:Class for your own."
                           + did_you_mean(kind, TASKS))
@@ -42,12 +42,12 @@ def find_task(kind: str, folder: str | None = None) -> TaskType:
 
 
 def build_task(kind: str, spec: TaskSpec) -> Task[Any]:
-    """The task of that kind, with its data read."""
+    """Create a task and read its data."""
     return find_task(kind, spec.folder)(spec)
 
 
 def check_task(kind: str, spec: TaskSpec) -> Needs:
-    """Refuse what the task cannot do before anything is read, and say what it needs."""
+    """Check a spec before any data is read; returns what the task needs."""
     return find_task(kind, spec.folder).check(spec)
 
 

@@ -1,4 +1,4 @@
-"""Adversarial training: every step learns from images that were perturbed to raise the loss of the present model."""
+"""Adversarial training: every update learns from images that are perturbed to raise the loss of the current model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..models.normalised import Normalised
 
 
 class Adversarial(Frozen):
-    """``options.adversarial`` of an image recipe: the attack's name alone, or with settings other than the paper's.
+    """``options.adversarial`` of an image recipe: the name of an attack, or a table that also has settings.
 
     >>> Adversarial.model_validate("pgd").training
     (Attack('pgd', loss='ce', step_size=0.1, steps=7), 0.3)
@@ -36,37 +36,36 @@ class Adversarial(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_name(cls, given: object) -> object:
-        return {"attack": given} if isinstance(given, str) else given
+    def _accept_name(cls, value: object) -> object:
+        return {"attack": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _one_step(self) -> Adversarial:
+    def _check_settings_of_attack(self) -> Adversarial:
         if self.attack == "fgsm" and (self.steps is not None or self.step_size is not None):
             raise ValueError("fgsm takes one step of length eps: leave steps and step_size out, or use pgd")
         if self.attack != "pgd_l2" and self.damping is not None:
-            raise ValueError(f"{self.attack} takes the sign of the gradient, whose length it never asks for: leave "
+            raise ValueError(f"{self.attack} uses only the sign of the gradient, which damping does not change: leave "
                              "damping out, or use pgd_l2")
         return self
 
     @property
     def training(self) -> tuple[Attack, float]:
-        """The attack that makes the training images, and its epsilon."""
-        paper, eps = TRAINING_ATTACKS[self.attack]
-        own = {"steps": self.steps, "step_size": self.step_size, "loss": self.loss,
-               "damping": self.damping}
+        """The attack that perturbs the training images, and its epsilon; the paper's unless the recipe sets others."""
+        paper, paper_eps = TRAINING_ATTACKS[self.attack]
+        own = {"steps": self.steps, "step_size": self.step_size, "loss": self.loss, "damping": self.damping}
         settings = {**paper.settings, **{name: value for name, value in own.items() if value is not None}}
-        return Attack(self.attack, **settings), self.eps or eps
+        return Attack(self.attack, **settings), self.eps or paper_eps
 
     @property
     def final(self) -> tuple[Attack, float]:
-        """The attack on the test images at the end: the paper's number of steps, driven by the margin, because that
-        does not depend on the scale of the logits and is what is measured there."""
+        """The attack of the final evaluation: the paper's number of steps, with the margin as its loss, because the
+        margin is measured there and does not depend on the scale of the logits."""
         return Attack(self.attack, loss="margin"), self.training[1]
 
 
 class Adversary:
-    """Perturbs the batches of one task. ``on_unit_images`` makes of its model one that takes images in [0, 1], cut as
-    for training, and ``on_test_images`` one that takes them as the data has them."""
+    """Perturbs the batches of one task. ``on_unit_images`` wraps its model to take images in [0, 1] that are cropped as
+    for training, and ``on_test_images`` to take test images in [0, 1] before they are resized."""
 
     def __init__(self, options: Adversarial, on_unit_images: Callable[[nn.Module], Normalised],
                  on_test_images: Callable[[nn.Module], Normalised]) -> None:
@@ -75,27 +74,27 @@ class Adversary:
 
     @staticmethod
     def draw(count: int, generator: torch.Generator) -> Tensor:
-        """A number per example and epoch, from which its random start follows."""
+        """One number per example and epoch, which seeds its random start."""
         return torch.randint(1 << 62, (count,), generator=generator)
 
     def train(self, model: nn.Module, images: Tensor, target: Tensor, noise: Tensor) -> Tensor:
-        """A batch in [0, 1] as the training step sees it; nothing waits for the device."""
+        """The perturbed batch, in [0, 1]; does not synchronise with the device."""
         attack, eps = self.options.training
         return adversarial_batch(self._unit(model), images, target, attack, eps, index=noise)
 
     def predict(self, model: nn.Module, unit: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, piece: int,
                 rank: int, world: int) -> Iterator[Predictions]:
-        """Logits of the test images under the final attack, piece by piece; ``unit`` makes images in [0, 1]."""
+        """Logits of the test images under the final attack, in pieces; ``unit`` converts images to [0, 1]."""
         attack, eps = self.options.final
         classifier = self.on_test_images(_bare(model))
         for number in range(rank, -(-len(images) // piece), world):
             rows = slice(number * piece, (number + 1) * piece)
             x, y = unit(images[rows]), labels[rows]
-            call: dict[str, Any] = {} if attack.method == "fgsm" else {
+            index: dict[str, Any] = {} if attack.method == "fgsm" else {
                 "index": torch.arange(rows.start, rows.start + len(x), device=x.device)}
-            found = attack(classifier, x, y, eps, **call)
+            perturbed = attack(classifier, x, y, eps, **index)
             with torch.no_grad():
-                yield {"set": "attacked", "number": number, "logits": classifier(found)}
+                yield {"set": "attacked", "number": number, "logits": classifier(perturbed)}
 
     def _unit(self, model: nn.Module) -> Normalised:
         """The model on images in [0, 1], kept from step to step."""
@@ -105,7 +104,7 @@ class Adversary:
         return self._wrapped[1]
 
     def measure(self, readings: Readings) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What is left under attack: numbers for ``final.json``, and the margins for the report."""
+        """Accuracy and margins under attack: numbers for ``final.json``, and a diagnosis for the report."""
         attack, eps = self.options.final
         distribution = margins(readings)
         numbers = {"accuracy": accuracy(readings),
@@ -119,7 +118,7 @@ def _bare(model: nn.Module) -> nn.Module:
 
 
 def attacked_metrics() -> list[Metric]:
-    """What an adversarially trained model is measured by in addition."""
+    """The additional metrics of an adversarially trained model."""
     about = ("Under attack are the test images after the attack that the arm was trained with, with the paper's number "
              "of steps and driven by the margin.")
     return [Metric("attacked.accuracy", "accuracy under attack", "%", low=0, high=100, about=about),

@@ -1,4 +1,4 @@
-"""The answers that most tasks share. A task of one's own fills in the rest."""
+"""Defaults that most tasks share, as a base class for your own tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEEDED = ("build", "source", "loss", "predict", "evaluate")
 
 
 class BaseTask(Generic[Batch]):
-    """A task with nothing special: one parameter group, no parts, no probes, no training sums, nothing at the end.
+    """A task with one parameter group, no parts, no probes, no training sums and no final evaluation.
 
     A subclass declares ``metrics``, one of them primary, and defines :meth:`build`, :meth:`source`, :meth:`loss`,
     :meth:`predict` and :meth:`evaluate`.
@@ -33,7 +33,7 @@ class BaseTask(Generic[Batch]):
 
     @classmethod
     def check(cls, spec: TaskSpec) -> Needs:
-        """Refuse what this task cannot do, and say what it needs; called before any data is read."""
+        """Refuse a spec that this task cannot train, and return what it needs; called before any data is read."""
         for name in NEEDED:
             if getattr(cls, name) is getattr(BaseTask, name):
                 raise RecipeError(f"{cls.__name__} has no {name}(): a task defines {', '.join(NEEDED)}.", "task")

@@ -1,4 +1,4 @@
-"""COCO's average precision, by its own code: pycocotools."""
+"""COCO's average precision, computed by pycocotools."""
 
 from __future__ import annotations
 
@@ -13,49 +13,47 @@ import numpy as np
 from ..data import Boxes, BoxSet
 from ..errors import RunError
 
-LIMITS = {"ap_small": (0, 32**2), "ap_medium": (32**2, 96**2), "ap_large": (96**2, 1e10)}  # COCO's, of an area
+LIMITS = {"ap_small": (0, 32**2), "ap_medium": (32**2, 96**2), "ap_large": (96**2, 1e10)}  # COCO's ranges of areas
 NAMES = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")  # the first six numbers of COCO's summary
 
 
 class Evaluator:
-    """The true boxes of one part of a dataset, against which any number of detections is measured."""
+    """Measures detections against the true boxes of one part of a dataset."""
 
     def __init__(self, boxes: Boxes, part: BoxSet) -> None:
         self.names, self.part = boxes.names, part
         self.truth = _coco(self._truth())
 
-    def measure(self, found: Mapping[int, Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
+    def measure(self, detections: Mapping[int, Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
         """COCO's numbers in percent, and the average precision of every class that the part has.
 
-        ``found`` has boxes, scores and labels by the place of the image in the part; every image must be there. A
-        number about boxes of a size that the part does not have is left out.
+        ``detections`` has boxes, scores and labels by the index of the image in the part, for all of its images. The
+        result has no number for a size of boxes that the part does not have.
         """
-        if len(found) != len(self.part):
-            raise RunError(f"detections of {len(found)} images: expected those of all {len(self.part)}.")
-        rows = [row for place, one in sorted(found.items()) for row in self._rows(place, one)]
-        if not rows:  # pycocotools does not take an empty list
-            present = self._present()
+        if len(detections) != len(self.part):
+            raise RunError(f"detections of {len(detections)} images: expected those of all {len(self.part)}.")
+        rows = [row for index, one in sorted(detections.items()) for row in self._rows(index, one)]
+        if not rows:  # pycocotools does not accept an empty list
             return ({name: 0.0 for name in NAMES if name not in self.absent},
-                    {name: 0.0 for name, there in zip(self.names, present, strict=True) if there})
+                    {self.names[label]: 0.0 for label in self._labels()})
         evaluation = self._evaluation(np.asarray(rows, dtype=np.float64))
-        whole = {name: 100 * float(value) for name, value in zip(NAMES, evaluation.stats, strict=False) if value >= 0}
-        # precision: thresholds of overlap, of recall, classes, sizes of boxes (all first), numbers of detections
+        numbers = {name: 100 * float(value) for name, value in zip(NAMES, evaluation.stats, strict=False) if value >= 0}
+        # axes: IoU thresholds, recall thresholds, classes, sizes of boxes (the first is all), numbers of detections
         precision = evaluation.eval["precision"][:, :, :, 0, -1]
         by_class = {}
         for name, values in zip(self.names, np.moveaxis(precision, 2, 0), strict=True):
             if (values > -1).any():
                 by_class[name] = 100 * float(values[values > -1].mean())
-        return whole, by_class
+        return numbers, by_class
 
     @property
     def absent(self) -> list[str]:
-        """Those of COCO's numbers that are about boxes of a size that the part does not have."""
+        """COCO's numbers for sizes of boxes that the part does not have."""
         areas = [area for image in self.part.images for area in image.areas[~image.crowd].tolist()]
         return [name for name, (low, high) in LIMITS.items() if not any(low <= area <= high for area in areas)]
 
-    def _present(self) -> list[bool]:
-        labels = {int(label) for image in self.part.images for label in image.labels[~image.crowd]}
-        return [index in labels for index in range(len(self.names))]
+    def _labels(self) -> list[int]:
+        return sorted({int(label) for image in self.part.images for label in image.labels[~image.crowd]})
 
     def _evaluation(self, rows: np.ndarray) -> Any:
         from pycocotools.cocoeval import COCOeval
@@ -68,23 +66,23 @@ class Evaluator:
         return evaluation
 
     def _truth(self) -> dict[str, Any]:
-        # Images and classes are numbered anew: pycocotools takes detections as float64, which has no large numbers, and
-        # images of one's own may share a number.
+        # Images are numbered by their index: the numbers of your own images may not be unique, and pycocotools passes
+        # them through float64, which cannot hold large ones.
         images: list[dict[str, Any]] = []
         annotations: list[dict[str, Any]] = []
-        for place, image in enumerate(self.part.images):
-            images.append({"id": place, "width": image.width, "height": image.height})
+        for index, image in enumerate(self.part.images):
+            images.append({"id": index, "width": image.width, "height": image.height})
             for box, label, crowd, area in zip(image.boxes.tolist(), image.labels.tolist(), image.crowd.tolist(),
                                                image.areas.tolist(), strict=True):
-                annotations.append({"id": len(annotations) + 1, "image_id": place, "bbox": _sides(box),
+                annotations.append({"id": len(annotations) + 1, "image_id": index, "bbox": _sides(box),
                                     "category_id": label, "iscrowd": int(crowd), "area": area})
         categories = [{"id": label, "name": name} for label, name in enumerate(self.names)]
         return {"info": {}, "images": images, "annotations": annotations, "categories": categories}
 
-    def _rows(self, place: int, one: Mapping[str, Any]) -> list[list[float]]:
-        """Image, left, top, width, height, score and class of every detection, as pycocotools takes them. It would
-        count a box that is not a number as one that matches every other."""
-        return [[place, *_sides(box), score, label]
+    def _rows(self, index: int, one: Mapping[str, Any]) -> list[list[float]]:
+        """Image, left, top, width, height, score and class of every detection, in the format of pycocotools. Boxes with
+        NaN are left out, because pycocotools lets them match every other box."""
+        return [[index, *_sides(box), score, label]
                 for box, score, label in zip(one["boxes"].tolist(), one["scores"].tolist(), one["labels"].tolist(),
                                              strict=True) if all(map(math.isfinite, (score, *box)))]
 

@@ -1,4 +1,4 @@
-"""Test images with predicted and true boxes, small enough to be kept in the records of a run."""
+"""Test images with predicted and true boxes, small enough for the records of a run."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from ..data import BoxImage
 
-WIDTH = 344  # pixels: what a panel of the report has room for
+WIDTH = 344  # pixels: the width of a panel of the report
 QUALITY = 72
-CONFIDENT = 0.5  # boxes that are drawn have at least this score
+CONFIDENT = 0.5  # the lowest score of a box that is drawn
 
 
-def picture(image: BoxImage, found: Mapping[str, Any]) -> dict[str, Any]:
-    """An image with its true boxes and the confident ones of a model, in pixels of the small image.
+def picture(image: BoxImage, detections: Mapping[str, Any]) -> dict[str, Any]:
+    """An image with its true boxes and the confident boxes of a model, in pixels of the resized image.
 
-    A true box is its corners and its class; a predicted one has its score after them.
+    A true box has its corners and its class; a predicted box also has its score.
     """
     from PIL import Image
 
@@ -28,21 +28,22 @@ def picture(image: BoxImage, found: Mapping[str, Any]) -> dict[str, Any]:
     small = Image.fromarray(image.read().permute(1, 2, 0).numpy()).resize(size, Image.Resampling.LANCZOS)
     content = io.BytesIO()
     small.save(content, "JPEG", quality=QUALITY, optimize=True)
-    confident = found["scores"] >= CONFIDENT
+    confident = detections["scores"] >= CONFIDENT
     predicted = [[*corners, label, round(score, 3)] for corners, label, score in zip(
-        _small(found["boxes"][confident], scale), found["labels"][confident].tolist(),
-        found["scores"][confident].tolist(), strict=True)]
-    true = [[*corners, label] for corners, label in zip(_small(image.boxes, scale), image.labels.tolist(), strict=True)]
+        _scaled(detections["boxes"][confident], scale), detections["labels"][confident].tolist(),
+        detections["scores"][confident].tolist(), strict=True)]
+    true = [[*corners, label]
+            for corners, label in zip(_scaled(image.boxes, scale), image.labels.tolist(), strict=True)]
     return {"name": image.path.name, "width": size[0], "height": size[1], "true": true, "predicted": predicted,
             "jpeg": base64.b64encode(content.getvalue()).decode()}
 
 
-def pictures(images: Sequence[BoxImage], found: Mapping[int, Mapping[str, Any]], names: Sequence[str],
+def pictures(images: Sequence[BoxImage], detections: Mapping[int, Mapping[str, Any]], names: Sequence[str],
              count: int) -> dict[str, Any]:
-    """The first images of a part, for the diagnosis of a run."""
-    drawn = [picture(image, found[place]) for place, image in enumerate(images[:count])]
+    """The first ``count`` images of a part, for the diagnosis of a run."""
+    drawn = [picture(image, detections[index]) for index, image in enumerate(images[:count])]
     return {"names": list(names), "confident": CONFIDENT, "images": drawn}
 
 
-def _small(boxes: Tensor, scale: float) -> list[list[float]]:
+def _scaled(boxes: Tensor, scale: float) -> list[list[float]]:
     return [[round(corner * scale, 1) for corner in box] for box in boxes.tolist()]

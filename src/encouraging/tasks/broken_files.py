@@ -1,4 +1,4 @@
-"""Files that are no whole images: named once, left out and counted, or refused."""
+"""Image files that cannot be read completely: reported once, skipped and counted, or refused."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Iterable
 
 from ..errors import DataError
 
-SHOWN = 20  # of them are printed; all are kept in the run's files/broken.txt
-FEW, FRACTION = 10, 0.01  # more than both, and it is not a few files that are broken
+SHOWN = 20  # how many are printed; files/broken.txt of the run has all of them
+FEW, FRACTION = 10, 0.01  # if more than both are broken, the whole copy is taken to be damaged
 
 
 class BrokenFiles:
-    """What was wrong with which files; ``count`` is how many files the data has."""
+    """The faults of broken files; ``count`` is the number of files of the dataset."""
 
     def __init__(self, refuse: bool, count: int) -> None:
         self.refuse, self.count = refuse, count
         self.faults: dict[str, None] = {}
 
     def note(self, faults: Iterable[str]) -> None:
-        """Take notice of files that a worker could not use.
+        """Report files that a worker could not use.
 
         Raises:
             DataError: broken files are refused, or there are too many of them.
@@ -35,7 +35,8 @@ class BrokenFiles:
                     print(f"skipped a broken image: {fault}", file=sys.stderr, flush=True)
         if len(self.faults) > max(FEW, FRACTION * self.count):
             raise DataError(f"{len(self.faults)} of {self.count} files are broken so far, more than {FRACTION:.0%}: "
-                            f"the copy of the data is probably damaged. The first: {next(iter(self.faults))}.")
+                            f"the copy of the data is probably damaged. Copy it again. The first: "
+                            f"{next(iter(self.faults))}.")
 
     def text(self) -> bytes:
         """One line per file; a name that is not UTF-8 keeps its bytes."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from .. import curves
 from ..data import DATASETS, Boxes, Clock, LoaderSource, Shuffled, dataset, read_boxes
-from ..data.box_examples import BoxBatch, BoxExamples, Share, check_shapes
+from ..data.box_examples import BoxBatch, BoxExamples, RankBatches, check_shapes
 from ..data.boxes import BOX_READERS
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
-from ..engine.explain import explain
 from ..engine.settings import Frozen
 from ..errors import DataError, RecipeError
 from ..models.detection import build_detector, check_detector
@@ -22,9 +21,10 @@ from .base import BaseTask
 from .box_metrics import NAMES, Evaluator
 from .box_pictures import pictures
 from .objective import Objective
+from .options import read_options
 from .spec import TaskSpec
 
-NAMED = 12  # classes at most whose average precision has a column of its own
+NAMED = 12  # with more classes than this, classes have no columns of their own
 PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 HIDDEN: dict[str, Any] = {"shown": False}
 
@@ -32,9 +32,10 @@ HIDDEN: dict[str, Any] = {"shown": False}
 class Options(Frozen):
     """The ``options`` table of a detection recipe.
 
-    In training the shorter side of an image is resized to one of ``sizes``, drawn at random; to evaluate it is resized
-    to ``test_size``. ``divisor`` is what the loss is divided by, see
-    :func:`encouraging.integrations.torchvision.with_curve`. ``pictures`` test images are kept with their boxes.
+    In training the shorter side of an image is resized to one of ``sizes``, drawn at random; in evaluation it is
+    resized to ``test_size``. The loss is divided by ``divisor``, see
+    :func:`encouraging.integrations.torchvision.with_curve`. ``pictures`` is the number of test images that are kept
+    with their boxes.
     """
 
     sizes: tuple[int, ...] = Field(default=(640, 672, 704, 736, 768, 800), min_length=1)
@@ -47,15 +48,15 @@ class Options(Frozen):
 
     @field_validator("sizes", mode="before")
     @classmethod
-    def _some_sizes(cls, given: object) -> object:
-        sizes = (given,) if isinstance(given, int) else given
+    def _check_sizes(cls, value: object) -> object:
+        sizes = (value,) if isinstance(value, int) else value
         if isinstance(sizes, list | tuple) and any(not isinstance(size, int) or size < 2 for size in sizes):
             raise ValueError(f"{list(sizes)}: expected numbers of pixels, 2 or more")
         return sizes
 
 
 def metrics_of(names: Sequence[str]) -> tuple[Metric, ...]:
-    """What is measured: COCO's numbers on the test part, on the validation part where there is one, and per class."""
+    """COCO's numbers on the test part, on the validation part if there is one, and per class."""
     return (
         Metric("ap", "test AP", **PERCENT, primary=True,
                about="AP is COCO's: the mean over overlaps from 50% to 95%, in percent. Test AP is that of the last "
@@ -99,7 +100,8 @@ class DetectionTask(BaseTask[BoxBatch]):
         for monitor in (stage.train.monitor or "" for stage in spec.stages):
             if monitor.startswith("val_") and "validation" not in self.parts_evaluated:
                 raise RecipeError(f"monitor = {monitor!r}: {spec.data} has no validation part. Expected "
-                                  f"{monitor.removeprefix('val_')!r}, that of the test part, or such a part.", "train")
+                                  f"{monitor.removeprefix('val_')!r}, measured on the test part, or data with a "
+                                  "validation part.", "train")
         self.evaluators = {part: Evaluator(self.data, boxes) for part, boxes in self.parts_evaluated.items()}
         for monitor in {stage.train.monitor or "" for stage in spec.stages}:
             part, name = ("validation" if monitor.startswith("val_") else "test"), monitor.removeprefix("val_")
@@ -111,26 +113,25 @@ class DetectionTask(BaseTask[BoxBatch]):
 
     @classmethod
     def check(cls, spec: TaskSpec) -> Needs:
-        try:
-            options = Options(**spec.options)
-        except ValidationError as error:
-            raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
+        options = read_options(Options, spec.options)
         for stage in spec.stages:
             if stage.objective.link != "sigmoid" or stage.objective.loss != "curve":
-                raise RecipeError("an arm of a detection recipe needs link = 'sigmoid' and a curve: every class of an "
-                                  "anchor is a question of its own.", "arms")
+                raise RecipeError("an arm of a detection recipe needs link = 'sigmoid' and a curve: every anchor has "
+                                  "one sigmoid per class.", "arms")
             if stage.objective.divisor != "weights":
                 raise RecipeError(f"divisor = {stage.objective.divisor!r} in an arm: in detection it is an option of "
                                   "the task, options.divisor = 'images', 'positives' or 'moving_positives'.", "arms")
             if (stage.objective.reweight_from_epoch is not None or stage.objective.logit_norm is not None
                     or stage.objective.logit_scale != 1):
-                raise RecipeError("reweight_from_epoch, logit_norm and logit_scale belong to classification.", "arms")
+                raise RecipeError("reweight_from_epoch, logit_norm and logit_scale belong to classification. Leave "
+                                  "them out.", "arms")
             if stage.sampling.kind == "class_balanced":
-                raise RecipeError("sampling = 'class_balanced': an image has boxes of several classes.", "stages")
+                raise RecipeError("sampling = 'class_balanced': an image has boxes of several classes. Expected "
+                                  "'shuffled' or 'sequential'.", "stages")
             if stage.train.compile:
-                raise RecipeError("compile: batches of images have another shape every time. Leave it out.", "train")
+                raise RecipeError("compile: every batch of images has another shape. Leave it out.", "train")
             if options.divisor == "moving_positives" and stage.train.accumulate > 1:
-                raise RecipeError("divisor = 'moving_positives' counts the positives of an update as they come: use "
+                raise RecipeError("divisor = 'moving_positives' averages the positives batch by batch: use "
                                   "accumulate = 1, or divisor = 'positives'.", "options")
         check_detector(spec.model, spec.model_options, spec.folder)
         datasets: list[tuple[str, tuple[str, ...]]] = []
@@ -141,8 +142,8 @@ class DetectionTask(BaseTask[BoxBatch]):
             except DataError as error:
                 raise RecipeError(f"{error} Your own are folder:PATH or module:function.", "data") from error
             if facts.reader not in BOX_READERS:
-                known = ", ".join(name for name, other in DATASETS.items() if other.reader in BOX_READERS)
-                raise RecipeError(f"{spec.data} has no boxes: expected {known}, folder:PATH or module:function.",
+                with_boxes = ", ".join(name for name, other in DATASETS.items() if other.reader in BOX_READERS)
+                raise RecipeError(f"{spec.data} has no boxes: expected {with_boxes}, folder:PATH or module:function.",
                                   "data")
             datasets.append((spec.data, ("train", "test")))
             names = facts.names
@@ -161,13 +162,13 @@ class DetectionTask(BaseTask[BoxBatch]):
         return {"body": net.backbone, "head": net.head}
 
     def source(self, stage: int) -> LoaderSource[BoxBatch, BoxBatch]:
-        here, options = self.spec.stages[stage - 1], self.options
+        spec, options = self.spec.stages[stage - 1], self.options
         images = self.data.parts["train"].images
-        device = None if here.train.workers else self.device
+        device = None if spec.train.workers else self.device
         examples = BoxExamples(images, options.sizes, options.max_size, options.flip, device)
-        shuffle = here.train.shuffle and here.sampling.kind == "shuffled"
-        return LoaderSource(examples, Shuffled(len(images), here.train.batch_size, shuffle), self.spec.seed,
-                            workers=here.train.workers, move=self._move)
+        shuffle = spec.train.shuffle and spec.sampling.kind == "shuffled"
+        return LoaderSource(examples, Shuffled(len(images), spec.train.batch_size, shuffle), self.spec.seed,
+                            workers=spec.train.workers, move=self._move)
 
     def _move(self, batch: BoxBatch) -> BoxBatch:
         return batch.to(self.device)
@@ -177,25 +178,26 @@ class DetectionTask(BaseTask[BoxBatch]):
         return {"ce": Objective(curves.cross_entropy(), link="sigmoid", alpha=own.alpha)}
 
     def loss(self, model: nn.Module, batch: BoxBatch, objective: Objective) -> Loss:
-        said = model(batch.images, batch.targets, objective.curve, objective.negative_curve, objective.alpha)
-        mean = said["classification"] + said["bbox_regression"]
+        losses = model(batch.images, batch.targets, objective.curve, objective.negative_curve, objective.alpha)
+        mean = losses["classification"] + losses["bbox_regression"]
         if self.options.divisor == "images":
-            return Loss(mean, len(batch.images), self._sums(said, batch, len(batch.images), len(batch.images)))
+            return Loss(mean, len(batch.images), self._sums(losses, batch, len(batch.images), len(batch.images)))
         if self.options.divisor == "positives":
-            positives = said["positives"]
+            positives = losses["positives"]
             divisor = positives.clamp(min=1)
-            return Loss(mean, positives, self._sums(said, batch, divisor, positives), mean * divisor, 1.0)
+            return Loss(mean, positives, self._sums(losses, batch, divisor, positives), mean * divisor, 1.0)
         from ..integrations.torchvision import ranks
 
-        whole, part = float(said["average"]), float(said["average"]) / ranks()
-        return Loss(mean, 0, self._sums(said, batch, part, part), mean * part, whole)
+        moving_average = float(losses["average"])
+        per_rank = moving_average / ranks()
+        return Loss(mean, 0, self._sums(losses, batch, per_rank, per_rank), mean * per_rank, moving_average)
 
     @staticmethod
-    def _sums(said: Mapping[str, Tensor], batch: BoxBatch, divisor: float | Tensor,
+    def _sums(losses: Mapping[str, Tensor], batch: BoxBatch, divisor: float | Tensor,
               weight: float | Tensor) -> dict[str, float | Tensor]:
-        """The two losses as sums, and what the epoch's sums are divided by in the end."""
-        return {"classification": said["classification"].detach() * divisor,
-                "boxes": said["bbox_regression"].detach() * divisor, "weight": weight,
+        """The two losses as sums; the epoch's sums are divided by the sum of the weights in the end."""
+        return {"classification": losses["classification"].detach() * divisor,
+                "boxes": losses["bbox_regression"].detach() * divisor, "weight": weight,
                 "examples": len(batch.images)}
 
     def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
@@ -205,46 +207,46 @@ class DetectionTask(BaseTask[BoxBatch]):
     def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
         """Detections of the validation and test images, in batches that do not depend on the number of ranks."""
         for part in self.parts_evaluated:
-            for batch in self._evaluated(part, rank, world).batches(Clock(), 0, 0, 1):
-                for place, found in zip(batch.numbers, model(batch.images), strict=True):
-                    yield {"part": part, "place": place, **{key: value.cpu() for key, value in found.items()}}
+            for batch in self._evaluation_source(part, rank, world).batches(Clock(), 0, 0, 1):
+                for index, detections in zip(batch.numbers, model(batch.images), strict=True):
+                    yield {"part": part, "index": index, **{key: value.cpu() for key, value in detections.items()}}
 
-    def _evaluated(self, part: str, rank: int, world: int) -> LoaderSource[BoxBatch, BoxBatch]:
+    def _evaluation_source(self, part: str, rank: int, world: int) -> LoaderSource[BoxBatch, BoxBatch]:
         key = (part, rank, world)
         if key not in self._sources:
             examples = BoxExamples(self.parts_evaluated[part].images, device=self.device)
-            share = Share(len(examples.images), self.options.evaluate_batch, rank, world)
-            workers = 0 if examples.cached else self.workers  # what is in memory is there at once
-            self._sources[key] = LoaderSource(examples, share, 0, workers=workers, move=self._move)
+            rank_batches = RankBatches(len(examples.images), self.options.evaluate_batch, rank, world)
+            workers = 0 if examples.cached else self.workers  # images in memory need no loading
+            self._sources[key] = LoaderSource(examples, rank_batches, 0, workers=workers, move=self._move)
         return self._sources[key]
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         numbers: dict[str, float] = {}
-        for part, found in by_part(predictions).items():
-            whole, _ = self.evaluators[part].measure(found)
+        for part, detections in detections_by_part(predictions).items():
+            measured, _ = self.evaluators[part].measure(detections)
             prefix = {"test": "", "validation": "val_"}.get(part, f"{part}_")
-            numbers |= {f"{prefix}{name}": value for name, value in whole.items()}
+            numbers |= {f"{prefix}{name}": value for name, value in measured.items()}
         return numbers
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
-        found = by_part(predictions)["test"]
-        whole, by_class = self.evaluators["test"].measure(found)
+        detections = detections_by_part(predictions)["test"]
+        measured, by_class = self.evaluators["test"].measure(detections)
         numbers: dict[str, Any] = {
-            "class_ap": by_class, "concluded": whole,
+            "class_ap": by_class, "concluded": measured,
             "images": {part: len(boxes) for part, boxes in self.data.parts.items()},
             "boxes": {part: sum(len(image.boxes) for image in boxes.images)
                       for part, boxes in self.data.parts.items()},
             "skipped_boxes": {part: boxes.skipped for part, boxes in self.data.parts.items()}}
-        drawn = pictures(self.data.parts["test"].images, found, self.data.names, self.options.pictures)
+        drawn = pictures(self.data.parts["test"].images, detections, self.data.names, self.options.pictures)
         return Conclusion(numbers, diagnosis={"boxes": drawn} if drawn["images"] else None)
 
 
-def by_part(predictions: Sequence[Predictions]) -> dict[str, dict[int, Predictions]]:
-    """Detections by part and image, from pieces of any number of ranks."""
-    found: dict[str, dict[int, Predictions]] = {}
+def detections_by_part(predictions: Sequence[Predictions]) -> dict[str, dict[int, Predictions]]:
+    """Detections by part and index of the image, from the pieces of all ranks."""
+    parts: dict[str, dict[int, Predictions]] = {}
     for piece in predictions:
-        found.setdefault(piece["part"], {})[int(piece["place"])] = piece
-    return found
+        parts.setdefault(piece["part"], {})[int(piece["index"])] = piece
+    return parts
 
 
 _: type[Task[BoxBatch]] = DetectionTask  # mypy: a detection task is a task

@@ -1,6 +1,6 @@
-"""Graph classification on sets that fit the device. Every seed is a split of its own, as the paper's experiments are.
+"""Graph classification on datasets that fit on the device. Every seed has its own split, as in the paper's experiments.
 
-Graphs stay on the device; a batch is the numbers of its graphs, which are gathered there. The split of a seed is that
+Graphs stay on the device; a batch is the indices of its graphs, which are gathered there. The split of a seed is that
 of ``torch.utils.data.random_split`` after ``torch.manual_seed(seed)``.
 """
 
@@ -11,57 +11,46 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .. import curves
-from ..curves import Curve
-from ..data import (
-    ClassBalanced,
-    Clock,
-    GraphBatch,
-    ResidentGraphs,
-    ResidentSource,
-    Sampler,
-    Shuffled,
-    dataset,
-    read_graphs,
-)
+from ..data import Clock, GraphBatch, ResidentGraphs, ResidentSource, dataset, read_graphs
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
-from ..engine.explain import explain
 from ..engine.settings import Frozen
 from ..errors import DataError, RecipeError
 from ..imbalance import effective_weights
 from ..metrics import Reader, accuracy, correct, excess_risk, read, summary
 from ..metrics._calibration import nll
-from ..metrics._teaching import usual
 from ..models import Classifier
 from ..models.graph_named import build_graph_model, check_graph_model, graph_extras_of
 from ..plugins import is_reference
 from .base import BaseTask
 from .joined import joined
-from .objective import Objective, ObjectiveConfig
+from .objective import Objective, ObjectiveConfig, compared_curves
+from .options import read_options
 from .spec import TaskSpec
 
-PIECE = 256  # graphs that are evaluated at once
+PIECE = 256  # graphs per batch of an evaluation
 HOST = torch.device("cpu")
 PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 HIDDEN: dict[str, Any] = {"shown": False}
 
 
 class Options(Frozen):
-    """The ``options`` table of a graph recipe: the shares of training and validation graphs; the rest are for tests."""
+    """The ``options`` table of a graph recipe: the fractions of training and validation graphs; the others are test
+    graphs."""
 
     train: float = Field(default=0.8, gt=0, lt=1)
     validation: float = Field(default=0.1, gt=0, lt=1)
 
     @field_validator("validation")
     @classmethod
-    def _leaves_a_test_set(cls, given: float, info: Any) -> float:
-        if given + info.data.get("train", 0) >= 1:
-            raise ValueError(f"train = {info.data['train']} and validation = {given} leave no graphs for tests")
-        return given
+    def _check_test_graphs(cls, value: float, info: Any) -> float:
+        if value + info.data.get("train", 0) >= 1:
+            raise ValueError(f"train = {info.data['train']} and validation = {value} leave no graphs for tests")
+        return value
 
 
 METRICS = (
@@ -95,14 +84,14 @@ MONITORS = ("accuracy", "val_accuracy", "test_loss", "val_loss", "batch_accuracy
 
 
 def metrics_of(spec: TaskSpec) -> tuple[Metric, ...]:
-    """What is measured; an epoch that the test graphs choose is not called the best validation epoch."""
+    """The metrics of a recipe; those of the best validation epoch only if validation graphs choose the epoch."""
     if (spec.stages[-1].train.monitor or "accuracy").startswith("val_"):
         return METRICS
     return tuple(metric for metric in METRICS if not metric.path.startswith("best_"))
 
 
 def split_of(count: int, options: Options, seed: int) -> dict[str, Tensor]:
-    """Which graphs train, validate and test: the split of a seed.
+    """The indices of the training, validation and test graphs of a seed.
 
     >>> {part: len(numbers) for part, numbers in split_of(1113, Options(), 0).items()}
     {'train': 890, 'validation': 111, 'test': 112}
@@ -113,7 +102,7 @@ def split_of(count: int, options: Options, seed: int) -> dict[str, Tensor]:
 
 
 class GraphTask(BaseTask[Tensor]):
-    """A dataset of graphs, a network and a loss; a batch is the numbers of some training graphs, on the host."""
+    """A dataset of graphs, a network and a loss; a batch is the indices of some training graphs, on the host."""
 
     metrics: Sequence[Metric] = METRICS
     sums = ("correct", "examples")
@@ -126,7 +115,7 @@ class GraphTask(BaseTask[Tensor]):
         self.split = split_of(len(graphs), Options(**spec.options), spec.seed)
         if not all(len(numbers) for numbers in self.split.values()):
             raise DataError(f"{spec.data} has {len(graphs)} graphs: too few for training, validation and tests with "
-                            "these options.train and options.validation.")
+                            "these options. Change options.train and options.validation.")
         self.graphs = ResidentGraphs(graphs, self.device)
         self.labels = graphs.labels.to(self.device)
         self.train_labels = graphs.labels[self.split["train"]]
@@ -137,15 +126,12 @@ class GraphTask(BaseTask[Tensor]):
 
     @classmethod
     def check(cls, spec: TaskSpec) -> Needs:
-        try:
-            Options(**spec.options)
-        except ValidationError as error:
-            raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
+        read_options(Options, spec.options)
         if any(stage.objective.margin is not None for stage in spec.stages):
-            raise RecipeError("margin: L-Softmax belongs to the networks for images.", "arms")
+            raise RecipeError("margin: only image recipes have L-Softmax. Leave it out.", "arms")
+        directions = {metric.path: metric.better for metric in METRICS if metric.path in MONITORS}
         for stage in spec.stages:
-            better = {metric.path: metric.better for metric in METRICS if metric.path in MONITORS}.get(
-                stage.train.monitor or "")
+            better = directions.get(stage.train.monitor or "")
             if better is not None and better != stage.train.better:
                 raise RecipeError(f"monitor = {stage.train.monitor!r} with better = {stage.train.better!r} would "
                                   f"choose the worst epoch. Add better = {better!r}.", "train")
@@ -153,7 +139,8 @@ class GraphTask(BaseTask[Tensor]):
         datasets = []
         if not is_reference(spec.data) and not spec.data.startswith("folder:"):
             if dataset(spec.data).reader != "tu":
-                raise RecipeError(f"{spec.data} holds images: expected graphs, such as proteins or nci1.", "data")
+                raise RecipeError(f"{spec.data} is not a dataset of graphs: expected one such as proteins or nci1.",
+                                  "data")
             datasets.append((spec.data, ("train", "test")))
         return Needs(datasets, graph_extras_of(spec.model), metrics_of(spec), monitors=MONITORS)
 
@@ -165,13 +152,7 @@ class GraphTask(BaseTask[Tensor]):
         return {"head": model.head, "body": model.body} if isinstance(model, Classifier) else {}
 
     def source(self, stage: int) -> TrainingGraphs:
-        here = self.spec.stages[stage - 1]
-        sampling, size = here.sampling, here.train.batch_size
-        sampler: Sampler
-        if sampling.kind == "class_balanced":
-            sampler = ClassBalanced(self.train_labels, size, sampling.per_class)
-        else:
-            sampler = Shuffled(len(self.train_labels), size, here.train.shuffle and sampling.kind == "shuffled")
+        sampler = self.spec.stages[stage - 1].sampler(self.train_labels)
         return TrainingGraphs(ResidentSource(sampler, self.spec.seed, HOST), self.split["train"])
 
     def objective(self, clock: Clock) -> tuple[int, Objective]:
@@ -181,10 +162,10 @@ class GraphTask(BaseTask[Tensor]):
         return {"ce": (clock.stage, Objective(curves.cross_entropy()))}
 
     def loss(self, model: nn.Module, batch: Tensor, objective: tuple[int, Objective]) -> Loss:
-        stage, taught = objective
+        stage, current = objective
         target = self.labels[batch.to(self.device)]
         logits = model(self.graphs.batch(batch))
-        loss = taught.loss(logits, target, self.weights[stage - 1])
+        loss = current.loss(logits, target, self.weights[stage - 1])
         return replace(loss, sums={"correct": correct(logits.detach(), target).sum(), "examples": len(target)})
 
     def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
@@ -193,12 +174,12 @@ class GraphTask(BaseTask[Tensor]):
     def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
         """Logits of the validation and test graphs, at the end also of the training graphs."""
         for name in ("validation", "test", "train") if final else ("validation", "test"):
-            pieces = self._gathered(name)
+            pieces = self._evaluation_batches(name)
             for number in range(rank, len(pieces), world):
                 yield {"set": name, "number": number, "logits": model(pieces[number])}
 
-    def _gathered(self, name: str) -> list[GraphBatch]:
-        """Put together once: they are the same after every epoch."""
+    def _evaluation_batches(self, name: str) -> list[GraphBatch]:
+        """Gathered once, because they are the same after every epoch."""
         if name not in self._pieces:
             self._pieces[name] = [self.graphs.batch(numbers) for numbers in torch.split(self.split[name], PIECE)]
         return self._pieces[name]
@@ -209,10 +190,10 @@ class GraphTask(BaseTask[Tensor]):
                 **self._measure(logits, "validation", "val_accuracy", "val_loss")}
 
     def _measure(self, logits: Mapping[str, Tensor], name: str, accuracy: str, loss: str) -> dict[str, float]:
-        said, labels = logits[name], self._labels_of(name, logits[name].device)
-        right, cost = torch.stack([correct(said, labels).sum().double(), F.cross_entropy(said, labels).double()]
-                                  ).tolist()
-        return {accuracy: 100 * right / len(labels), loss: cost}
+        outputs, labels = logits[name], self._labels_of(name, logits[name].device)
+        right, mean_loss = torch.stack([correct(outputs, labels).sum().double(),
+                                        F.cross_entropy(outputs, labels).double()]).tolist()
+        return {accuracy: 100 * right / len(labels), loss: mean_loss}
 
     def _labels_of(self, name: str, device: torch.device) -> Tensor:
         return self.labels[self.split[name].to(self.labels.device)].to(device)
@@ -220,31 +201,27 @@ class GraphTask(BaseTask[Tensor]):
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         logits = joined(predictions)
         device = logits["test"].device
-        kept = {"logits": logits["test"], "labels": self._labels_of("test", device)}
+        tensors = {"logits": logits["test"], "labels": self._labels_of("test", device)}
         reader = Reader(self.classes)
-        reader.update(kept["logits"], kept["labels"])
-        taught = read(logits["train"], self._labels_of("train", device))
-        diagnosis = reader.diagnosis(curves=self._taught_curves(), taught=taught)
-        for spread in diagnosis["energy"].values():  # nothing draws them without out-of-distribution data, and there
-            if isinstance(spread, dict):  # are many splits
-                spread.pop("quantiles", None)
+        reader.update(tensors["logits"], tensors["labels"])
+        train_readings = read(logits["train"], self._labels_of("train", device))
+        diagnosis = reader.diagnosis(curves=compared_curves(self.spec.stages[0].objective), taught=train_readings)
+        # There are many splits, and the report draws these only with out-of-distribution data.
+        for distribution in diagnosis["energy"].values():
+            if isinstance(distribution, dict):
+                distribution.pop("quantiles", None)
         numbers: dict[str, Any] = summary(diagnosis)
-        numbers |= {"train_accuracy": accuracy(taught), "train_ce": nll(taught),
-                    "excess_risk": excess_risk(taught, reader.readings)}
+        numbers |= {"train_accuracy": accuracy(train_readings), "train_ce": nll(train_readings),
+                    "excess_risk": excess_risk(train_readings, reader.readings)}
         start = bonus_start(self.spec.stages[-1].objective)
         if start is not None:
             numbers["bonus"] = {"began": 100.0 * (last["epoch"] >= start),
                                 "used": 100.0 * (last["best_epoch"] >= start)}
-        return Conclusion(numbers, kept, diagnosis)
-
-    def _taught_curves(self) -> dict[str, Curve]:
-        """The arm's own loss beside the usual ones."""
-        own = self.spec.stages[0].objective.at(Clock(1, 1_000_000, 1_000_000_000)).curve
-        return usual() | ({repr(own): own} if own is not None and own not in usual().values() else {})
+        return Conclusion(numbers, tensors, diagnosis)
 
 
 def bonus_start(objective: ObjectiveConfig) -> int | None:
-    """The epoch, counted from 1, at which the bonus begins; None for an arm without one.
+    """The epoch, counted from 1, in which the bonus begins; None for an arm without a bonus.
 
     >>> bonus_start(ObjectiveConfig(curve="encouraging", bonus_from_epoch=27)), bonus_start(ObjectiveConfig())
     (27, None)
@@ -255,16 +232,16 @@ def bonus_start(objective: ObjectiveConfig) -> int | None:
 
 
 class TrainingGraphs:
-    """The batches of an epoch: numbers of graphs of the whole dataset."""
+    """The batches of an epoch: indices of graphs in the dataset. ``indices`` are those of the training graphs."""
 
-    def __init__(self, source: ResidentSource, numbers: Tensor) -> None:
-        self.source, self.numbers = source, numbers
+    def __init__(self, source: ResidentSource, indices: Tensor) -> None:
+        self.source, self.indices = source, indices
 
     def length(self, clock: Clock) -> int:
         return self.source.length(clock)
 
     def batches(self, clock: Clock, start: int, rank: int, world: int) -> Iterator[Tensor]:
-        return (self.numbers[index] for (index,) in self.source.batches(clock, start, rank, world))
+        return (self.indices[index] for (index,) in self.source.batches(clock, start, rank, world))
 
 
 _: type[Task[Tensor]] = GraphTask  # mypy: a graph task is a task

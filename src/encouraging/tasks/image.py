@@ -1,4 +1,4 @@
-"""Image classification on sets that fit the device: they live there as bytes and are augmented there in batches."""
+"""Image classification on datasets that fit on the device: they stay there as bytes and are augmented in batches."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .. import curves
-from ..curves import Curve
-from ..data import ClassBalanced, Clock, ResidentSource, Sampler, Shuffled, Source, dataset
+from ..data import Clock, ResidentSource, Source, dataset
 from ..data.fit import fit_images
 from ..data.images import check_images, read_images
 from ..engine import Conclusion, Loss, Needs, Predictions, Task
-from ..engine.explain import explain
-from ..errors import RecipeError
 from ..imbalance import effective_weights
 from ..metrics import Reader, accuracy, correct, excess_risk, read, summary
 from ..metrics._calibration import nll
-from ..metrics._teaching import usual
 from ..models import Classifier
 from ..models.named import build_named, check_named, extras_of
 from .adversarial import Adversary
@@ -34,7 +29,8 @@ from .image_options import Options, chosen, metrics_of, monitors_of, option_word
 from .image_parts import few_images, training_parts
 from .image_tail import Shots, Tail, class_energies
 from .joined import joined
-from .objective import Objective
+from .objective import Objective, compared_curves
+from .options import read_options
 from .spec import TaskSpec
 
 __all__ = ["Batch", "ImageTask", "Options", "metrics_of"]
@@ -53,28 +49,28 @@ class ImageTask(ImageInputs):
         self.data = data
         train, validation, labels = training_parts(data.splits["train"], self.options, spec.data)
         if validation is not None:
-            self.validation = self._place(*validation)
-        self.train = self._place(*train)
-        self.test: tuple[Any, Tensor] = self._place(*few_images(data.splits["test"], self.options.test_images))
+            self.validation = self._to_device(*validation)
+        self.train = self._to_device(*train)
+        self.test: tuple[Any, Tensor] = self._to_device(*few_images(data.splits["test"], self.options.test_images))
         self.side = train[0].shape[2:]
-        # Read now, although used last: what is missing must be said before hours of training and not after.
+        # Read now, although used last: missing data must be reported before hours of training and not after.
         self.ood: Mapping[str, Any] = {name: self._other_images(name) for name in self.options.ood_sets}
-        padded = (PAD,) * 4 if self.options.augment == "crop_flip" else (0,) * 4
-        self.pixels = F.pad(self.train[0], padded)
+        padding = (PAD,) * 4 if self.options.augment == "crop_flip" else (0,) * 4
+        self.pixels = F.pad(self.train[0], padding)
         self.crops = ResizedCrop(self.options, self.device) if self.options.augment == "resized_crop" else None
         self.piece = self.crops.piece if self.crops is not None else PIECE
         self._prepare(labels)
 
     def _declare(self, options: Options) -> None:
-        """What is measured, from the options alone."""
-        # How sure the model is costs a softmax per update: only where the first updates are traced.
+        """Set the options, the metrics and the sums of the loss."""
+        # Confidence costs a softmax per update: it is measured only if the first updates are traced.
         self.traces = any(stage.train.trace for stage in self.spec.stages)
         self.sums: tuple[str, ...] = ("correct", "examples", *(("confidence",) if self.traces else ()))
         self.options = options
         self.metrics = metrics_of(options)
 
     def _prepare(self, labels: Tensor) -> None:
-        """What follows from the labels of the training images, and from the data's mean and deviation."""
+        """Set what depends on the labels of the training images and on the data's mean and standard deviation."""
         spec, data = self.spec, self.data
         self.classes = data.classes
         self.counts = torch.bincount(labels, minlength=self.classes)
@@ -94,10 +90,7 @@ class ImageTask(ImageInputs):
 
     @classmethod
     def check(cls, spec: TaskSpec) -> Needs:
-        try:
-            options = Options(**spec.options)
-        except ValidationError as error:
-            raise RecipeError(explain(error, ("options",), option_words)) from error
+        options = read_options(Options, spec.options, option_words)
         check_together(spec, options)
         check_tail(spec.data, options)
         margins = {stage.objective.margin for stage in spec.stages}
@@ -112,7 +105,7 @@ class ImageTask(ImageInputs):
         return Needs(datasets, extras_of(spec.model), metrics_of(options), monitors=monitors_of(options))
 
     def _other_images(self, name: str) -> Tensor:
-        """Test images of another set, as this task's model takes them."""
+        """Test images of another dataset, in the format that this task's model takes."""
         other = read_images(name, self.spec.root, splits=("test",), size=self.options.size, folder=self.spec.folder)
         images, _ = few_images(other.splits["test"], self.options.test_images)
         images = fit_images(images, self.data.channels, (self.side[0], self.side[1]))
@@ -130,30 +123,23 @@ class ImageTask(ImageInputs):
         return {"head": model.head, "body": model.body}
 
     def source(self, stage: int) -> Source[Batch]:
-        draws = self.options.augment != "none" or self.adversary is not None
-        source = ResidentSource(self._sampler(stage, self.train[1]), self.spec.seed, self.device,
-                                self._drawn if draws else None)
+        random = self.options.augment != "none" or self.adversary is not None
+        source = ResidentSource(self.spec.stages[stage - 1].sampler(self.train[1]), self.spec.seed, self.device,
+                                self._draw if random else None)
         return MixedSource(source, self.options.mixup) if self.options.mixup else source
 
-    def _sampler(self, stage: int, labels: Tensor) -> Sampler:
-        here = self.spec.stages[stage - 1]
-        sampling, size = here.sampling, here.train.batch_size
-        if sampling.kind == "class_balanced":
-            return ClassBalanced(labels, size, sampling.per_class)
-        return Shuffled(len(labels), size, here.train.shuffle and sampling.kind == "shuffled")
-
-    def _drawn(self, count: int, draw: torch.Generator) -> list[Tensor]:
-        """What is drawn for each image of an epoch."""
+    def _draw(self, count: int, generator: torch.Generator) -> list[Tensor]:
+        """The random numbers for each image of an epoch."""
         if self.crops is not None:
-            moves = self.crops.draw(count, self.side, draw)
+            augmentation = self.crops.draw(count, self.side, generator)
         else:
-            moves = self._moves(count, draw) if self.options.augment == "crop_flip" else []
-        return [*moves, *([self.adversary.draw(count, draw)] if self.adversary else [])]
+            augmentation = self._draw_crops(count, generator) if self.options.augment == "crop_flip" else []
+        return [*augmentation, *([self.adversary.draw(count, generator)] if self.adversary else [])]
 
     @staticmethod
-    def _moves(count: int, draw: torch.Generator) -> list[Tensor]:
-        """Where each image of an epoch is cut, and whether it is flipped."""
-        return [torch.randint(high, (count,), generator=draw) for high in (2 * PAD + 1, 2 * PAD + 1, 2)]
+    def _draw_crops(count: int, generator: torch.Generator) -> list[Tensor]:
+        """Top and left of each crop, and whether it is flipped."""
+        return [torch.randint(high, (count,), generator=generator) for high in (2 * PAD + 1, 2 * PAD + 1, 2)]
 
     def objective(self, clock: Clock) -> tuple[int, Objective]:
         return clock.stage, self.spec.stages[clock.stage - 1].objective.at(clock)
@@ -164,23 +150,23 @@ class ImageTask(ImageInputs):
     def loss(self, model: nn.Module, batch: Batch, objective: tuple[int, Objective]) -> Loss:
         if self.options.mixup:
             return self._mixed_loss(model, Mixed.of(batch), objective[1])
-        stage, taught = objective
+        stage, current = objective
         target = self.train[1][batch[0]]
         logits = model(self._training_images(model, batch, target), target)
-        loss = taught.loss(self.shifts[stage - 1](logits, target), target, self.weights[stage - 1])
+        loss = current.loss(self.shifts[stage - 1](logits, target), target, self.weights[stage - 1])
         return replace(loss, sums=self._sums(logits.detach(), correct(logits, target).sum()))
 
     def _training_images(self, model: nn.Module, batch: Batch, target: Tensor) -> Tensor:
         if self.adversary is None:
             return self._floats(self._cut(batch))
-        *own, noise = batch
-        clean = self._cut(tuple(own)).float() / self.data.highest
+        *crops, noise = batch
+        clean = self._cut(tuple(crops)).float() / self.data.highest
         return self.normalise(self.adversary.train(model, self._ordered(clean), target, noise))
 
-    def _mixed_loss(self, model: nn.Module, mixed: Mixed, taught: Objective) -> Loss:
+    def _mixed_loss(self, model: nn.Module, mixed: Mixed, objective: Objective) -> Loss:
         own, other = (self.train[1][part[0]] for part in (mixed.own, mixed.other))
         logits = model(mixed.images(*(self._floats(self._cut(part)) for part in (mixed.own, mixed.other))))
-        loss = taught.loss(logits, mixed.target(own, other, self.classes))
+        loss = objective.loss(logits, mixed.target(own, other, self.classes))
         right = mixed.correct(*(correct(logits, labels) for labels in (own, other)))
         return replace(loss, sums=self._sums(logits.detach(), right))
 
@@ -190,28 +176,29 @@ class ImageTask(ImageInputs):
 
     def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
         examples = max(sums["examples"], 1)
-        more = {"confidence": 100 * sums["confidence"] / examples} if self.traces else {}
-        return {"batch_accuracy": 100 * sums["correct"] / examples, **more}
+        confidence = {"confidence": 100 * sums["confidence"] / examples} if self.traces else {}
+        return {"batch_accuracy": 100 * sums["correct"] / examples, **confidence}
 
     def _cut(self, batch: Batch) -> Tensor:
         """The images of a batch; with augmentation, crop and flip are one gather."""
-        index, *moves = batch
+        index, *augmentation = batch
         if self.crops is not None:
-            return self.crops.train(self.pixels[index], *moves)
-        if not moves:
+            return self.crops.train(self.pixels[index], *augmentation)
+        if not augmentation:
             return self.pixels[index]
-        upper, left, flip = moves
+        top, left, flip = augmentation
         down, across = (torch.arange(length, device=self.device) for length in self.side)
-        rows = upper[:, None] + down
+        rows = top[:, None] + down
         columns = left[:, None] + torch.where(flip[:, None] == 1, across.flip(0), across)
-        cut = self.pixels.permute(0, 2, 3, 1)[index[:, None, None], rows[:, :, None], columns[:, None, :]]
-        return cut.permute(0, 3, 1, 2)
+        cropped = self.pixels.permute(0, 2, 3, 1)[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+        return cropped.permute(0, 3, 1, 2)
 
-    def _place(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _to_device(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return images.to(self.device), labels.to(self.device)
 
     def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
-        """Logits of the test set and, where they are asked for, of the others, in pieces that fit."""
+        """Logits of the test and validation images; in the final evaluation also of training, out-of-distribution and
+        attacked images."""
         sets = {"test": self.test[0]}
         if self.options.validation:
             sets["validation"] = self.validation[0]
@@ -239,39 +226,40 @@ class ImageTask(ImageInputs):
     def _measure(self, logits: Tensor, labels: Tensor, accuracy: str, loss: str) -> dict[str, float]:
         labels = labels.to(logits.device)
         right = correct(logits, labels).sum().double()
-        right, cost = torch.stack([right, F.cross_entropy(logits, labels).double()]).tolist()
-        return {accuracy: 100 * right / len(labels), loss: cost}
+        right, mean_loss = torch.stack([right, F.cross_entropy(logits, labels).double()]).tolist()
+        return {accuracy: 100 * right / len(labels), loss: mean_loss}
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         logits = joined(predictions)
         labels = self._labels("test", predictions).to(logits["test"].device)
-        kept = {"logits": logits["test"], "labels": labels}
+        tensors = {"logits": logits["test"], "labels": labels}
         reader = Reader(self.classes)
-        reader.update(kept["logits"], labels)
+        reader.update(tensors["logits"], labels)
         for number, name in enumerate(self.ood):
-            kept["ood_logits" if number == 0 else f"ood_logits.{name}"] = logits[f"ood.{name}"]
+            tensors["ood_logits" if number == 0 else f"ood_logits.{name}"] = logits[f"ood.{name}"]
             reader.update_outside(logits[f"ood.{name}"], name)
-        taught = read(logits["train"], self._labels("train", predictions).to(labels.device))
+        train_readings = read(logits["train"], self._labels("train", predictions).to(labels.device))
         bounds = self.options.shots or Shots()
-        diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=self._taught_curves(), taught=taught,
-                                     many=bounds.many, few=bounds.few, groups=self.options.ood_groups)
+        diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=compared_curves(self.spec.stages[0].objective),
+                                     taught=train_readings, many=bounds.many, few=bounds.few,
+                                     groups=self.options.ood_groups)
         numbers: dict[str, Any] = summary(diagnosis)
         if self.adversary is not None:
             numbers["attacked"], diagnosis["attacked"] = self.adversary.measure(read(logits["attacked"], labels))
         if self.tail is not None:
             diagnosis["shot_bounds"] = bounds.model_dump()
-            numbers["adjusted"] = self.tail.adjusted(kept["logits"], labels)
+            numbers["adjusted"] = self.tail.adjusted(tensors["logits"], labels)
         if self.profiled:
             diagnosis |= {"class_names": list(self.data.names), "profiled": list(self.profiled.values())}
             numbers["class_energy"] = class_energies(diagnosis, self.profiled)
-        numbers["train_accuracy"] = accuracy(taught)
-        numbers["train_ce"] = nll(taught)
-        numbers["excess_risk"] = excess_risk(taught, reader.readings)
+        numbers["train_accuracy"] = accuracy(train_readings)
+        numbers["train_ce"] = nll(train_readings)
+        numbers["excess_risk"] = excess_risk(train_readings, reader.readings)
         if self.options.validation:
             numbers["chosen"] = chosen(last["lines"])
         if "batch_accuracy" in last:  # as the paper measures it: augmented batches, in training mode
             numbers["batch_excess_risk"] = last["batch_accuracy"] - accuracy(reader.readings)
-        return Conclusion(numbers, kept, diagnosis)
+        return Conclusion(numbers, tensors, diagnosis)
 
     def _labels(self, part: str, predictions: Sequence[Predictions]) -> Tensor:
         """The labels of the images that were predicted."""
@@ -281,13 +269,8 @@ class ImageTask(ImageInputs):
         return effective_weights(self.counts, beta).to(self.device)
 
     def _rare_counts(self) -> Tensor | None:
-        """Accuracy by class frequency is shown where some classes are rarer than others."""
+        """The training images per class if they differ much: only then accuracy is shown by class frequency."""
         return self.counts.cpu() if int(self.counts.min()) * 2 < int(self.counts.max()) else None
-
-    def _taught_curves(self) -> dict[str, Curve]:
-        """The arm's own loss beside the usual ones."""
-        own = self.spec.stages[0].objective.at(Clock(1, 1_000_000, 1_000_000_000)).curve
-        return usual() | ({repr(own): own} if own is not None and own not in usual().values() else {})
 
 
 _: type[Task[Batch]] = ImageTask  # mypy: an image task is a task

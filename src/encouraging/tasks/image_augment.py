@@ -1,4 +1,4 @@
-"""RandomResizedCrop and mixup of images that live on the device, and how test images are cut to match."""
+"""RandomResizedCrop and mixup of images on the device, and the matching crops of test images."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from ..data.augment import random_boxes, random_flips, resize_center_crop, resiz
 from ..engine.settings import Frozen
 
 Batch = tuple[Tensor, ...]
-PIECE = 2000  # images that are evaluated at once, up to 79 pixels; fewer where they are larger
-_MIXUP = 2  # its stream of random numbers: 0 and 1 are those of examples and batches that workers load
+PIECE = 2000  # images per batch of an evaluation, up to 79 pixels; fewer if they are larger
+_MIXUP = 2  # its stream of random numbers; 0 and 1 are those of examples and batches that workers load
 
 
 class AugmentOptions(Frozen):
-    """What a recipe may say about the images in its ``options``.
+    """The ``options`` of a recipe about augmentation.
 
-    ``train_size`` is the side of what RandomResizedCrop makes, and of the test images: their shorter side is resized
-    to ``test_resize``, 8/7 of it unless given (256 for 224), and the middle is cut out. ``mixup`` is the parameter of
-    the beta distribution from which each batch draws how it is mixed with itself.
+    ``train_size`` is the side of RandomResizedCrop's crops and of test images: their shorter side is resized to
+    ``test_resize`` (by default 8/7 of ``train_size``: 256 for 224), and a central crop is taken. ``mixup`` is the
+    parameter of the beta distribution from which each batch draws the fraction for mixing it with itself.
     """
 
     augment: Literal["none", "crop_flip", "resized_crop"] = "none"
     train_size: int | None = Field(default=None, gt=0)
     test_resize: int | None = Field(default=None, gt=0)
-    mixup: float = Field(default=0.0, ge=0, le=1e6)  # far above it numpy draws 0 instead of one half
+    mixup: float = Field(default=0.0, ge=0, le=1e6)  # for far larger values numpy draws 0 instead of one half
 
     @model_validator(mode="after")
-    def _sizes(self) -> Self:
+    def _check_sizes(self) -> Self:
         if (self.augment == "resized_crop") != (self.train_size is not None):
-            raise ValueError(f"augment = {self.augment!r} with train_size = {self.train_size}: train_size, the side of "
-                             "the crops, belongs to 'resized_crop', which needs it")
+            raise ValueError(f"augment = {self.augment!r} with train_size = {self.train_size}: 'resized_crop' needs "
+                             "train_size, the side of the crops, and no other augment takes it")
         if self.test_resize is not None and (self.train_size is None or self.test_resize < self.train_size):
             raise ValueError(f"test_resize = {self.test_resize} with train_size = {self.train_size}: expected "
-                             "augment = 'resized_crop' and at least train_size, which is then cut out of it")
+                             "augment = 'resized_crop' and a test_resize of at least train_size")
         return self
 
 
 class ResizedCrop:
-    """RandomResizedCrop and flip for training; resize and central crop for everything that is evaluated."""
+    """RandomResizedCrop and flip for training; resize and central crop for evaluation."""
 
     def __init__(self, options: AugmentOptions, device: torch.device) -> None:
         assert options.train_size is not None
@@ -53,8 +53,8 @@ class ResizedCrop:
         self.resize = options.test_resize or round(self.size * 8 / 7)
 
     def draw(self, count: int, side: torch.Size, draw: torch.Generator) -> list[Tensor]:
-        """Box and flip of every image of an epoch, by its position in it. They are made on the device from one number:
-        fifty thousand boxes would keep a slow host busy for a tenth of a second."""
+        """Box and flip of every image of an epoch. They are computed on the device from one number, because fifty
+        thousand boxes would take a slow host a tenth of a second."""
         words = (int(torch.randint(1 << 62, (), generator=draw)),)
         position = torch.arange(count, device=self.device)
         return [random_boxes(position, side[0], side[1], words), random_flips(position, words)]
@@ -67,12 +67,12 @@ class ResizedCrop:
 
     @property
     def piece(self) -> int:
-        """How many images are evaluated at once: their activations grow with their area."""
+        """Images per batch of an evaluation: their activations grow with their area."""
         return max(1, min(PIECE, int(250 * (224 / self.size) ** 2)))
 
 
 class Mixed(NamedTuple):
-    """A batch, its partners, and the fraction of each image that is its own."""
+    """A batch, its partners, and the fraction of the batch's own images in the mixture."""
 
     own: Batch
     other: Batch
@@ -80,7 +80,7 @@ class Mixed(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> Mixed:
-        """Take apart what :class:`MixedSource` has put together."""
+        """Split a batch of :class:`MixedSource`."""
         *columns, fraction = batch
         half = len(columns) // 2
         return cls(tuple(columns[:half]), tuple(columns[half:]), fraction)
@@ -89,12 +89,12 @@ class Mixed(NamedTuple):
         return torch.lerp(other, own, self.fraction.to(own.dtype))
 
     def target(self, own: Tensor, other: Tensor, classes: int) -> Tensor:
-        """Labels as probabilities: the two of a mixed image, by their fractions."""
+        """Targets as probabilities: both labels of a mixed image, weighted by their fractions."""
         first, second = (F.one_hot(labels, classes).float() for labels in (own, other))
         return torch.lerp(second, first, self.fraction)
 
     def correct(self, own: Tensor, other: Tensor) -> Tensor:
-        """How much of a batch is right, where either label counts by its fraction."""
+        """The number of correct predictions, where each label counts by its fraction."""
         return torch.lerp(other.float(), own.float(), self.fraction).sum()
 
 
@@ -112,9 +112,9 @@ class MixedSource:
 
     def batches(self, clock: Clock, start: int, rank: int, world: int) -> Iterator[Batch]:
         words = (self.source.seed, clock.stage, clock.epoch, _MIXUP)
-        fractions = np.random.default_rng(words).beta(self.alpha, self.alpha, self.length(clock))
-        shares = torch.tensor(fractions, dtype=torch.float32, device=self.source.device)
-        for number, whole in enumerate(self.source.batches(clock, start, 0, 1), start):
-            order = torch.randperm(len(whole[0]), generator=generator(*words, number)).to(self.source.device)
-            partners = [column[order[rank::world]] for column in whole]
-            yield (*(column[rank::world] for column in whole), *partners, shares[number])
+        drawn = np.random.default_rng(words).beta(self.alpha, self.alpha, self.length(clock))
+        fractions = torch.tensor(drawn, dtype=torch.float32, device=self.source.device)
+        for number, batch in enumerate(self.source.batches(clock, start, 0, 1), start):  # of all ranks together
+            order = torch.randperm(len(batch[0]), generator=generator(*words, number)).to(self.source.device)
+            partners = [column[order[rank::world]] for column in batch]
+            yield (*(column[rank::world] for column in batch), *partners, fractions[number])

@@ -1,4 +1,4 @@
-"""Parts of an image recipe that do not go together, refused before anything is read."""
+"""Check the settings of an image recipe that depend on each other, before any data is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .spec import TaskSpec
 
 
 def check_together(spec: TaskSpec, options: AugmentOptions) -> None:
-    """Refuse options that the stages of an arm cannot be trained with."""
+    """Refuse options that do not fit the stages of an arm."""
     objectives = [stage.objective for stage in spec.stages]
     if options.mixup:
         for objective in objectives:
@@ -24,30 +24,30 @@ def check_together(spec: TaskSpec, options: AugmentOptions) -> None:
                                   "and these need one. Leave one of the two out.", "options")
     if any(objective.ldam_margin for objective in objectives) and not is_reference(spec.model) \
             and not spec.model_options.get("cosine"):
-        raise RecipeError(f"ldam_margin needs logits that are cosines, and the output layer of {spec.model} has none. "
-                          "Add model_options = { cosine = true } and a logit_scale such as 30, as LDAM has it.",
+        raise RecipeError(f"ldam_margin needs logits that are cosines, which those of {spec.model} are not. Add "
+                          "model_options = { cosine = true } and a logit_scale such as 30, as in LDAM's paper.",
                           "model_options")
     if len({objective.logit_scale for objective in objectives}) > 1:
-        raise RecipeError("logit_scale differs between the stages of an arm: evaluations multiply the logits by it, "
-                          "so it belongs to the network. Give every stage the same.", "stages")
+        raise RecipeError("logit_scale differs between the stages of an arm, but evaluations multiply the logits by "
+                          "one scale. Give every stage the same.", "stages")
     for stage in spec.stages:
         if stage.objective.bonus_divisor and stage.train.accumulate > 1:
-            raise RecipeError(f"bonus_divisor with accumulate = {stage.train.accumulate}: two divisors do not "
-                              "add up over several batches. Use accumulate = 1 and a larger batch_size.", "train")
+            raise RecipeError(f"bonus_divisor with accumulate = {stage.train.accumulate}: two divisors cannot be "
+                              "accumulated over batches. Use accumulate = 1 and a larger batch_size.", "train")
 
 
 def check_tail(data: str, options: TailOptions) -> None:
-    """Refuse an imbalance of data that is no known dataset; theirs is checked where they are looked up."""
+    """Refuse ``imbalance`` for data that is not a named dataset; named ones check it themselves."""
     if options.imbalance is not None and data not in DATASETS:
         raise RecipeError(f"imbalance = {options.imbalance:g} for {data}: expected a long-tailed dataset such as "
                           "cifar100-lt.", "options")
 
 
 def classes_by_name(chosen: tuple[str, ...], names: tuple[str, ...], data: str) -> dict[str, int]:
-    """The numbers of these classes; one that the data does not have is refused."""
+    """The labels of the chosen classes; a class that the data does not have is refused."""
     for name in chosen:
         if name not in names:
-            known = f"{', '.join(names[:20])}{', ...' if len(names) > 20 else ''}" if names else "data with class names"
-            raise RecipeError(f"profiles = {list(chosen)}: {data} has no class called {name!r}; expected {known}."
+            first = f"{', '.join(names[:20])}{', ...' if len(names) > 20 else ''}" if names else "data with class names"
+            raise RecipeError(f"profiles = {list(chosen)}: {data} has no class called {name!r}; expected {first}."
                               + did_you_mean(name, names), "options")
     return {name: names.index(name) for name in chosen}

@@ -1,4 +1,5 @@
-"""Image classification on sets that fit no device: workers decode and cut, the device normalises and erases."""
+"""Image classification on datasets that do not fit on the device: workers decode and crop, the device normalises and
+erases."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,7 +18,7 @@ from ..data.file_examples import FileExamples, Loaded, Pieces
 from ..data.file_loader import FileLoader
 from ..data.picture_transforms import erase, evaluation_transform, training_transform
 from ..engine import Conclusion, Loss, Needs, ParameterGroup, Predictions, Task
-from ..engine.explain import explain
+from ..engine.environment import cores
 from ..errors import DataError, RecipeError
 from ..metrics import correct
 from ..models.named import check_named
@@ -32,9 +32,10 @@ from .image_options import monitors_of
 from .image_parts import few_positions
 from .joined import joined
 from .objective import Objective
+from .options import read_options
 from .spec import TaskSpec
 
-PIECE = 250  # images that are evaluated at once, at 224 pixels
+PIECE = 250  # images per batch of an evaluation, at 224 pixels
 
 
 class ImageFilesTask(ImageTask):
@@ -53,7 +54,7 @@ class ImageFilesTask(ImageTask):
         self.sets = {"train": _few(data.splits["train"], options.train_images),
                      "test": _few(data.splits["test"], options.test_images)}
         self.sample = self.sets["train"].sample(options.train_sample, generator(0))
-        # Listed now, although used last: what is missing must be said before days of training and not after.
+        # Listed now, although used last: missing data must be reported before days of training and not after.
         self.ood = {name: _few(read_image_files(name, spec.root, splits=("test",), folder=spec.folder).splits["test"],
                                options.test_images) for name in options.ood_sets}
         self.broken = BrokenFiles(options.broken == "refuse", sum(map(len, self.sets.values())))
@@ -67,10 +68,7 @@ class ImageFilesTask(ImageTask):
 
     @classmethod
     def check(cls, spec: TaskSpec) -> Needs:
-        try:
-            options = FileOptions(**spec.options)
-        except ValidationError as error:
-            raise RecipeError(explain(error, ("options",), file_option_words)) from error
+        options = read_options(FileOptions, spec.options, file_option_words)
         check_together(spec, options)
         check_named(spec.model, spec.model_options, next((stage.objective.margin for stage in spec.stages
                                                           if stage.objective.margin is not None), None), spec.folder)
@@ -81,10 +79,10 @@ class ImageFilesTask(ImageTask):
             except DataError as error:
                 raise RecipeError(f"{error} Your own are folder:PATH.", "data") from error
             if not large:
-                raise RecipeError(f"{name} is small enough for the device: expected imagenet, inaturalist2018 or "
-                                  "folder:PATH, or task = \"image\".", "data")
+                raise RecipeError(f"{name} fits on the device: expected imagenet, inaturalist2018 or folder:PATH, or "
+                                  "task = \"image\".", "data")
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
-        # Whoever trains to the end has met no broken file, or has left the same ones out.
+        # broken is incidental: a run that finishes has skipped the same files, or had no broken ones.
         return Needs(datasets, ("vision",), file_metrics(options), incidental=("broken",),
                      monitors=monitors_of(options))
 
@@ -100,52 +98,52 @@ class ImageFilesTask(ImageTask):
         transform = training_transform(options.side, options.interpolation, options.rand_augment, self.data.mean)
         examples = FileExamples(split, transform, options.side, options.erase)
         train = self.spec.stages[stage - 1].train
-        loader = self._loader(examples, self._sampler(stage, split.labels), train.batch_size, epochs=train.epochs)
-        return FileSource(loader, self._moved, self.device)
+        sampler = self.spec.stages[stage - 1].sampler(split.labels)
+        loader = self._loader(examples, sampler, train.batch_size, epochs=train.epochs)
+        return FileSource(loader, self._to_batch, self.device)
 
     def _loader(self, examples: FileExamples, sampler: Any, batch: int, *, epochs: int = 0,
-                most: int | None = None) -> FileLoader:
-        """``most``: how many batches there are. More workers have nothing to do, and for one batch there are none."""
-        workers = self.workers if most is None else 0 if most < 2 else min(most, self.workers)
+                batches: int | None = None) -> FileLoader:
+        """A loader with at most one worker per batch if the number of ``batches`` is given, and none for one batch."""
+        workers = self.workers if batches is None else 0 if batches < 2 else min(batches, self.workers)
         return FileLoader(examples, sampler, self.spec.seed, batch=min(batch, len(examples.split)), epochs=epochs,
                           workers=workers, pin=self.device.type == "cuda")
 
     @property
     def workers(self) -> int:
-        """Processes that load: as the recipe says, else one per core but one, which trains, shared among the ranks of
-        this machine."""
+        """The number of loading processes: that of the recipe, or by default this rank's part of the cores, minus one
+        core for training."""
         train = self.spec.stages[0].train
         if "workers" in train.model_fields_set:
             return train.workers
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1)
+        return max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1)
 
-    def _moved(self, loaded: Loaded) -> Batch:
-        """A batch on the device: images (N, C, H, W) whose channels lie together, labels, boxes, and the number of
-        files that were left out. All are tensors, so that a CUDA graph can hold them."""
+    def _to_batch(self, loaded: Loaded) -> Batch:
+        """A batch on the device: images (N, C, H, W) in channels-last format, labels, boxes to erase, and the number of
+        skipped files. All are tensors, so that a CUDA graph can record them."""
         if loaded.lost:
             raise DataError(loaded.lost[0])
         self.broken.note(loaded.faults)
-        images, *rest = (tensor.to(self.device, non_blocking=True) for tensor in loaded[:4])
-        return images.permute(0, 3, 1, 2), *rest
+        images, labels, boxes, skipped = (tensor.to(self.device, non_blocking=True) for tensor in loaded[:4])
+        return images.permute(0, 3, 1, 2), labels, boxes, skipped
 
     def loss(self, model: nn.Module, batch: Batch, objective: tuple[int, Objective]) -> Loss:
         images, target, boxes, skipped = batch
         if not len(images):
-            return self._nothing(model, skipped)
-        stage, taught = objective
+            return self._empty_loss(model, skipped)
+        stage, current = objective
         floats = self._floats(images)
         if self.options.erase:
             floats = erase(floats, boxes)
         logits = model(floats, target)
-        loss = taught.loss(self.shifts[stage - 1](logits, target), target, self.weights[stage - 1])
+        loss = current.loss(self.shifts[stage - 1](logits, target), target, self.weights[stage - 1])
         sums = self._sums(logits.detach(), correct(logits, target).sum())
         return replace(loss, sums={**sums, "broken": skipped})
 
-    def _nothing(self, model: nn.Module, skipped: Tensor) -> Loss:
-        """A share of a batch without images. Other ranks wait for its gradient, so the model sees a grey image whose
-        loss does not count; batch statistics must not see it."""
-        with _statistics_kept(model):
+    def _empty_loss(self, model: nn.Module, skipped: Tensor) -> Loss:
+        """The loss of a rank that has no images of a batch. Other ranks wait for its gradient, so the model gets a grey
+        image whose loss does not count; batch statistics must not include it."""
+        with _eval_mode(model):
             grey = torch.zeros(1, 3, self.options.side, self.options.side, device=self.device)
             logits = model(self._ordered(grey), torch.zeros(1, dtype=torch.long, device=self.device))
         sums = dict.fromkeys(self.sums, 0.0)
@@ -155,19 +153,19 @@ class ImageFilesTask(ImageTask):
         return {**super().training_numbers(sums), "broken": round(sums["broken"])}
 
     def _test_cut(self, images: Tensor) -> Tensor:
-        """The middle of images whose shorter side is already of the right length."""
+        """The central crop of images whose shorter side is already resized."""
         side = self.options.side
-        upper, left = ((length - side) // 2 for length in images.shape[2:])
-        return images[:, :, upper : upper + side, left : left + side].to(self.device)
+        top, left = ((length - side) // 2 for length in images.shape[2:])
+        return images[:, :, top : top + side, left : left + side].to(self.device)
 
     def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
-        """After an epoch, whether each test image was right and its loss; at the end also the logits of all sets."""
+        """After an epoch, correctness and loss of each test image; in the final evaluation the logits of all sets."""
         sets = {"test": self.sets["test"]}
         if final:
             sets |= {"train": self.sample, **{f"ood.{name}": split for name, split in self.ood.items()}}
         for name, split in sets.items():
             for number, loaded in self._pieces(split, rank, world):
-                images, labels, _, _ = self._moved(loaded)
+                images, labels, _, _ = self._to_batch(loaded)
                 logits = self.shifts[-1].evaluated(model(self._floats(images)))
                 piece: dict[str, Any] = {"set": name, "number": number, "labels": labels, "broken": len(loaded.faults)}
                 if final:
@@ -180,11 +178,11 @@ class ImageFilesTask(ImageTask):
 
     def _pieces(self, split: FileSplit, rank: int, world: int) -> Iterator[tuple[int, Loaded]]:
         pieces = Pieces(len(split), self.piece, rank, world)
-        # The test set is looked at after every epoch: its workers stay. Those of other sets end with the loop.
+        # The test set is evaluated after every epoch, so its workers stay; those of other sets end with the loop.
         loader = self._test_loaders.get((rank, world)) if split is self.sets["test"] else None
         if loader is None:
             loader = self._loader(FileExamples(split, self.cut, self.options.side), pieces, self.piece,
-                                  most=len(pieces.numbers))
+                                  batches=len(pieces.numbers))
         if split is self.sets["test"]:
             self._test_loaders[rank, world] = loader
         yield from zip(pieces.numbers, loader.batches(Clock(0, 0), 0, 0, 1), strict=True)  # nothing is random here
@@ -192,7 +190,7 @@ class ImageFilesTask(ImageTask):
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         right, labels, losses = (joined(predictions, key)["test"] for key in ("correct", "labels", "loss"))
         if not len(labels):
-            raise DataError(f"{self.spec.data}: all test images are broken.")
+            raise DataError(f"{self.spec.data}: all test images are broken. Copy the data again.")
         numbers = {"accuracy": 100 * float(right.double().mean()), "test_loss": float(losses.double().mean()),
                    "broken_test": sum(piece["broken"] for piece in predictions)}
         return numbers if self.tail is None else numbers | self.tail.accuracies(right, labels)
@@ -203,18 +201,18 @@ class ImageFilesTask(ImageTask):
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         for piece in predictions:
             self.broken.faults |= dict.fromkeys(piece.get("faults", ()))
-        whole = super().conclude([piece for piece in predictions if "logits" in piece], last)
-        return replace(whole, files={"broken.txt": self.broken.text()}) if self.broken.faults else whole
+        conclusion = super().conclude([piece for piece in predictions if "logits" in piece], last)
+        return replace(conclusion, files={"broken.txt": self.broken.text()}) if self.broken.faults else conclusion
 
 
 def _few(split: FileSplit, count: int | None) -> FileSplit:
-    """That many images of a split, for a rehearsal; all where ``count`` is None."""
+    """``count`` images of a split, for a rehearsal; all if it is None."""
     chosen = few_positions(split.labels, count)
     return split if chosen is None else split.part(chosen)
 
 
 class _Decoded:
-    """Test images for what needs them as one tensor: a slice of them is decoded when it is asked for."""
+    """Test images that can be indexed like a tensor: a slice is decoded on access."""
 
     def __init__(self, examples: FileExamples) -> None:
         self.examples = examples
@@ -229,8 +227,8 @@ class _Decoded:
 
 
 @contextmanager
-def _statistics_kept(model: nn.Module) -> Iterator[None]:
-    """Batch norm uses its averages inside, and leaves them as they are."""
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside the context: batch norm uses its running statistics and does not change them."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -11,16 +11,17 @@ from .image_options import Options, metrics_of
 from .image_tail import Shots
 from .rand_augment import check_rand_augment
 
-_RESIDENT = ("mixup", "adversarial", "size", "imbalance", "validation")  # what needs all images on the device
+_RESIDENT = ("mixup", "adversarial", "size", "imbalance", "validation")  # options that need all images on the device
 
 
 class FileOptions(Options):
     """The ``options`` table of a recipe with ``task = "image_files"``.
 
-    Training images are always cut by RandomResizedCrop to ``train_size``, with ``interpolation`` (``random``: bilinear
-    or bicubic, per image) and flipped; ``rand_augment`` has timm's words. ``erase`` is the probability with which a box
-    of an image becomes noise. ``decay = "weights"`` leaves biases and norms without weight decay. ``broken`` says what
-    to do with a file that is no whole image. ``train_sample`` training images are looked at once, at the end.
+    Training images are always cropped by RandomResizedCrop to ``train_size``, with ``interpolation`` (``random``:
+    bilinear or bicubic, per image), and flipped; ``rand_augment`` is a string as timm takes it. ``erase`` is the
+    probability with which a box of an image becomes noise. ``decay = "weights"`` applies no weight decay to biases and
+    norms. ``broken`` says whether to skip or to refuse a file that cannot be read completely. ``train_sample`` is the
+    number of training images in the final evaluation.
     """
 
     augment: Literal["resized_crop"] = "resized_crop"
@@ -44,15 +45,15 @@ class FileOptions(Options):
 
     @field_validator("rand_augment")
     @classmethod
-    def _words(cls, given: str | None) -> str | None:
-        if given is not None:
-            check_rand_augment(given)
-        return given
+    def _check_rand_augment(cls, value: str | None) -> str | None:
+        if value is not None:
+            check_rand_augment(value)
+        return value
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _check_combination(self) -> Self:
         if self.train_size is None:
-            raise ValueError("train_size is missing: the side to which training images are cut, for example 224")
+            raise ValueError("train_size is missing: set the side of the training crops, for example 224")
         for name in _RESIDENT:
             if getattr(self, name) != FileOptions.model_fields[name].default:
                 raise ValueError(f"{name} belongs to task = 'image', whose images are all on the device")
@@ -60,14 +61,14 @@ class FileOptions(Options):
 
 
 def file_metrics(options: FileOptions) -> list[Metric]:
-    """What is measured: as with images on the device, and how many files were broken."""
+    """The metrics of images on the device, and the numbers of broken files."""
     return [*metrics_of(options),
             Metric("broken", "broken training files", digits=0, better="lower", low=0, shown=False),
             Metric("broken_test", "broken test files", digits=0, better="lower", low=0, shown=False)]
 
 
 def file_option_words(parents: tuple[Any, ...]) -> list[str]:
-    """The keys that the options, or a table in them, may have."""
+    """The allowed keys of the options, or of a table in them."""
     if "shots" in parents:
         return list(Shots.model_fields)
     return [name for name in FileOptions.model_fields if name not in _RESIDENT]

@@ -1,4 +1,4 @@
-"""Images as a model takes them: from bytes to normalised numbers, and from numbers in [0, 1], which attacks change."""
+"""The inputs of image models: from bytes to normalised numbers, and from numbers in [0, 1], which attacks change."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Batch = tuple[Tensor, ...]
 
 
 class ImageInputs(BaseTask[Batch]):
-    """What tasks of images do to them before a model sees them. ``scale`` and ``shift`` turn bytes into what the model
-    takes, ``unit_scale`` and ``shift`` numbers from 0 to 1; ``crops`` resizes and cuts, where the recipe says so."""
+    """Prepares images for a model. ``scale`` and ``shift`` normalise bytes, ``unit_scale`` and ``shift`` normalise
+    numbers from 0 to 1; ``crops`` resizes and crops, if the recipe has it."""
 
     data: Images | ImageFiles
     scale: Tensor | float
@@ -34,27 +34,28 @@ class ImageInputs(BaseTask[Batch]):
         return images.contiguous(memory_format=torch.channels_last) if self.channels_last else images.contiguous()
 
     def unit(self, images: Tensor, highest: int | None = None) -> Tensor:
-        """Images to be evaluated as numbers from 0 to 1, on the device. They are bytes of the task's data, or others of
-        the same size whose white is ``highest``."""
+        """Images for evaluation as numbers from 0 to 1, on the device, from bytes of the task's data, or from other
+        images of the same size whose largest value is ``highest``."""
         return self._ordered(self._test_cut(images).float() / (highest or self.data.highest))
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Images in [0, 1] as the model takes them."""
+        """Normalise images in [0, 1] for the model."""
         return self._ordered(images * self.unit_scale + self.shift)
 
     def unit_model(self, model: nn.Module) -> Normalised:
-        """The model on images in [0, 1], with the logits that evaluations see."""
+        """The model wrapped to take images in [0, 1] and return the logits of evaluations."""
         return Normalised(model, self.unit_scale, self.shift, self.shifts[-1].scale).to(self.device)
 
     def attacked(self, images: Tensor) -> Tensor:
-        """Test images from 0 to 1 as the data has them, before they are resized: what an attack may change."""
+        """Test images in [0, 1] before they are resized: what an attack changes."""
         return self.unit(images) if self.crops is None else self._ordered(images.to(self.device) / self.data.highest)
 
     def attacked_model(self, model: nn.Module) -> Normalised:
-        """The model on those: it resizes and cuts them itself, without rounding to bytes."""
+        """The model wrapped to take the images of :meth:`attacked`: it resizes and crops them itself, without rounding
+        to bytes."""
         cut = None if self.crops is None else lambda images: self._ordered(self._test_cut(images))
         return Normalised(model, self.unit_scale, self.shift, self.shifts[-1].scale, cut).to(self.device)
 
     def _test_cut(self, images: Tensor) -> Tensor:
-        whole = images.to(self.device)
-        return whole if self.crops is None else self.crops.test(whole)
+        images = images.to(self.device)
+        return images if self.crops is None else self.crops.test(images)

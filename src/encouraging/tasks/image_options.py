@@ -1,4 +1,4 @@
-"""The options of an image recipe, and what it measures."""
+"""The options and the metrics of an image recipe."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 class Options(AugmentOptions, TailOptions):
     """The ``options`` table of an image recipe.
 
-    ``train_images`` and ``test_images`` are for rehearsals: only the first training images, and only the first ones of
-    everything that is evaluated (test, validation and out-of-distribution images).
+    ``train_images`` and ``test_images`` are for rehearsals: they limit the number of training images, and of test,
+    validation and out-of-distribution images.
     """
 
     ood: tuple[str, ...] = ()
@@ -40,11 +40,11 @@ class Options(AugmentOptions, TailOptions):
 
     @property
     def ood_groups(self) -> dict[str, str]:
-        """``near`` or ``far`` by the name of the set, as OpenOOD divides them."""
+        """``near`` or ``far`` by the name of the dataset, as in OpenOOD."""
         return dict.fromkeys(self.ood_near, "near") | dict.fromkeys(self.ood_far, "far")
 
     @model_validator(mode="after")
-    def _one_label(self) -> Self:
+    def _check_mixup(self) -> Self:
         if self.adversarial is not None and self.mixup:
             raise ValueError(f"adversarial with mixup = {self.mixup:g}: an attack needs one label per image. Leave one "
                              "of the two out")
@@ -52,7 +52,7 @@ class Options(AugmentOptions, TailOptions):
 
 
 def metrics_of(options: Options) -> list[Metric]:
-    """What an image recipe measures."""
+    """The metrics of an image recipe."""
     hidden: dict[str, Any] = {"shown": False}
     metrics = [
         Metric("accuracy", "accuracy", **PERCENT, primary=True, about="Accuracy is that of the last epoch."),
@@ -97,13 +97,13 @@ def metrics_of(options: Options) -> list[Metric]:
 
 
 def monitors_of(options: Options) -> list[str]:
-    """The numbers of every epoch, one of which may choose the best."""
+    """The numbers of every epoch that may choose the best one."""
     return ["accuracy", "test_loss", *(("val_accuracy", "val_loss") if options.validation else ()), "batch_accuracy",
             *(metric.path for metric in tail_metrics(options) if metric.path.startswith("shots."))]
 
 
 def chosen(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Test accuracy and number of the epoch with the highest accuracy on validation data, of equals the first.
+    """Test accuracy and number of the first epoch with the highest validation accuracy.
 
     >>> chosen([{"epoch": 1, "val_accuracy": 90.0, "accuracy": 91.0},
     ...         {"epoch": 2, "val_accuracy": 90.0, "accuracy": 93.0}])
@@ -114,6 +114,6 @@ def chosen(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def option_words(parents: tuple[Any, ...]) -> list[str]:
-    """The keys that the options, or a table in them, may have."""
+    """The allowed keys of the options, or of a table in them."""
     tables: dict[str, type[Frozen]] = {"adversarial": Adversarial, "shots": Shots}
     return list(next((tables[part] for part in parents if part in tables), Options).model_fields)

@@ -31,14 +31,14 @@ class Shots(Frozen):
 
 
 class TailOptions(Frozen):
-    """What a recipe on long-tailed data may say in its ``options``."""
+    """The ``options`` of a recipe about long-tailed data."""
 
     imbalance: float | None = Field(default=None, ge=1, allow_inf_nan=False)
     shots: Shots | None = None
 
 
 def tail_metrics(options: TailOptions) -> list[Metric]:
-    """What is measured where the recipe has ``shots``."""
+    """The additional metrics of a recipe with ``shots``."""
     if options.shots is None:
         return []
     many, few = options.shots.many, options.shots.few
@@ -62,19 +62,19 @@ class Tail:
         self.shots, self.counts = shots, counts.cpu()
 
     def accuracies(self, correct: Tensor, labels: Tensor) -> dict[str, float]:
-        """The numbers of an epoch; a group without classes has none."""
+        """Accuracy per group of classes; a group without test images is left out."""
         groups = shot_groups(self.counts.to(labels.device)[labels], self.shots.many, self.shots.few)
         return {f"shots.{name}": 100 * float(correct[members].double().mean())
                 for name, members in groups.items() if bool(members.any())}
 
     def adjusted(self, logits: Tensor, labels: Tensor) -> dict[str, Any]:
-        """What subtracting the log prior from finished logits gives: no training, only another decision."""
+        """Accuracy after subtracting the log prior from the logits of the trained model."""
         readings = read(adjusted_logits(logits, self.counts), labels)
         return {"accuracy": 100 * float(readings.correct.double().mean()),
                 "shots": shot_accuracy(readings, self.counts, self.shots.many, self.shots.few)}
 
 
 def class_energies(diagnosis: Mapping[str, Any], chosen: Mapping[str, int]) -> dict[str, float]:
-    """The mean energy of these classes' own examples on their label; a class without test examples has none."""
+    """The mean energy of the chosen classes' examples on their label; classes without test examples are left out."""
     profiles = diagnosis["energy"]["profiles"]
     return {name: profiles[str(label)]["energies"][label] for name, label in chosen.items() if str(label) in profiles}

@@ -1,4 +1,4 @@
-"""Predictions that were made in numbered pieces, by any number of ranks, put together again."""
+"""Join predictions that several ranks computed in numbered pieces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..engine import Predictions
 
 
 def joined(predictions: Sequence[Predictions], key: str = "logits") -> dict[str, Tensor]:
-    """The logits, or another tensor, of every set: each piece has its ``set``, its ``number`` in it and its tensors."""
+    """The logits, or another tensor, of every set. Each piece has its ``set``, its ``number`` in it and its tensors."""
     sets: dict[str, dict[int, Tensor]] = {}
     for piece in predictions:
         sets.setdefault(piece["set"], {})[piece["number"]] = piece[key]

@@ -1,4 +1,4 @@
-"""What an arm teaches, and from when on."""
+"""The loss of an arm, and how it changes during training."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from ..engine.settings import Frozen, Settings
 from ..errors import CurveError, did_you_mean
 from ..losses import curve_loss, loss_divisor, mirror_mse_loss, sigmoid_curve_loss
 from ..margins import logit_norm
+from ..metrics._teaching import usual
 
 DIVISORS = ("weights", "tokens", "examples", "positives")
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss that is in force now; hashable, so that the engine knows when it changes."""
+    """The loss at one point of training; hashable, so that the engine notices when it changes."""
 
     curve: Curve | None
     label_smoothing: float = 0.0
@@ -43,52 +44,52 @@ class Objective:
 
     @property
     def negative_curve(self) -> Curve | None:
-        """The curve of absent classes on the sigmoid link, where it is another one than that of present classes."""
+        """The curve of absent classes on the sigmoid link; None if it is that of present classes."""
         if self.halt_on == "logit" and isinstance(self.curve, curves.halted_focal):
             return self.curve.on_logit()
         return None
 
     def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Loss:
-        """The loss of a batch, which may be a part of the update's.
+        """The loss of a batch, which may be one of several of an update.
 
-        ``weight`` holds one number per class and counts where the objective is ``weighted``. Where every target is
-        ignored the mean is 0, and so is the count: such a part of a batch adds nothing to the whole.
+        ``weight`` holds one number per class and is used only if the objective is ``weighted``. If every target is
+        ignored, mean and count are 0, and the batch does not contribute to the update.
         """
         weight = weight if self.weighted else None
         if self.logit_norm is not None:
             logits = logit_norm(logits, self.logit_norm)
-        if not target.numel():  # a rank's share of a small batch
+        if not target.numel():  # this rank has no example of a small batch
             return Loss(logits.sum() * 0.0, 0, least=self._least)
         if self.curve is None:
             return Loss(mirror_mse_loss(logits, target, bonus=self.bonus, link=self.link), target.shape[0])
         if self.bonus_divisor == "examples" and weight is not None:
-            return self._bonus_apart(logits, target, weight)
+            return self._bonus_per_example(logits, target, weight)
         if self.link == "softmax" and self.divisor == "weights" and self.ignore_index is None:
             count: int | Tensor = target.numel()
             if target.is_floating_point():
                 count = target.shape[0] if target.ndim < 3 else target[:, 0].numel()
             elif weight is not None:
                 count = weight[target].sum()
-            return Loss(self._sum(logits, target, weight, "mean"), count)
-        total = self._sum(logits, target, weight, "sum")
-        if not isinstance(self.divisor, str):  # one number for the whole update, however many parts it has
+            return Loss(self._reduced(logits, target, weight, "mean"), count)
+        total = self._reduced(logits, target, weight, "sum")
+        if not isinstance(self.divisor, str):  # one number per update, however many batches it has
             return Loss(total / self.divisor, 0, total=total, least=self._least)
         count = self._count(target, weight)
-        # A CUDA graph can hold a fill but no copy from the host.
+        # A CUDA graph can record a fill but not a copy from the host.
         counted = count.to(total.dtype) if isinstance(count, Tensor) else torch.full_like(total, count)
         if self.divisor == "positives":
             return Loss(total / counted.clamp(min=1), counted, total=total, least=self._least)
         return Loss(total / counted.clamp(min=torch.finfo(total.dtype).tiny), counted)
 
-    def _bonus_apart(self, logits: Tensor, target: Tensor, weight: Tensor) -> Loss:
-        """Cross-entropy divided by the weights of the batch, the bonus by its examples: what the curve adds to
-        cross-entropy, weighted like it, is the bonus."""
-        total = self._sum(logits, target, weight, "sum")
-        plain = replace(self, curve=curves.cross_entropy())._sum(logits, target, weight, "sum")
+    def _bonus_per_example(self, logits: Tensor, target: Tensor, weight: Tensor) -> Loss:
+        """Cross-entropy divided by the sum of the batch's class weights, plus the bonus (the difference of the curve
+        and cross-entropy, with the same class weights) divided by the number of examples."""
+        total = self._reduced(logits, target, weight, "sum")
+        cross_entropy = replace(self, curve=curves.cross_entropy())._reduced(logits, target, weight, "sum")
         weights = weight[target].sum()
-        return Loss(plain / weights + (total - plain) / target.shape[0], weights)
+        return Loss(cross_entropy / weights + (total - cross_entropy) / target.shape[0], weights)
 
-    def _sum(self, logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    def _reduced(self, logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
         assert self.curve is not None
         if self.link == "sigmoid":
             return sigmoid_curve_loss(logits, target, self.curve, weight, reduction, alpha=self.alpha,
@@ -98,7 +99,7 @@ class Objective:
 
     @property
     def _least(self) -> float:
-        """The smallest number that the sum of an update is divided by."""
+        """The smallest number by which the sum of an update is divided."""
         if not isinstance(self.divisor, str):
             return float(self.divisor)
         return 1.0 if self.divisor == "positives" else 0.0
@@ -108,25 +109,25 @@ class Objective:
         return -100 if self.ignore_index is None else self.ignore_index
 
     def _count(self, target: Tensor, weight: Tensor | None) -> int | Tensor:
-        """What the sum of a batch's losses is divided by, as far as this batch contributes to it."""
+        """This batch's contribution to the divisor of the update."""
         if self.link == "sigmoid":
             if self.divisor == "positives":
                 return (target > 0).sum()
             return target.shape[0] if self.divisor == "examples" else target.numel()
         if target.is_floating_point():
             return loss_divisor(target)
-        kept = target != self._ignored
+        counted = target != self._ignored
         if self.divisor == "positives":
-            return ((target > 0) & kept).sum()
+            return ((target > 0) & counted).sum()
         if self.divisor == "examples":
-            return (kept if target.ndim < 2 else kept.flatten(1).any(1)).sum()
+            return (counted if target.ndim < 2 else counted.flatten(1).any(1)).sum()
         if self.divisor == "weights" and weight is not None:
-            return (weight[target.masked_fill(~kept, 0)] * kept).sum()
-        return kept.sum()
+            return (weight[target.masked_fill(~counted, 0)] * counted).sum()
+        return counted.sum()
 
 
 class Change(Frozen):
-    """From an epoch or an update on, other parameters of the curve, or another smoothing; momentum is kept."""
+    """New parameters of the curve or a new label smoothing, starting at an epoch or update; momentum is kept."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -146,7 +147,7 @@ class Change(Frozen):
 
 
 class ObjectiveConfig(Settings):
-    """The part of an arm that is about the loss. Keys it does not know are parameters of its curve.
+    """The settings of an arm's loss. Other keys are parameters of its curve.
 
     >>> ObjectiveConfig(curve="focal", gamma=1.0).at(Clock()).curve
     focal(gamma=1.0)
@@ -164,7 +165,7 @@ class ObjectiveConfig(Settings):
     reweight_from_epoch: int | None = Field(default=None, ge=1)
     reweight_beta: float = Field(default=0.9999, ge=0, lt=1)
     margin: int | None = Field(default=None, ge=1, le=4)
-    # Newer keys: a run's config names them only where they are used, so that older runs keep their fingerprints.
+    # Newer keys: a run's config has them only if they are used, so that older runs keep their fingerprints.
     ignore_index: int | None = None
     divisor: str | float = "weights"
     changes: tuple[Change, ...] = ()
@@ -178,18 +179,18 @@ class ObjectiveConfig(Settings):
 
     @field_validator("divisor", mode="before")
     @classmethod
-    def _known_divisor(cls, given: object) -> object:
-        if given in DIVISORS or (isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < inf):
-            return given
-        raise ValueError(f"{given!r}: expected {', '.join(DIVISORS)}, or a positive number." +
-                         did_you_mean(given, DIVISORS))
+    def _check_divisor(cls, value: object) -> object:
+        if value in DIVISORS or (isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf):
+            return value
+        raise ValueError(f"{value!r}: expected {', '.join(DIVISORS)}, or a positive number." +
+                         did_you_mean(value, DIVISORS))
 
     @property
     def params(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _check_combination(self) -> Self:
         if self.loss == "mse":
             curve_only = self.model_fields_set & {"curve", "label_smoothing", "match_norm", "reweight_from_epoch",
                                                   "ignore_index", "divisor", "changes", "bonus_divisor",
@@ -202,7 +203,7 @@ class ObjectiveConfig(Settings):
             raise ValueError("bonus belongs to loss = 'mse'; a curve's bonus is part of the curve")
         if self.link == "sigmoid" and (self.label_smoothing or self.match_norm or self.margin
                                        or self.ignore_index is not None or self.divisor == "tokens"):
-            raise ValueError("link = 'sigmoid', where each class is on its own, takes no label_smoothing, match_norm, "
+            raise ValueError("link = 'sigmoid', where classes are independent, takes no label_smoothing, match_norm, "
                              "margin, ignore_index or divisor = 'tokens'")
         if self.link == "sigmoid" and (self.balanced_softmax or self.ldam_margin):
             raise ValueError("link = 'sigmoid' takes no balanced_softmax or ldam_margin: both belong to a softmax")
@@ -214,24 +215,25 @@ class ObjectiveConfig(Settings):
             raise ValueError(f"reweight_beta = {self.reweight_beta} without reweight_from_epoch: say from which epoch "
                              "on the classes are weighted")
         if self.link != "sigmoid" and (self.alpha is not None or self.halt_on != "likelihood"):
-            raise ValueError("alpha and halt_on tell present from absent classes: they need link = 'sigmoid'")
+            raise ValueError("alpha and halt_on treat present and absent classes differently: they need link = "
+                             "'sigmoid'")
         if self.halt_on == "logit" and self.curve != "halted_focal":
             raise ValueError(f"halt_on = 'logit' with curve = {self.curve!r}: it belongs to 'halted_focal'")
-        self._check_words(self.params)
+        self._check_curve_keys(self.params)
         self._curve(self.params)
         for change in self.changes:
             self._changed((change,))
         return self
 
-    def _check_words(self, params: dict[str, Any]) -> None:
-        """An unknown key may be a misspelt key of the arm as well as of the curve."""
+    def _check_curve_keys(self, params: dict[str, Any]) -> None:
+        """Refuse keys that the curve does not take. They may be misspelt keys of the arm as well as of the curve."""
         if self.curve not in curves.names():
             return
         takes = list(inspect.signature(getattr(curves, self.curve)).parameters)
-        for word in params:
-            if word not in takes:
-                raise ValueError(f"unknown key {word!r}; the curve {self.curve!r} takes {', '.join(takes) or 'none'}."
-                                 + did_you_mean(word, [*takes, *type(self).model_fields]))
+        for key in params:
+            if key not in takes:
+                raise ValueError(f"unknown key {key!r}; the curve {self.curve!r} takes {', '.join(takes) or 'none'}."
+                                 + did_you_mean(key, [*takes, *type(self).model_fields]))
 
     def _curve(self, params: dict[str, Any]) -> Curve:
         try:
@@ -240,19 +242,19 @@ class ObjectiveConfig(Settings):
             raise ValueError(str(error)) from error
 
     def _changed(self, reached: tuple[Change, ...]) -> tuple[Curve, float]:
-        """Curve and smoothing after these changes."""
+        """The curve and label smoothing after these changes."""
         params, smoothing = self.params, self.label_smoothing
         for change in reached:
             new = dict(change.model_extra or {})
             smoothing = float(new.pop("label_smoothing", smoothing))
-            self._check_words(new)
+            self._check_curve_keys(new)
             params |= new
         if not 0 <= smoothing <= 1:
             raise ValueError(f"label_smoothing = {smoothing} in a change: expected a number from 0 to 1")
         return self._curve(params), smoothing
 
     def at(self, clock: Clock) -> Objective:
-        """What is taught now: cross-entropy until the bonus begins, then the curve with the changes reached so far."""
+        """The current loss: cross-entropy until the bonus begins, then the curve with the changes so far."""
         reached = tuple(change.reached(clock) for change in self.changes) if self.changes else ()
         started = clock.epoch >= self.bonus_from_epoch
         weighted = self.reweight_from_epoch is not None and clock.epoch >= self.reweight_from_epoch
@@ -264,7 +266,7 @@ class ObjectiveConfig(Settings):
 
     @cached_property
     def _phases(self) -> dict[tuple[bool, ...], Objective]:
-        """What :meth:`at` has built; a private attribute of pydantic's would be slow to read in every update."""
+        """The cache of :meth:`at`; a private attribute of pydantic would be slow to read in every update."""
         return {}
 
     def _objective(self, started: bool, weighted: bool, reached: tuple[bool, ...]) -> Objective:
@@ -275,3 +277,9 @@ class ObjectiveConfig(Settings):
         return Objective(curve if started else curves.cross_entropy(), smoothing, self.match_norm and started, weighted,
                          self.link, False, self.ignore_index, self.divisor, self.bonus_divisor,
                          self.logit_norm, self.alpha, self.halt_on)
+
+
+def compared_curves(config: ObjectiveConfig) -> dict[str, Curve]:
+    """The usual curves and the arm's own, after all of its changes, for the diagnosis of a run."""
+    own = config.at(Clock(1, 1_000_000, 1_000_000_000)).curve
+    return usual() | ({repr(own): own} if own is not None and own not in usual().values() else {})

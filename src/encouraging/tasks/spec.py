@@ -1,4 +1,4 @@
-"""What a task is made from: the part of a recipe that concerns it, for one arm and seed on a device."""
+"""The part of a recipe from which a task is created, for one arm and seed on a device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
+from ..data import ClassBalanced, Sampler, Shuffled
 from ..engine.settings import Frozen, StagePlan
 from .objective import ObjectiveConfig
 
@@ -23,10 +25,16 @@ class Sampling(Frozen):
 
 @dataclass(frozen=True)
 class StageSpec(StagePlan):
-    """One stage of training as a task sees it: also what is taught, and from which examples."""
+    """One stage of training with its objective and the sampling of its examples."""
 
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     sampling: Sampling = field(default_factory=Sampling)
+
+    def sampler(self, labels: Tensor) -> Sampler:
+        """The sampler for training examples with these labels."""
+        if self.sampling.kind == "class_balanced":
+            return ClassBalanced(labels, self.train.batch_size, self.sampling.per_class)
+        return Shuffled(len(labels), self.train.batch_size, self.train.shuffle and self.sampling.kind == "shuffled")
 
 
 @dataclass(frozen=True)

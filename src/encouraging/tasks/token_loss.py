@@ -16,15 +16,15 @@ def token_loss(objective: Objective, hidden: Tensor, weight: Tensor, labels: Ten
     """The mean loss per token that is not ignored.
 
     Args:
-        objective: What is taught; its ``ignore_index`` marks padding.
+        objective: the current loss; its ``ignore_index`` marks padding.
         hidden: (..., D), the input of the output layer.
-        weight: (C, D), the output layer's.
+        weight: (C, D), the weight of the output layer.
         labels: (...), the next token at every position.
-        fused: Whether the output layer and the loss are computed together; by default on a GPU, where it saves memory
-            and time. On a CPU it takes about a quarter longer.
+        fused: whether the output layer and the loss are computed together; by default on a GPU, where it saves memory
+            and time. On a CPU it takes about a quarter longer. ``match_norm`` needs all logits and is never fused.
 
     Under autocast the output layer and the loss still run in float32: margins reach a hundred, where bfloat16 has steps
-    of a half. Matched norms need all logits at once.
+    of a half.
     """
     rows, flat = hidden.flatten(0, -2), labels.flatten()
     with torch.autocast(hidden.device.type, enabled=False):

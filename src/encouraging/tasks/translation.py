@@ -1,7 +1,7 @@
-"""Machine translation: byte-pair encoding on both languages, batches of a few shapes, BLEU with beam search.
+"""Machine translation: byte-pair encoding of both languages, batches of a few shapes, BLEU with beam search.
 
-After every epoch the validation sentences are scored, and some of them translated greedily. The test sentences are
-translated once, at the end, by the model that the recipe concludes on.
+After every epoch the validation sentences are scored, and some of them are translated greedily. The test sentences are
+translated once, in the final evaluation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,7 +20,6 @@ from ..data import Clock, Pairs, TextOptions, TokenBatches, dataset, learn_piece
 from ..data.buckets import LENGTHS, TokenBatch
 from ..data.pieces import END, PAD
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
-from ..engine.explain import explain
 from ..engine.settings import Frozen
 from ..errors import DataError, RecipeError
 from ..models.beam import beam_search
@@ -28,6 +27,7 @@ from ..models.translation_named import build_translation_model, check_translatio
 from ..plugins import is_reference
 from .base import BaseTask
 from .objective import Objective
+from .options import read_options
 from .spec import TaskSpec
 from .token_loss import token_loss
 from .translation_scores import bleu, details, scores
@@ -35,7 +35,7 @@ from .translation_scores import bleu, details, scores
 PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 HIDDEN: dict[str, Any] = {"shown": False}
 SCORED_AT_ONCE = 4096  # tokens, with padding
-USUAL = 64  # pieces: of longer sentences fewer are translated at once
+USUAL = 64  # pieces; a batch has fewer sentences if they are longer
 OTHER_LOSSES = ("margin", "reweight_from_epoch", "balanced_softmax", "ldam_margin", "bonus_divisor", "logit_norm")
 
 
@@ -43,18 +43,18 @@ class Options(Frozen):
     """The ``options`` table of a translation recipe."""
 
     vocabulary: int = Field(default=10_000, ge=16)  # pieces of both languages together
-    source: str = ""  # the endings of the files, for data = "folder:..."
+    source: str = ""  # the file endings of the two languages, for data = "folder:..."
     target: str = ""
     lowercase: bool = False
     longest: int | None = Field(default=None, gt=0)  # words of a training sentence
     ratio: float | None = Field(default=None, ge=1)  # of the words of a training sentence and its translation
-    lengths: int = Field(default=LENGTHS, gt=0)  # to which sentences are padded
+    lengths: int = Field(default=LENGTHS, gt=0)  # the number of lengths to which sentences are padded
     validated: int = Field(default=1000, ge=0)  # validation sentences that are translated after an epoch
     beam: int = Field(default=5, ge=1)
     length_penalty: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     most_pieces: int | None = Field(default=None, gt=0)  # of a translation with beam search, without its end
-    sentences: int = Field(default=128, gt=0)  # that are translated at once with beam search
-    tokenize: str = "13a"  # sacrebleu's, for BLEU
+    sentences: int = Field(default=128, gt=0)  # per batch of the beam search
+    tokenize: str = "13a"  # sacrebleu's tokeniser for BLEU
 
     @property
     def text(self) -> TextOptions:
@@ -88,20 +88,17 @@ class TranslationTask(BaseTask[TokenBatch]):
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)
         self.options = Options(**spec.options)
-        bleu(["a"], ["a"], self.options.tokenize)  # what is missing for it is said now and not after an epoch
+        bleu(["a"], ["a"], self.options.tokenize)  # fails now and not after an epoch if a package is missing
         self.corpus = read_corpus(spec.data, spec.root, spec.folder, options=self.options.text,
                                   languages=(self.options.source, self.options.target))
         self.pieces = learn_pieces(self.corpus.train.source, self.corpus.train.target, self.options.vocabulary,
                                    joint=spec.model_options.get("share") == "all")
-        self._scored: dict[str, TokenBatches] = {}
-        self._asked: dict[str, list[list[int]]] = {}
+        self._score_batches: dict[str, TokenBatches] = {}
+        self._encoded: dict[str, list[list[int]]] = {}
 
     @classmethod
     def check(cls, spec: TaskSpec) -> Needs:
-        try:
-            options = Options(**spec.options)
-        except ValidationError as error:
-            raise RecipeError(explain(error, ("options",), lambda _: list(Options.model_fields))) from error
+        options = read_options(Options, spec.options)
         for stage in spec.stages:
             objective, monitor = stage.objective, stage.train.monitor
             wrong = [key for key in OTHER_LOSSES if getattr(objective, key)]
@@ -111,11 +108,12 @@ class TranslationTask(BaseTask[TokenBatch]):
             wrong += ["ignore_index"] if objective.ignore_index not in (None, PAD) else []
             if wrong:
                 raise RecipeError(f"{', '.join(wrong)}: translation has a softmax over pieces and a mean over tokens, "
-                                  "with any curve, label_smoothing and match_norm.", "arms")
+                                  "with any curve, label_smoothing and match_norm. Leave it out.", "arms")
             if stage.sampling.kind == "class_balanced":
-                raise RecipeError("sampling = 'class_balanced': sentences have no classes.", "stages")
+                raise RecipeError("sampling = 'class_balanced': sentences have no classes. Expected 'shuffled' or "
+                                  "'sequential'.", "stages")
             if monitor is None or monitor == "bleu":
-                raise RecipeError("monitor: test BLEU is measured only at the end. Say what chooses the best epoch: "
+                raise RecipeError("monitor: test BLEU is measured only at the end. Set what chooses the best epoch: "
                                   'monitor = "val_loss", better = "lower", or monitor = "val_bleu".', "train")
             if monitor == "val_bleu" and not options.validated:
                 raise RecipeError("monitor = 'val_bleu' with validated = 0: no validation sentence is translated, so "
@@ -138,12 +136,13 @@ class TranslationTask(BaseTask[TokenBatch]):
                                        self.spec.model_options, self.spec.folder).to(self.device)
 
     def source(self, stage: int) -> TokenBatches:
-        here = self.spec.stages[stage - 1]
-        shuffle = here.train.shuffle and here.sampling.kind == "shuffled"
-        return self._batches(self.corpus.train, here.train.batch_size, shuffle)
+        spec = self.spec.stages[stage - 1]
+        shuffle = spec.train.shuffle and spec.sampling.kind == "shuffled"
+        return self._batches(self.corpus.train, spec.train.batch_size, shuffle)
 
     def _batches(self, pairs: Pairs, budget: int | None, shuffle: bool) -> TokenBatches:
-        """Without a budget, that of scores: no sentence may be left out of them, however long it is."""
+        """Batches of at most ``budget`` tokens. None is the budget for scores, which must include every sentence,
+        however long it is."""
         source, target = self.pieces.encode(pairs.source, "source"), self.pieces.encode(pairs.target, "target")
         if budget is None:
             budget = max(SCORED_AT_ONCE, *(len(numbers) + 1 for numbers in (*source, *target)))
@@ -151,8 +150,8 @@ class TranslationTask(BaseTask[TokenBatch]):
                             lengths=self.options.lengths)
 
     def objective(self, clock: Clock) -> Objective:
-        taught = self.spec.stages[clock.stage - 1].objective.at(clock)
-        return replace(taught, ignore_index=PAD, divisor="tokens")
+        objective = self.spec.stages[clock.stage - 1].objective.at(clock)
+        return replace(objective, ignore_index=PAD, divisor="tokens")
 
     def probes(self, clock: Clock) -> dict[str, Objective]:
         return {"ce": replace(self.objective(clock), curve=curves.cross_entropy(), match_norm=False)}
@@ -163,95 +162,97 @@ class TranslationTask(BaseTask[TokenBatch]):
         return token_loss(objective, hidden, weight, target[:, 1:])
 
     def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:
-        """How probable the reference translations are, and translations: greedy ones of the validation sentences, at
-        the end those of the test sentences, with beam search."""
+        """Scores of the reference translations, and translations: greedy ones of the validation sentences, or in the
+        final evaluation those of the test sentences, with beam search."""
         name, options = "test" if final else "validation", self.options
-        for number, batch in enumerate(self._batches_of(name).batches(Clock(), 0, 0, 1)):
+        for number, batch in enumerate(self._batches_to_score(name).batches(Clock(), 0, 0, 1)):
             if number % world == rank:
                 yield {"scored": self._score(model, *batch)}
-        # As many hypotheses at once in either search: a short step of a greedy one would leave a GPU waiting.
-        encoded, beam = self._to_translate(name, final), options.beam if final else 1
+        # Both searches have equally many hypotheses per batch: small greedy steps would leave a GPU idle.
+        encoded, beam = self._sentences_to_translate(name, final), options.beam if final else 1
         at_once = options.sentences * options.beam // beam
-        pieces = search_batches(encoded, at_once)
-        for number in range(rank, len(pieces), world):
-            chosen = [encoded[at] for at in pieces[number]]
-            said = translate_pieces(model, chosen, self.device, beam, options.length_penalty,
-                                    options.most_pieces if final else None)
-            yield {"numbers": pieces[number], "said": self.pieces.decode(said, "target")}
+        batches = search_batches(encoded, at_once)
+        for number in range(rank, len(batches), world):
+            sentences = [encoded[index] for index in batches[number]]
+            translated = translate_pieces(model, sentences, self.device, beam, options.length_penalty,
+                                          options.most_pieces if final else None)
+            yield {"numbers": batches[number], "translations": self.pieces.decode(translated, "target")}
 
-    def _to_translate(self, name: str, final: bool) -> list[list[int]]:
-        """Encoded once, as the batches below."""
-        if name not in self._asked:
+    def _sentences_to_translate(self, name: str, final: bool) -> list[list[int]]:
+        """Encoded once, because they are the same after every epoch."""
+        if name not in self._encoded:
             sources = getattr(self.corpus, name).source
-            self._asked[name] = self.pieces.encode(sources if final else sources[: self.options.validated], "source")
-        return self._asked[name]
+            self._encoded[name] = self.pieces.encode(sources if final else sources[: self.options.validated], "source")
+        return self._encoded[name]
 
-    def _batches_of(self, name: str) -> TokenBatches:
-        """Put together once: they are the same after every epoch."""
-        if name not in self._scored:
-            self._scored[name] = self._batches(getattr(self.corpus, name), None, False)
-        return self._scored[name]
+    def _batches_to_score(self, name: str) -> TokenBatches:
+        """Built once, because they are the same after every epoch."""
+        if name not in self._score_batches:
+            self._score_batches[name] = self._batches(getattr(self.corpus, name), None, False)
+        return self._score_batches[name]
 
     def _score(self, model: nn.Module, source: Tensor, target: Tensor) -> list[float]:
-        """The cross-entropy of the labels, how many are the most probable piece, and how many there are."""
+        """The summed cross-entropy of the labels, how many are the most probable piece, and how many there are."""
         hidden, weight = model(source, target[:, :-1])
         labels = target[:, 1:]
-        kept = labels != PAD
-        logits = F.linear(hidden[kept].float(), weight)
-        right = (logits.argmax(1) == labels[kept]).sum()
-        numbers = torch.stack([F.cross_entropy(logits, labels[kept], reduction="sum").double(), right.double()])
-        return [*numbers.tolist(), int(kept.sum())]
+        counted = labels != PAD
+        logits = F.linear(hidden[counted].float(), weight)
+        right = (logits.argmax(1) == labels[counted]).sum()
+        numbers = torch.stack([F.cross_entropy(logits, labels[counted], reduction="sum").double(), right.double()])
+        return [*numbers.tolist(), int(counted.sum())]
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         numbers = self._likelihood(predictions, "val")
-        said = self._said(predictions)
-        if said:
-            numbers["val_bleu"] = bleu(said, self.corpus.validation.target[: len(said)], self.options.tokenize)
+        translations = self._translations(predictions)
+        if translations:
+            references = self.corpus.validation.target[: len(translations)]
+            numbers["val_bleu"] = bleu(translations, references, self.options.tokenize)
         return numbers
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
-        said, test, options = self._said(predictions), self.corpus.test, self.options
-        numbers = {**scores(said, test.target, options.tokenize), **self._likelihood(predictions, "test")}
-        found = {"beam": options.beam, "length_penalty": options.length_penalty,
-                 **details(test.source, said, test.target, options.tokenize)}
-        files = {"pieces.json": self.pieces.to_json(), "translations.txt": "".join(f"{s}\n" for s in said).encode()}
-        return Conclusion(numbers, diagnosis={"translation": found}, files=files)
+        translations, test, options = self._translations(predictions), self.corpus.test, self.options
+        numbers = {**scores(translations, test.target, options.tokenize), **self._likelihood(predictions, "test")}
+        diagnosis = {"beam": options.beam, "length_penalty": options.length_penalty,
+                     **details(test.source, translations, test.target, options.tokenize)}
+        files = {"pieces.json": self.pieces.to_json(),
+                 "translations.txt": "".join(f"{line}\n" for line in translations).encode()}
+        return Conclusion(numbers, diagnosis={"translation": diagnosis}, files=files)
 
     @staticmethod
     def _likelihood(predictions: Sequence[Predictions], name: str) -> dict[str, float]:
         rows = torch.tensor([piece["scored"] for piece in predictions if "scored" in piece], dtype=torch.float64)
-        loss, right, count = rows[rows[:, 0].argsort()].sum(0).tolist()  # in an order that ranks do not change
+        loss, right, count = rows[rows[:, 0].argsort()].sum(0).tolist()  # the order must not depend on ranks
         return {f"{name}_loss": loss / count, f"{name}_accuracy": 100 * right / count}
 
     @staticmethod
-    def _said(predictions: Sequence[Predictions]) -> list[str]:
-        """The translations in the order of the sentences, whichever rank made them."""
-        lines = {at: line for piece in predictions if "numbers" in piece
-                 for at, line in zip(piece["numbers"], piece["said"], strict=True)}
+    def _translations(predictions: Sequence[Predictions]) -> list[str]:
+        """The translations of all ranks in the order of the sentences."""
+        lines = {index: line for piece in predictions if "numbers" in piece
+                 for index, line in zip(piece["numbers"], piece["translations"], strict=True)}
         if sorted(lines) != list(range(len(lines))):
             raise DataError(f"{len(lines)} translations with gaps between them: a rank has lost some.")
-        return [lines[at] for at in range(len(lines))]
+        return [lines[index] for index in range(len(lines))]
 
 
 def search_batches(sentences: Sequence[Sequence[int]], at_once: int) -> list[list[int]]:
-    """The numbers of the sentences that are translated together. The short ones come first, because sentences of one
-    length end together; a batch has fewer long ones, whose keys and values need more memory.
+    """The indices of the sentences of each batch. Sentences are sorted by length, because those of one length end
+    together; batches of long sentences are smaller, because their keys and values need more memory.
 
     >>> search_batches([[5, 6, 7], [5], [5, 6]], at_once=2)
     [[1, 2], [0]]
     """
     batches: list[list[int]] = []
-    for number in sorted(range(len(sentences)), key=lambda at: len(sentences[at])):
+    for index in sorted(range(len(sentences)), key=lambda index: len(sentences[index])):
         size = len(batches[-1]) if batches else at_once
-        if size >= at_once or (size + 1) * len(sentences[number]) > at_once * USUAL:
+        if size >= at_once or (size + 1) * len(sentences[index]) > at_once * USUAL:
             batches.append([])
-        batches[-1].append(number)
+        batches[-1].append(index)
     return batches
 
 
 def translate_pieces(model: Any, sentences: Sequence[Sequence[int]], device: torch.device, beam: int = 5,
                      length_penalty: float = 1.0, most_pieces: int | None = None) -> list[list[int]]:
-    """The translations of sentences that are numbers of pieces, without an end, as such numbers."""
+    """Translate sentences; they and the translations are indices of pieces, without an end mark."""
     longest = max(len(sentence) for sentence in sentences) + 1
     source = padded([[*sentence, END] for sentence in sentences], longest).to(device)
     limit = None if most_pieces is None else torch.full((len(source),), most_pieces + 1, device=device)

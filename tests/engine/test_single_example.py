@@ -18,7 +18,7 @@ class Normed(Blobs):
 
 
 @pytest.mark.parametrize("probe_every", [0, 1])
-def test_it_is_told_in_the_words_of_a_recipe(tmp_path: Path, probe_every: int) -> None:
+def test_the_error_names_the_settings_of_the_recipe(tmp_path: Path, probe_every: int) -> None:
     train = Train(epochs=1, lr=0.1, batch_size=16, probe_every=probe_every)
     with pytest.raises(RunError, match=r"a batch of one example .*torch.Size\(\[1, 16\]\).*batch_size \(here 16\)"):
         execute(run_spec(tmp_path, Normed(count=17), (train,)))
