@@ -1,4 +1,4 @@
-"""A task of one's own: count the ones in a row of bits. Start it with `encouraging run own_task.toml`."""
+"""Your own task: count the ones in a row of bits. Start it with `encouraging run own_task.toml`."""
 
 from pathlib import Path
 
