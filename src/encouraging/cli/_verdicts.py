@@ -12,13 +12,18 @@ from ._app import app, errors_in_one_line
 
 @app.command()
 def compare(
-    numbers: Annotated[Path, typer.Argument(help="Numbers per arm and seed: a .csv, .tsv, .jsonl or .json file.")],
+    numbers: Annotated[Path, typer.Argument(help="Numbers per arm and seed: a .csv, .tsv, .jsonl or .json "
+                                             "file, or a folder of runs or records of one recipe.")],
     metric: Annotated[
         list[str],
         typer.Option(metavar="COLUMN[:lower[:NUMBER]]", help="The column with the numbers, where it matters with the "
                      "better direction and the expected difference (loss:lower:0.02); may be repeated."),
     ],
     baseline: Annotated[str | None, typer.Option(help="The arm to compare with; by default the first one.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARM", help="Compare only this arm with the baseline; may be repeated."),
+    ] = None,
     lower: Annotated[bool, typer.Option("--lower", help="Smaller numbers are better; for one metric.")] = False,
     expected: Annotated[
         list[str] | None,
@@ -33,13 +38,14 @@ def compare(
     seed: Annotated[str, typer.Option(metavar="COLUMN", help="The column that names the seed.")] = "seed",
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("comparison.html"),
 ) -> None:
-    """Compare arms of any script over seeds: paired differences, verdicts, power, and a page."""
+    """Compare arms over seeds, with the numbers of any script or of runs: paired differences, verdicts and a page."""
     from ..commands.compare import compare_file, metric_words
 
     with errors_in_one_line():
         words = metric_words(metric, lower, expected or ())
         written = compare_file(numbers, words.metrics, out, baseline=baseline, better=words.better,
-                               expected=words.expected, overlap=overlap, title=title, arm=arm, seed=seed)
+                               expected=words.expected, overlap=overlap, title=title, arm=arm, seed=seed,
+                               only=only or ())
     for path in written:
         typer.echo(f"wrote {path}")
 

@@ -18,6 +18,7 @@ from ..judge.numbers import Numbers, Reader
 from ..judge.stats import Mean, mean_of
 from ..recipes.claim import Claim
 from .board import ScoreRow, scoreboard_of
+from .compared_runs import numbers_of_runs
 from .comparison_settings import Direction, directions_of, expected_of, positive, usually_lower
 from .drawing.style import VARIABLES
 from .numbers import MOST_DIGITS, between, listed, plural, show, signed
@@ -103,7 +104,7 @@ class Comparisons:
 def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline: str | None = None,
             better: Direction | Mapping[str, Direction] | None = None,
             expected: float | Mapping[str, float | None] | None = None, overlap: float | None = None, title: str = "",
-            arm: str = "arm", seed: str = "seed") -> Comparisons:
+            arm: str = "arm", seed: str = "seed", only: Sequence[str] = ()) -> Comparisons:
     """Does one way to train beat another, over seeds? Judged as the claims of a recipe are.
 
     Differences are taken seed by seed, against the baseline. Their 95% t interval decides, Holm-adjusted over all
@@ -112,7 +113,9 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
     Args:
         numbers: numbers per arm and seed: ``{"ce": [92.1, 91.8], "el": [92.6, 92.4]}``, indexed by seed;
             the same with ``{seed: number}`` or ``{seed: {metric: number}}`` for each arm; a DataFrame or a dict of
-            columns with one row per arm and seed; rows as dicts; or the path of a .csv, .tsv, .jsonl or .json file.
+            columns with one row per arm and seed; rows as dicts; the path of a .csv, .tsv, .jsonl or .json file; or a
+            folder with the runs or records of one recipe, in which case ``metric`` is any number of their
+            ``final.json``.
         metric: the column with the numbers, or several. For plain lists it is only the name that is shown.
         baseline: the arm that the others are compared with; by default the first one.
         better: ``"lower"`` where smaller numbers are better; with several metrics ``{"loss": "lower"}``, higher for
@@ -122,6 +125,7 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
         overlap: test over training examples, where the runs are random splits of one dataset.
         title: of the page.
         arm, seed: the names of the columns that have the arm and the seed.
+        only: compare only these arms with the baseline; by default all.
 
     Returns:
         The claims with their verdicts; print it, iterate over it, or write its page.
@@ -139,25 +143,34 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
     metrics = list(metric) if isinstance(metric, Sequence) and not isinstance(metric, str) else [metric]
     metrics = [name for name in metrics if name is not None] or ["number"]
     _check_metrics(metrics)
+    runs = numbers_of_runs(Path(numbers)) if isinstance(numbers, str | Path) and Path(numbers).is_dir() else None
+    if runs is not None and not isinstance(better, str):
+        better = {**{path: "lower" for path in metrics if path in runs.lower}, **(better or {})}
     directions, differences = directions_of(better, metrics), expected_of(expected, metrics)
     overlap = positive(overlap, "overlap")
     reader = Reader(metrics, arm, seed)
-    by_arm = reader.read(numbers)
+    by_arm = reader.read(numbers if runs is None else runs.numbers)
     if len(by_arm) < 2:
         source = f"{numbers}: " if isinstance(numbers, str | Path) else ""
         received = f"numbers of the arm {next(iter(by_arm))} alone" if by_arm else "no numbers"
         raise DataError(f"{source}{received}; expected two arms or more, with one row per arm and seed.")
     base = next(iter(by_arm)) if baseline is None else str(baseline)
-    if base not in by_arm:
-        raise ArgumentError(f"baseline {base!r}: expected one of the arms {', '.join(by_arm)}."
-                            f"{did_you_mean(base, by_arm)}")
+    for name, words in [(base, "baseline"), *((name, "only") for name in only)]:
+        if name not in by_arm:
+            raise ArgumentError(f"{words} {name!r}: expected one of the arms {', '.join(by_arm)}."
+                                f"{did_you_mean(name, by_arm)}")
+    if only:
+        by_arm = {name: seeds for name, seeds in by_arm.items() if name == base or name in only}
+        if len(by_arm) < 2:
+            raise ArgumentError(f"only {base!r} is the baseline itself: expected another arm to compare with it.")
     claims = [Claim(metric=path, arm=name, beats=base, better=directions[path], expected=differences[path])
               for path in metrics for name in by_arm if name != base]
     book = MetricBook(_metric_of(path, by_arm, directions[path], index == 0) for index, path in enumerate(metrics))
     rows = judge_claims(claims, by_arm, book, overlap=overlap)
     compared = listed([row.claim.arm for row in rows[: len(by_arm) - 1]])
-    notes = [*_shortened(reader.empty), *(_direction_note(name) for name in metrics if directions[name] == "higher"
-                                          and usually_lower(name) and not _direction_given(better, name))]
+    unclear = [name for name in metrics
+               if directions[name] == "higher" and usually_lower(name) and not _direction_given(better, name)]
+    notes = [*(runs.notes if runs is not None else ()), *_shortened(reader.empty), *map(_direction_note, unclear)]
     comparisons = Comparisons(title or f"{compared} against {base}", rows, by_arm, book, base, notes, reader.seed_names)
     if not any(row.comparison.n for row in rows):
         raise DataError(f"no seed has numbers of {base} and of another arm: differences are taken seed by seed, so "

@@ -1,0 +1,65 @@
+"""``encouraging.compare`` on runs and records: any of their numbers, and only the arms that are asked about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from encouraging import compare
+from encouraging.errors import ArgumentError, DataError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Records of two arms with three seeds each."""
+    records = Path(__file__).parents[2] / "results" / "cifar100-learning-rate-quick"
+    for arm in ("el_075", "ce"):
+        for seed in range(3):
+            (tmp_path / f"{arm}-seed{seed}.json").write_bytes((records / f"{arm}-seed{seed}.json").read_bytes())
+    return tmp_path
+
+
+def test_runs_are_compared_on_any_of_their_numbers(folder):
+    result = compare(folder, ["nll", "temperature.ece_after"])
+    assert result.baseline == "ce"  # the recipe's first arm, not the first file
+    assert [row.claim.better for row in result] == ["lower", "higher"]  # the task declares nll, nobody the other
+    finals = {(arm, seed): json.loads((folder / f"{arm}-seed{seed}.json").read_text())["final"]
+              for arm in ("ce", "el_075") for seed in range(3)}
+    expected = [finals["ce", seed]["nll"] - finals["el_075", seed]["nll"] for seed in range(3)]
+    assert result["el_075"].comparison.differences == pytest.approx(expected)
+    given = compare(folder, ["nll", "temperature.ece_after"], better={"temperature.ece_after": "lower"})
+    assert [row.claim.better for row in given] == ["lower", "lower"]
+
+
+def test_runs_that_diverged_are_named(folder):
+    path = folder / "el_075-seed2.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "final": {}, "failed": "the loss is not finite"}))
+    result = compare(folder, "accuracy")
+    assert result["el_075"].comparison.n == 2
+    assert "el_075 seed 2 diverged and is left out" in result.notes
+
+
+def test_runs_of_several_recipes_and_folders_without_runs_are_refused(folder, tmp_path):
+    with pytest.raises(DataError, match=r"recipes .*mnist-mse.* expected those of one recipe, such as"):
+        compare(Path(__file__).parents[2] / "results", "accuracy")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DataError, match="expected finished runs or their records"):
+        compare(empty, "accuracy")
+    with pytest.raises(DataError, match="Did you mean 'nll'"):
+        compare(folder, "nl")
+
+
+def test_only_some_arms_are_compared():
+    numbers = {"ce": [1.0, 2.0, 3.0], "a": [2.0, 3.1, 4.2], "b": [0.0, 1.0, 2.5]}
+    result = compare(numbers, "accuracy", only=["b"])
+    assert [row.claim.arm for row in result] == ["b"]
+    assert list(result.numbers) == ["ce", "b"]
+    assert [row.claim.arm for row in compare(numbers, "accuracy", baseline="a", only=["ce"])] == ["ce"]
+    with pytest.raises(ArgumentError, match="only 'c': expected one of the arms ce, a, b"):
+        compare(numbers, "accuracy", only=["c"])
+    with pytest.raises(ArgumentError, match="is the baseline itself"):
+        compare(numbers, "accuracy", only=["ce"])
