@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
-from check_gpu_arguments import soft_case, soft_targets
+from check_gpu_arguments import soft_case, soft_targets, squared_error_case
 from gpu_checks import CURVES, EL, TYPES, Checks, draw, expect, mine, run
 
-from encouraging import curve_loss, curves
+from encouraging import curve_loss, curves, mirror_mse_loss
 from encouraging.ops import repeat
 
 if find_spec("triton"):  # --help and --list do without
@@ -65,11 +65,21 @@ def few_long_rows_of_soft_targets() -> str:
     return f"{len(worst)} cases: at most {max(worst, default=0):.2f} of what is allowed"
 
 
+@check(in_parts=True)
+def few_long_rows_of_squared_errors() -> str:
+    cases = mine(product(FEW, TYPES))
+    worst = [both_ways(lambda size=size, dtype=dtype: squared_error_case(*size, dtype, ("softmax",)))
+             for size, dtype in cases]
+    return f"{4 * len(cases)} cases: at most {max(worst, default=0):.2f} of what is allowed"
+
+
 def losses_of(y: Tensor, classes: int) -> dict[str, Callable[[Tensor], Tensor]]:
     soft = soft_targets(y.shape[0], classes, y, torch.float32)
     return {"soft": lambda x: curve_loss(x, soft, EL),
             "soft, none": lambda x: curve_loss(x, soft, EL, reduction="none"),
-            "soft, cross-entropy": lambda x: curve_loss(x, soft, curves.cross_entropy(), reduction="sum")}
+            "soft, cross-entropy": lambda x: curve_loss(x, soft, curves.cross_entropy(), reduction="sum"),
+            "mse": lambda x: mirror_mse_loss(x, y, bonus=False), "mse, soft": lambda x: mirror_mse_loss(x, soft),
+            "mse, none": lambda x: mirror_mse_loss(x, y, reduction="none")}
 
 
 @check(in_parts=True)

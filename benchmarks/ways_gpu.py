@@ -126,7 +126,8 @@ def ways_of_split(seconds: float) -> dict[str, Any]:
 LONG = ((2, 245034, torch.float32), (15, 72322, torch.float32), (17, 210607, torch.float16),
         (64, 32000, torch.bfloat16), (120, 16384, torch.float32), (131, 50257, torch.bfloat16))
 SPLIT = (("soft, poly", partial(curve_loss, curve=curves.poly(1.0)), "soft"),
-         ("soft, cross-entropy", partial(curve_loss, curve=CE), "soft"))
+         ("soft, cross-entropy", partial(curve_loss, curve=CE), "soft"),
+         ("squared errors", partial(mirror_mse_loss, bonus=False), "labels"))
 PARTS = {"sums": ways_of_sums, "few": ways_of_few, "torchs": ways_of_torch, "split": ways_of_split}
 
 

@@ -4,6 +4,7 @@ have its values and gradients."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from encouraging import curves
-from encouraging.ops.triton import Tiling, loss_and_gradient_, soft_loss, tiling, use_tiling
-from encouraging.ops.triton.cached_launch import Prepared
+from encouraging.ops.triton import Tiling, loss_and_gradient_, mse_autograd, mse_loss, soft_loss, tiling, use_tiling
+from encouraging.ops.triton.cached_launch import Prepared, launch
 from encouraging.ops.triton.tiling import segments_of, soft_tiling_for, split
 from kernel_cases import MARKS, SPLIT, ULP, row_error
 from soft_kernel_cases import draw_soft, ours, truth
@@ -70,6 +71,23 @@ def test_soft_targets_take_a_launch_per_pass(launched: list[str]) -> None:
         launched.clear()
         soft_loss(z, q, curves.poly(1.0))
         assert launched == ["soft_split_kernel", "soft_split_sums_kernel", "soft_split_end_kernel"]
+
+
+def test_squared_errors_take_a_launch_per_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = []
+
+    def note(kernel: Any, *given: Any, **constants: Any) -> None:
+        launched.append(kernel.__name__)
+        launch(kernel, *given, **constants)
+
+    monkeypatch.setattr(mse_autograd, "launch", note)
+    z, q = draw_soft(2)
+    with use_tiling(SPLIT):
+        mse_loss(z, q, bonus=True, reduction="none")
+        assert launched == ["mse_split_kernel", "mse_split_sums_kernel"]
+        launched.clear()
+        mse_loss(z.requires_grad_(), q.argmax(1), bonus=False)
+        assert launched == ["mse_split_kernel", "mse_split_sums_kernel", "mse_split_end_kernel"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
