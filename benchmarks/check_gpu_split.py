@@ -20,14 +20,15 @@ import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
-from check_gpu_arguments import soft_case, soft_targets, squared_error_case
-from gpu_checks import CURVES, EL, TYPES, Checks, draw, expect, mine, run
+from check_gpu_arguments import allowed, at_odd_place, soft_case, soft_targets, squared_error_case
+from gpu_checks import CURVES, EL, TYPES, ULP, Checks, draw, expect, mine, row_error, run
 
 from encouraging import curve_loss, curves, mirror_mse_loss
-from encouraging.ops import repeat
+from encouraging.curves import Curve
+from encouraging.ops import reference, repeat
 
 if find_spec("triton"):  # --help and --list do without
-    from encouraging.ops.triton import tiling
+    from encouraging.ops.triton import hard_loss, loss_and_gradient_, tiling
 
 check = Checks()
 FEW = ((2, 245034), (15, 72322), (17, 50257), (1, 16384), (3, 131071))
@@ -73,11 +74,60 @@ def few_long_rows_of_squared_errors() -> str:
     return f"{4 * len(cases)} cases: at most {max(worst, default=0):.2f} of what is allowed"
 
 
+def labels_case(rows: int, classes: int, dtype: torch.dtype, curve: Curve, offset: int, smoothing: float,
+                weighted: bool) -> float:
+    """Losses of the rows and their gradient in place, and the mean with its gradient."""
+    z, y = draw(rows, classes, dtype)
+    if rows > 2:
+        y[1] = -100
+        z[2, (y[2] + classes // 2) % classes] = z[2].float().max() + 12  # a certain mistake, in another segment
+    weight = torch.rand(classes, device="cuda") + 0.5 if weighted else None
+    view, storage = at_odd_place(z, offset)
+    arguments = {"weight": weight, "label_smoothing": smoothing}
+    exact, plain = z.double().requires_grad_(), z.detach().float().requires_grad_()
+    wide = {**arguments, "weight": None if weight is None else weight.double()}
+    expected = reference.hard_loss(exact, y, curve, reduction="none", **wide)
+    expected.sum().backward()
+    reference.hard_loss(plain, y, curve, reduction="sum", **arguments).backward()
+    bound = allowed(plain.grad, exact.grad, dtype)
+    words = f"{rows} x {classes} {dtype} {curve!r} offset {offset} smoothing {smoothing} weighted {weighted}"
+    leaf = view.detach().requires_grad_()
+    mean = hard_loss(leaf, y, curve, **arguments)
+    mean.backward(torch.full_like(mean, 64.0))
+    truth = reference.hard_loss(z.double(), y, curve, **wide)
+    over = float((y != -100).sum()) if weight is None else float(weight[y[y != -100]].double().sum())
+    loss = loss_and_gradient_(view, y, curve, **arguments)
+    outside = torch.cat([storage[:offset], storage[offset + z.numel():]])
+    value = ((loss.double() - expected).abs() / (ULP * expected.abs().clamp(min=16))).max().item()
+    error = (row_error(view, exact.grad) / bound).max().item()
+    slope = 64 / over * exact.grad
+    of_mean = (row_error(leaf.grad, slope) / allowed(64 / over * plain.grad, slope, dtype)).max().item()
+    expect(value <= 8, f"values {words}: {value:.1f} ulp")
+    expect((mean.double() - truth).abs() <= 16 * ULP * truth.abs().clamp(min=16), f"mean {words}")
+    expect(error <= 1, f"gradients {words}: {error:.2f} of what is allowed")
+    expect(of_mean <= 2, f"gradients of the mean {words}: {of_mean:.2f} of what is allowed")
+    expect(outside.isnan().all(), f"{words}: written outside")
+    return max(error, of_mean / 2)
+
+
+@check(in_parts=True)
+def few_long_rows_of_labels() -> str:
+    cases = [(*FEW[0], torch.float32, curve, 0, smoothing, False) for curve in CURVES for smoothing in (0.0, 0.1)]
+    cases += [(*size, dtype, EL, offset, smoothing, weighted) for size in FEW[1:] for dtype in TYPES
+              for offset, smoothing, weighted in ((0, 0.0, False), (3, 0.0, True), (0, 0.1, False), (5, 0.1, True))]
+    cases += [(17, 50257, dtype, curve, 1, 0.1, True) for dtype in TYPES for curve in CURVES[:3]]
+    worst = [both_ways(lambda case=case: labels_case(*case)) for case in mine(cases)]
+    return f"{len(worst)} cases: at most {max(worst, default=0):.2f} of what is allowed"
+
+
 def losses_of(y: Tensor, classes: int) -> dict[str, Callable[[Tensor], Tensor]]:
     soft = soft_targets(y.shape[0], classes, y, torch.float32)
     return {"soft": lambda x: curve_loss(x, soft, EL),
             "soft, none": lambda x: curve_loss(x, soft, EL, reduction="none"),
             "soft, cross-entropy": lambda x: curve_loss(x, soft, curves.cross_entropy(), reduction="sum"),
+            "mean": lambda x: curve_loss(x, y, EL), "none": lambda x: curve_loss(x, y, EL, reduction="none"),
+            "matched": lambda x: curve_loss(x, y, EL, match_norm=True),
+            "smoothed": lambda x: curve_loss(x, y, curves.poly(1.0), label_smoothing=0.1),
             "mse": lambda x: mirror_mse_loss(x, y, bonus=False), "mse, soft": lambda x: mirror_mse_loss(x, soft),
             "mse, none": lambda x: mirror_mse_loss(x, y, reduction="none")}
 

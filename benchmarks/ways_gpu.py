@@ -127,7 +127,10 @@ LONG = ((2, 245034, torch.float32), (15, 72322, torch.float32), (17, 210607, tor
         (64, 32000, torch.bfloat16), (120, 16384, torch.float32), (131, 50257, torch.bfloat16))
 SPLIT = (("soft, poly", partial(curve_loss, curve=curves.poly(1.0)), "soft"),
          ("soft, cross-entropy", partial(curve_loss, curve=CE), "soft"),
-         ("squared errors", partial(mirror_mse_loss, bonus=False), "labels"))
+         ("squared errors", partial(mirror_mse_loss, bonus=False), "labels"),
+         ("plain", partial(curve_loss, curve=EL), "labels"),
+         ("smoothed", partial(curve_loss, curve=EL, label_smoothing=0.1), "labels"),
+         ("smoothed, power", partial(curve_loss, curve=curves.power(2.0, 0.5), label_smoothing=0.1), "labels"))
 PARTS = {"sums": ways_of_sums, "few": ways_of_few, "torchs": ways_of_torch, "split": ways_of_split}
 
 

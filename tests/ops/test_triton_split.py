@@ -13,10 +13,23 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from encouraging import curves
-from encouraging.ops.triton import Tiling, loss_and_gradient_, mse_autograd, mse_loss, soft_loss, tiling, use_tiling
+from encouraging.curves import Curve
+from encouraging.ops import reference
+from encouraging.ops.triton import (
+    Tiling,
+    hard_loss,
+    loss_and_gradient_,
+    mse_autograd,
+    mse_loss,
+    soft_loss,
+    tiling,
+    use_tiling,
+)
 from encouraging.ops.triton.cached_launch import Prepared, launch
 from encouraging.ops.triton.tiling import segments_of, soft_tiling_for, split
-from kernel_cases import MARKS, SPLIT, ULP, row_error
+from kernel_cases import CLASSES, CURVES, MARKS, SPLIT, TAILS, ULP, draw, row_error
+from kernel_cases import ours as ours_of_labels
+from kernel_cases import truth as truth_of_labels
 from soft_kernel_cases import draw_soft, ours, truth
 
 pytestmark = MARKS
@@ -124,3 +137,47 @@ def test_masked_segments_and_segments_with_the_only_rival() -> None:
         expected, slope, _ = truth(z, q, curve, torch.ones(4), reduction="none")
         torch.testing.assert_close(rows.double(), expected, rtol=8 * ULP, atol=8 * ULP)
         torch.testing.assert_close(leaf.grad.double(), slope, rtol=16 * ULP, atol=1e-30)
+
+
+def test_labels_leave_their_gradient_to_the_pass_that_has_many_programs_anyway(launched: list[str]) -> None:
+    z, y = draw(2)
+    with use_tiling(SPLIT):
+        ours_of_labels(z, y, curves.conservative(0.75))
+        assert launched == ["split_kernel", "split_end_kernel", "later_kernel", "scale_kernel"]
+        launched.clear()
+        ours_of_labels(z, y, curves.conservative(0.75), torch.ones(2), reduction="none", label_smoothing=0.1)
+        assert launched == ["split_kernel", "split_sums_kernel", "split_end_kernel", "later_kernel"]
+        launched.clear()
+        hard_loss(z, y, curves.poly(1.0), reduction="sum")
+        assert launched == ["split_kernel", "split_end_kernel"]
+
+
+@pytest.mark.parametrize("curve", CURVES, ids=repr)
+def test_smoothed_labels_beside_a_certain_mistake_in_any_segment(curve: Curve) -> None:
+    """The label in the segment of the mistake, before it and after it; and a row in which nothing is certain."""
+    z, _ = draw(4, seed=23)
+    y = torch.tensor([3, 5, 30, 20])
+    z[:3, [9, 17, 4]] += 25 * torch.eye(3)
+    weight = torch.rand(CLASSES, generator=torch.Generator().manual_seed(1)) + 0.5
+    arguments = {"label_smoothing": 0.2, "weight": weight if curve in TAILS else None, "reduction": "none"}
+    upstream = torch.tensor([1.0, -2.0, 0.5, 3.0])
+    with use_tiling(Tiling(1, 16, 4, streamed=True, segments=3)):
+        loss, gradient = ours_of_labels(z, y, curve, upstream, **arguments)
+    expected, slope = truth_of_labels(z, y, curve, upstream, **arguments)
+    assert ((loss.double() - expected).abs() <= 160 * ULP).all()  # the largest gap is about 40
+    leaf = z.clone().requires_grad_()
+    reference.hard_loss(leaf, y, curve, **arguments).backward(upstream)
+    assert (row_error(gradient, slope) <= (4 * row_error(leaf.grad, slope)).clamp(min=48 * ULP)).all()
+
+
+def test_rows_that_are_long_enough_are_split_by_themselves(launched: list[str]) -> None:
+    """Two rows, fewer than the interpreter's three multiprocessors; the gradients of both ways agree."""
+    z, y = draw(2, 16391, seed=8, lowest=0.01, highest=0.99)
+    for arguments in ({}, {"label_smoothing": 0.1}):
+        split_rows = ours_of_labels(z, y, curves.poly(1.0), **arguments)
+        assert "split_kernel" in launched
+        launched.clear()
+        with use_tiling(tiling.tiling_for(16391)):
+            whole_rows = ours_of_labels(z, y, curves.poly(1.0), **arguments)
+        assert "split_kernel" not in launched
+        torch.testing.assert_close(split_rows, whole_rows, rtol=16 * ULP, atol=1e-12)

@@ -27,7 +27,7 @@ def segment_of_row(i_segment, size, head, n_classes, ENDS: tl.constexpr):
         n_inner = tl.maximum(n_columns - own_head, 0) // ENDS * ENDS
     else:
         own_head = head
-        n_columns = tl.minimum(size, n_classes - first)
+        n_columns = tl.maximum(tl.minimum(size, n_classes - first), 0)
         n_inner = n_columns
     return first, n_columns, own_head, n_inner
 
