@@ -1,6 +1,6 @@
 """Registers, spills and instructions of the kernels that a call launches, compiled for a GPU on a machine without one.
 
-    python benchmarks/registers.py [--shape 8192x8142] [--dtype float32] [--capability 90] [PATH ...]
+    python benchmarks/registers.py [--shape 8192x8142] [--dtype float32] [--capability 90] [--processors 132] [PATH ...]
 
 The paths are those of ``host_time.py``. Every launch is compiled by Triton for the given compute capability instead of
 being made, and the compiled code is read by the tools that come with Triton. Two versions of a kernel compared so
@@ -66,13 +66,19 @@ def main() -> None:
     parser.add_argument("--shape", default="8192x8142")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--capability", type=int, default=90)
+    parser.add_argument("--processors", type=int, default=132, help="multiprocessors of the GPU, which decide how rows "
+                        "are divided among programs (default: %(default)s, an H200's)")
     asked = parser.parse_args()
     import triton
     from triton.runtime import driver
 
+    from encouraging.ops.triton import launch, mse_autograd, soft_launch, tiling
+
     rows, classes = map(int, asked.shape.split("x"))
     paths = Paths(rows, classes, getattr(torch, asked.dtype))
     driver.set_active(NoDriver(asked.capability))
+    for module in (launch, mse_autograd, soft_launch, tiling):
+        module.processors = lambda device: asked.processors
     run = triton.runtime.jit.JITFunction.run
     for path in asked.paths or ["plain"]:
         print(f"{path}, {asked.shape} {asked.dtype}")

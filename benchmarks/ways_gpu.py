@@ -4,7 +4,8 @@
 
 Parts: *sums* (``sums.in_order_from``: a launch of its own for the sum of many programs, in order, and in order always),
 *few* (``sigmoid_autograd.few_elements``: in blocks as large as those of many, or in small ones), *torchs*
-(``as_torch.few_bytes``: cross-entropy of few logits by the kernels, or by torch; wall time).
+(``as_torch.few_bytes``: cross-entropy of few logits by the kernels, or by torch; wall time), *split*
+(``tiling.split_from``: few long rows by one program each, or by several).
 Milliseconds of forward and backward, and shares of the floor.
 """
 
@@ -98,7 +99,39 @@ def ways_of_torch(seconds: float) -> dict[str, Any]:
     return record
 
 
-PARTS = {"sums": ways_of_sums, "few": ways_of_few, "torchs": ways_of_torch}
+def ways_of_split(seconds: float) -> dict[str, Any]:
+    from encouraging.ops import repeat
+    from encouraging.ops.triton import tiling
+
+    record = {}
+    for rows, classes, dtype in LONG:
+        logits, target = drawn(rows, classes, dtype)
+        soft = torch.randn(rows, classes, device="cuda").softmax(1).to(dtype)
+        for name, loss, wanted in SPLIT:
+            def run(limit: float, loss: Callable[..., Tensor] = loss, z: Tensor = logits,
+                    t: Tensor = soft if wanted == "soft" else target) -> None:
+                if tiling.split_from != limit:
+                    tiling.split_from = limit
+                    repeat.forget()
+                step(loss, z, t)
+
+            steps = {"one program": partial(run, math.inf), "several": partial(run, 1 << 14)}
+            times = {way: device for way, (device, _) in medians(steps, "cuda", seconds).items()}
+            record[f"{name}, {rows} x {classes} {str(dtype)[6:]}"] = times
+            print(f"{name}, {rows} x {classes} {str(dtype)[6:]}: " + ", ".join(
+                f"{way} {taken:.4f}" for way, taken in times.items()), flush=True)
+    return record
+
+
+LONG = ((2, 245034, torch.float32), (15, 72322, torch.float32), (17, 210607, torch.float16),
+        (64, 32000, torch.bfloat16), (120, 16384, torch.float32), (131, 50257, torch.bfloat16))
+SPLIT = (("soft, poly", partial(curve_loss, curve=curves.poly(1.0)), "soft"),
+         ("soft, cross-entropy", partial(curve_loss, curve=CE), "soft"),
+         ("squared errors", partial(mirror_mse_loss, bonus=False), "labels"),
+         ("plain", partial(curve_loss, curve=EL), "labels"),
+         ("smoothed", partial(curve_loss, curve=EL, label_smoothing=0.1), "labels"),
+         ("smoothed, power", partial(curve_loss, curve=curves.power(2.0, 0.5), label_smoothing=0.1), "labels"))
+PARTS = {"sums": ways_of_sums, "few": ways_of_few, "torchs": ways_of_torch, "split": ways_of_split}
 
 
 def main() -> None:

@@ -34,6 +34,8 @@ WHOLE = Tiling(rows=64, block=64, warps=4)
 SIXTEEN = Tiling(rows=16, block=64, warps=4)
 READ_ALL = Tiling(rows=16, block=64, warps=4, skip=False)
 STREAMED = Tiling(rows=1, block=32, warps=4, streamed=True, per_processor=1)
+# Two segments, of two blocks and of one that is not full.
+SPLIT = Tiling(rows=1, block=16, warps=4, streamed=True, segments=2)
 CLASSES = 37  # odd, and more than one block of the streamed tiling
 
 

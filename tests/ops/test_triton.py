@@ -14,12 +14,26 @@ from encouraging import curve_loss, curves, targets
 from encouraging.curves import Curve
 from encouraging.ops import reference
 from encouraging.ops.triton import Tiling, hard_loss, loss_and_gradient_, use_tiling
-from kernel_cases import CLASSES, CURVES, MARKS, SIXTEEN, STREAMED, ULP, WHOLE, draw, gaps_of, ours, row_error, truth
+from kernel_cases import (
+    CLASSES,
+    CURVES,
+    MARKS,
+    SIXTEEN,
+    SPLIT,
+    STREAMED,
+    ULP,
+    WHOLE,
+    draw,
+    gaps_of,
+    ours,
+    row_error,
+    truth,
+)
 
 pytestmark = MARKS
 
 
-@pytest.mark.parametrize("tiling", [WHOLE, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize("tiling", [WHOLE, STREAMED, SPLIT], ids=["whole", "streamed", "split"])
 @pytest.mark.parametrize("curve", CURVES, ids=repr)
 def test_every_curve_is_float64s_at_any_confidence(curve: Curve, tiling: Tiling) -> None:
     z, y = draw(64 if tiling is WHOLE else 3)
@@ -120,7 +134,8 @@ def test_means_follow_torch_for_every_reduction() -> None:
         torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("tiling", [Tiling(8, 16, 4), Tiling(1, 16, 4, streamed=True)], ids=["whole", "streamed"])
+@pytest.mark.parametrize("tiling", [Tiling(8, 16, 4), Tiling(1, 16, 4, streamed=True), SPLIT],
+                         ids=["whole", "streamed", "split"])
 def test_every_element_is_written_and_no_other(tiling: Tiling) -> None:
     """Odd sizes inside a larger buffer, poisoned around and inside."""
     rows, classes = 5, 19
@@ -143,7 +158,7 @@ def test_every_element_is_written_and_no_other(tiling: Tiling) -> None:
 def test_a_row_may_have_its_own_upstream_gradient_in_place() -> None:
     z, y = draw(4, seed=13)
     upstream = torch.randn(4)
-    for tiling in (SIXTEEN, STREAMED):
+    for tiling in (SIXTEEN, STREAMED, SPLIT):
         buffer = z.clone()
         with use_tiling(tiling):
             loss_and_gradient_(buffer, y, curves.poly(1.0), label_smoothing=0.1, upstream=upstream)
@@ -193,7 +208,8 @@ def test_odd_targets() -> None:
 def test_nobody_to_teach() -> None:
     z, _ = draw(4, seed=16)
     ignored = torch.full((4,), -100)
-    for smoothing, logits, tiling in ((0.0, z, SIXTEEN), (0.1, z.half(), SIXTEEN), (0.1, z, STREAMED)):
+    for smoothing, logits, tiling in ((0.0, z, SIXTEEN), (0.1, z.half(), SIXTEEN), (0.1, z, STREAMED),
+                                      (0.0, z, SPLIT), (0.1, z, SPLIT)):
         with use_tiling(tiling):
             loss, gradient = ours(logits, ignored, curves.conservative(0.75), label_smoothing=smoothing)
             assert loss.isnan()
@@ -220,7 +236,7 @@ def test_labels_that_name_no_class_poison_their_row_only() -> None:
     z, y = draw(4, seed=17)
     y[1], y[2] = CLASSES, -7
     for tiling, smoothing, reduction in ((SIXTEEN, 0.0, "none"), (SIXTEEN, 0.1, "sum"), (STREAMED, 0.1, "none"),
-                                       (STREAMED, 0.0, "mean")):
+                                       (STREAMED, 0.0, "mean"), (SPLIT, 0.1, "none"), (SPLIT, 0.0, "mean")):
         with use_tiling(tiling):
             loss, gradient = ours(z, y, curves.conservative(0.75), torch.ones(4 if reduction == "none" else ()),
                                   reduction=reduction, label_smoothing=smoothing)
@@ -246,6 +262,7 @@ def test_infinite_logits() -> None:
     leaf = z.clone().requires_grad_()
     expected = F.cross_entropy(leaf, y, reduction="none")
     expected.sum().backward()
+    padded = F.pad(z, (0, 5), value=-inf)  # a second segment, without any class that counts
     for tiling in (Tiling(rows=8, block=16, warps=4), Tiling(1, 16, 4, streamed=True, per_processor=1)):
         with use_tiling(tiling):
             loss, gradient = ours(z, y, curves.cross_entropy(), torch.ones(6), reduction="none")
@@ -253,9 +270,15 @@ def test_infinite_logits() -> None:
         torch.testing.assert_close(loss, expected.detach(), equal_nan=True)
         torch.testing.assert_close(gradient, leaf.grad, equal_nan=True, atol=1e-6, rtol=1e-5)
         assert bonus[1] == -inf
+    with use_tiling(Tiling(1, 4, 1, streamed=True, segments=3)):
+        loss, gradient = ours(padded, y, curves.cross_entropy(), torch.ones(6), reduction="none")
+        bonus = hard_loss(padded, y, curves.normal(eps=0), reduction="none")
+    torch.testing.assert_close(loss, expected.detach(), equal_nan=True)
+    torch.testing.assert_close(gradient[:, :4], leaf.grad, equal_nan=True, atol=1e-6, rtol=1e-5)
+    assert bonus[1] == -inf
 
 
-@pytest.mark.parametrize("tiling", [WHOLE, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize("tiling", [WHOLE, STREAMED, SPLIT], ids=["whole", "streamed", "split"])
 def test_by_products(tiling: Tiling) -> None:
     z, y = draw(4, seed=21)
     y[3] = -100

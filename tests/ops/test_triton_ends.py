@@ -23,10 +23,12 @@ from kernel_cases import MARKS, ULP, draw, row_error, truth
 
 pytestmark = MARKS
 RESIDENT, BLOCKS = Tiling(1, 64, 4), Tiling(1, 32, 4, streamed=True)
+SEGMENTS = Tiling(1, 16, 4, streamed=True, segments=3)
+NAMES = {RESIDENT: "whole", BLOCKS: "blocks", SEGMENTS: "segments"}
 CURVE = curves.conservative(0.75)
-KINDS = list(itertools.product([torch.float32, torch.bfloat16], [RESIDENT, BLOCKS], [0, 1, 3, 7]))
+KINDS = list(itertools.product([torch.float32, torch.bfloat16], [RESIDENT, BLOCKS, SEGMENTS], [0, 1, 3, 7]))
 CASES = pytest.mark.parametrize(("dtype", "tiling", "offset"), KINDS, ids=[
-    f"{str(dtype)[6:]}-{'blocks' if tiling is BLOCKS else 'whole'}-{offset}" for dtype, tiling, offset in KINDS])
+    f"{str(dtype)[6:]}-{NAMES[tiling]}-{offset}" for dtype, tiling, offset in KINDS])
 
 
 def shifted_copy(tensor: Tensor, offset: int) -> Tensor:

@@ -17,10 +17,11 @@ from encouraging.errors import ArgumentError
 from encouraging.ops import reference
 from encouraging.ops.triton import Tiling, hard_loss, use_tiling
 from encouraging.ops.triton.matching import norm_ratio
-from kernel_cases import CLASSES, CURVES, MARKS, SIXTEEN, STREAMED, ULP, draw, row_error
+from kernel_cases import CLASSES, CURVES, MARKS, SIXTEEN, SPLIT, STREAMED, ULP, draw, row_error
 
 pytestmark = MARKS
-TILINGS = pytest.mark.parametrize("tiling", [SIXTEEN, STREAMED, Tiling(1, 64, 4)], ids=["whole", "streamed", "one row"])
+TILINGS = pytest.mark.parametrize("tiling", [SIXTEEN, STREAMED, SPLIT, Tiling(1, 64, 4)],
+                                  ids=["whole", "streamed", "split", "one row"])
 TWINS = {
     "value and pull": (
         curves.custom(lambda gap: F.softplus(-gap, threshold=40), lambda gap: torch.sigmoid(-gap), "own"),

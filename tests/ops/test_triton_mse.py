@@ -16,10 +16,10 @@ from encouraging.ops import dispatch
 from encouraging.ops.elementwise import squared_errors
 from encouraging.ops.reduction import reduce
 from encouraging.ops.triton import Tiling, mse_loss, use_tiling
-from kernel_cases import CLASSES, MARKS, SIXTEEN, STREAMED, ULP, draw, row_error
+from kernel_cases import CLASSES, MARKS, SIXTEEN, SPLIT, STREAMED, ULP, draw, row_error
 
 pytestmark = MARKS
-TILINGS = pytest.mark.parametrize("tiling", [SIXTEEN, STREAMED], ids=["whole", "streamed"])
+TILINGS = pytest.mark.parametrize("tiling", [SIXTEEN, STREAMED, SPLIT], ids=["whole", "streamed", "split"])
 
 
 def truth(logits: Tensor, target: Tensor, upstream: Tensor | None = None, *, bonus: bool, link: str = "softmax",

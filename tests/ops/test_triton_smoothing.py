@@ -20,6 +20,7 @@ from kernel_cases import (
     MARKS,
     READ_ALL,
     SIXTEEN,
+    SPLIT,
     STREAMED,
     TAILS,
     ULP,
@@ -33,11 +34,12 @@ from kernel_cases import (
 pytestmark = MARKS
 
 
-@pytest.mark.parametrize("tiling", [SIXTEEN, READ_ALL, STREAMED], ids=["whole", "whole, all read", "streamed"])
+@pytest.mark.parametrize("tiling", [SIXTEEN, READ_ALL, STREAMED, SPLIT],
+                         ids=["whole", "whole, all read", "streamed", "split"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("curve", TAILS, ids=repr)
 def test_smoothing_weights_and_ignored_rows(curve: Curve, weighted: bool, tiling: Tiling) -> None:
-    z, y = draw(5 if tiling is STREAMED else 16, seed=2)
+    z, y = draw(5 if tiling.streamed else 16, seed=2)
     z = with_mistakes(z, y)
     y[1] = -1
     z[1, 3] = math.nan  # must not matter
@@ -75,13 +77,15 @@ def test_smoothing_of_the_other_curves_with_any_upstream_gradient(curve: Curve) 
     assert (row_error(gradient, slope) <= (4 * row_error(leaf.grad, slope)).clamp(min=48 * ULP)).all()
 
 
+@pytest.mark.parametrize("segments", [1, 4])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("curve", TAILS[:2], ids=repr)
-def test_smoothing_over_many_classes_takes_a_shortcut_that_is_exact(curve: Curve, dtype: torch.dtype) -> None:
+def test_smoothing_over_many_classes_takes_a_shortcut_that_is_exact(curve: Curve, dtype: torch.dtype,
+                                                                    segments: int) -> None:
     z, y = draw(3, 16385, dtype=dtype, seed=4, lowest=0.01, highest=0.9)
     z[1, 7] = z[1].max() + 8  # a confident mistake
     z[2, 11] = z[2].float().logsumexp(0) - 0.5  # a rival with much of the mass, but not half of it
-    with use_tiling(Tiling(rows=1, block=4096, warps=8, streamed=True, per_processor=1)):
+    with use_tiling(Tiling(rows=1, block=4096, warps=8, streamed=True, per_processor=1, segments=segments)):
         loss, gradient = ours(z, y, curve, label_smoothing=0.1, reduction="sum")
     expected, slope = truth(z, y, curve, label_smoothing=0.1, reduction="sum")
     assert loss.item() == pytest.approx(expected.item(), rel=16 * ULP)
@@ -179,11 +183,12 @@ def test_what_all_logits_have_in_common_costs_no_digits_in_two_passes() -> None:
     assert far.item() == pytest.approx(near.item(), rel=8 * ULP)
 
 
-@pytest.mark.parametrize("tiling", [SIXTEEN, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize("tiling", [SIXTEEN, STREAMED, Tiling(1, 4, 1, streamed=True, segments=2)],
+                         ids=["whole", "streamed", "split"])
 @pytest.mark.parametrize("curve", TAILS, ids=repr)
 def test_a_class_of_no_weight_adds_nothing_also_at_minus_infinity(curve: Curve, tiling: Tiling) -> None:
-    z = torch.tensor([[1.0, -math.inf, 0.0, 2.0]])
-    y, weight = torch.tensor([0]), torch.tensor([1.0, 0.0, 1.0, 0.5])
+    z = torch.tensor([[1.0, -math.inf, 0.0, 2.0, 0.5]])
+    y, weight = torch.tensor([0]), torch.tensor([1.0, 0.0, 1.0, 0.5, 2.0])
     with use_tiling(tiling):
         loss, gradient = ours(z, y, curve, label_smoothing=0.1, weight=weight)
     expected, slope = truth(z, y, curve, label_smoothing=0.1, weight=weight)

@@ -19,11 +19,11 @@ from encouraging.ops import reference
 from encouraging.ops.triton import Tiling, loss_and_gradient_, soft_loss, use_tiling
 from encouraging.ops.triton.soft_rows import at_largest, row_terms
 from encouraging.ops.triton.tiling import soft_tiling_for
-from kernel_cases import CLASSES, CURVES, MARKS, SIXTEEN, STREAMED, TAILS, ULP, row_error
+from kernel_cases import CLASSES, CURVES, MARKS, SIXTEEN, SPLIT, STREAMED, TAILS, ULP, row_error
 from soft_kernel_cases import draw_soft, ours, plain_error, truth
 
 pytestmark = MARKS
-TILINGS = pytest.mark.parametrize("tiling", [SIXTEEN, STREAMED], ids=["whole", "streamed"])
+TILINGS = pytest.mark.parametrize("tiling", [SIXTEEN, STREAMED, SPLIT], ids=["whole", "streamed", "split"])
 
 
 @TILINGS
@@ -125,16 +125,19 @@ def test_edges(tiling: Tiling) -> None:
 def test_a_pull_without_end_is_right_beyond_the_smallest_number() -> None:
     z = torch.tensor([[0.0, 200.0, -30.0, 20.0], [0.0, 120.0, 119.0, -3.0], [150.0, 150.0, 0.0, 1.0]])
     q = torch.tensor([[0.2, 0.7, 0.0, 0.1], [0.0, 1.0, 0.0, 0.0], [0.5, 0.3, 0.1, 0.1]])
+    z, q = F.pad(z, (2, 0), value=-40.0), F.pad(q, (2, 0))
     for curve in (curves.normal(eps=0), curves.aggressive(0.5, eps=0)):
         expected, slope, _ = truth(z, q, curve, reduction="sum")
-        for tiling in (Tiling(4, 16, 4), Tiling(1, 16, 4, streamed=True)):
+        for tiling in (Tiling(4, 16, 4), Tiling(1, 16, 4, streamed=True),
+                       Tiling(1, 4, 1, streamed=True, segments=2)):
             with use_tiling(tiling):
                 loss, gradient, _ = ours(z, q, curve, reduction="sum")
             assert loss.item() == pytest.approx(expected.item(), rel=4 * ULP)
             assert row_error(gradient, slope).max() <= 16 * ULP
 
 
-@pytest.mark.parametrize("tiling", [Tiling(8, 32, 4), Tiling(1, 16, 4, streamed=True)], ids=["whole", "streamed"])
+@pytest.mark.parametrize("tiling", [Tiling(8, 32, 4), Tiling(1, 16, 4, streamed=True), SPLIT],
+                         ids=["whole", "streamed", "split"])
 def test_every_element_is_written_and_no_other(tiling: Tiling) -> None:
     """Odd sizes inside a larger buffer, poisoned around and inside; the targets start at an odd element."""
     rows, classes = 5, 19

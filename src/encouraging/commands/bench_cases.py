@@ -110,6 +110,16 @@ def matrix() -> list[Case]:
             cases += [Case(call, *shape, curve, numbers)
                       for shape in ((960696, 80, "float32"), (65536, 1000, "bfloat16"))]
     cases += [Case(call, *shape, "square", (1.0,)) for call in CALLS if call.startswith("mse") for shape in shapes[:3]]
+    return cases + few_long_rows()
+
+
+def few_long_rows() -> list[Case]:
+    """Fewer rows than a GPU has multiprocessors."""
+    cases = [Case(call, rows, classes, dtype) for call in ("plain", "smoothed", "soft")
+             for rows, classes, dtype in ((4, 262144, "float32"), (32, 50257, "bfloat16"), (100, 32000, "bfloat16"))]
+    cases += [Case("soft in float32", 2, 245034, "float32", "poly", (1.0,)),
+              Case("mse without bonus", 15, 72322, "float32", "square", (1.0,)),
+              Case("smoothed and weighted", 17, 210607, "float16", "power", (2.0, 0.5))]
     return cases
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor
 from . import sums
 from .around import later_kernel, scale_kernel
 from .cached_launch import Kept, Prepared
-from .curves import LIKE_ITSELF, Constants
+from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, Constants
 from .finish import BY_ARRIVAL, EVERYONE, IN_ORDER, NOBODY, THE_FIRST, THE_LAST
 from .in_order import MOST_WARPS
+from .labels_split_launch import SplitLabels
 from .layout import ends_of, layout, pieces
 from .matching import norm_ratio
 from .maths import PULLS
@@ -22,7 +24,18 @@ from .resident_smooth import resident_smooth_kernel
 from .streamed import streamed_kernel
 from .streamed_smooth import streamed_smooth_kernel
 from .sums import denominator, n_partial_weights, total
-from .tiling import Tiling, as_streamed, ends_for, gradient_tile, piece_of, processors, tiling_for, tiling_override
+from .tiling import (
+    Tiling,
+    as_streamed,
+    division_key,
+    ends_for,
+    gradient_tile,
+    piece_of,
+    processors,
+    split,
+    tiling_for,
+    tiling_override,
+)
 
 # From here on the power series of the streamed kernel leave out less than rounding does, if every class has little.
 _MANY_CLASSES = 16384
@@ -116,7 +129,7 @@ class Asked(NamedTuple):
 class Plan(NamedTuple):
     """How a sum over the rows is made: by whom the labels are counted, and who makes the sum, see ``finish.py``."""
 
-    launch: Prepared
+    launch: Prepared | SplitLabels
     device: int
     count_first: tuple[int, int] | None  # by a launch of its own, for so many classes and this index to ignore
     counted_by: int
@@ -168,21 +181,22 @@ def _key(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
     where = logits.data_ptr()
     of_grad = None if grad is None else (grad.stride(), grad.data_ptr() & 15, grad.data_ptr() == where)
     return (logits.get_device(), logits.dtype, logits.shape, logits.stride(), where & 15, of_grad, target.dtype,
-            weight is None, curve, ignore_index, smoothing, tiling_override(), sums.in_order_from,
+            weight is None, curve, ignore_index, smoothing, division_key(), sums.in_order_from,
             sums.in_order_rows)
 
 
 def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype: torch.dtype) -> Plan:
     (tiling, programs), rows = _division(problem), problem.target.shape[0]
+    is_split = tiling.segments > 1  # then no gradient is written before the sum is known
     # The smoothed kernels have no registers left for a sum in order.
-    in_order = not problem.smoothing and tiling.warps <= MOST_WARPS
+    in_order = not problem.smoothing and not is_split and tiling.warps <= MOST_WARPS
     ending = 0 if asked.lengths else sums.ending(programs, rows, in_order)
     count, count_first = NOBODY.value, None
     if mean and not asked.n_partial:
         counting = sums.n_counting(rows) if ending == IN_ORDER.value and problem.weight is None else 0
         if counting:
             count, asked = THE_FIRST.value, asked._replace(n_partial=counting)
-        elif not asked.grad and ending != IN_ORDER.value:
+        elif (not asked.grad or is_split) and ending != IN_ORDER.value:
             count = THE_LAST.value
         elif ending == BY_ARRIVAL.value and programs * rows <= _MOST_LABEL_READS:
             count = EVERYONE.value
@@ -201,13 +215,17 @@ def _division(problem: Problem) -> tuple[Tiling, int]:
     tiling = tiling_for(classes, problem.smoothing > 0, planes=inner_stride == 1 != class_stride)
     if problem.smoothing > 0 and problem.curve.unbounded:
         tiling = as_streamed(tiling)
+    tiling = split(tiling, rows, classes, logits.device)
+    if tiling.segments > 1 and rows <= sums.MOST_ARRIVALS:  # whose sum needs no launch of its own
+        return tiling, rows
+    tiling = replace(tiling, segments=1) if tiling.segments > 1 else tiling
     if tiling.streamed:
         return tiling, min(rows, tiling.per_processor * processors(logits.device))
     return tiling, pieces(rows, tiling.rows)
 
 
 def _prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling, programs: int,
-             count: int = NOBODY.value, ending: int = 0) -> Prepared:
+             count: int = NOBODY.value, ending: int = 0) -> Prepared | SplitLabels:
     """The launch for such a problem."""
     logits = problem.logits
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
@@ -215,9 +233,9 @@ def _prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling
     to = layout(logits if grad is None else grad)
     unit = math.gcd(16, classes, outer, to.outer_stride)
     ends, phase = ends_for(tiling, logits, grad)
+    sizes = rows, classes // unit, inner, outer // unit, inner_stride, class_stride
     numbers: tuple[int | float, ...] = (
-        rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
-        to.outer_stride // unit, to.inner_stride, to.class_stride, problem.ignore_index)
+        *sizes, to.outer_stride // unit, to.inner_stride, to.class_stride, problem.ignore_index)
     constants: dict[str, Any] = {
         "KIND": problem.curve.kind, "UNIT": unit, "BLOCK": tiling.block, "N_PARTIAL": asked.n_partial,
         "WEIGHTED": weighted, "GRAD": asked.grad, "STATE": asked.state, "SUMS": asked.sums, "STATS": asked.stats,
@@ -225,6 +243,8 @@ def _prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling
         "COUNT": count, "LAST": ending, "num_warps": tiling.warps,
         "enable_fp_fusion": True,  # multiply and add in one instruction and one rounding
     }
+    if tiling.segments > 1:
+        return _prepare_split(problem, asked, tiling, sizes, phase, ends, constants)
     if tiling.streamed:
         constants |= {"VECTOR": ends or 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
         kernel = streamed_smooth_kernel if smooth else streamed_kernel
@@ -250,6 +270,27 @@ def _prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling
             constants |= {"SIXTEEN_BIT": logits.dtype.itemsize == 2,
                           "TOGETHER": tiling.warps > 1 and logits.is_cuda}
     return Prepared(kernel, programs, (*numbers, *problem.curve[2:]), **constants)
+
+
+def _prepare_split(problem: Problem, asked: Asked, tiling: Tiling, sizes: tuple[int, ...], phase: int, ends: int,
+                   constants: dict[str, Any]) -> SplitLabels:
+    logits, _, weight, curve, ignore_index, smoothing = problem
+    sixteen_bit = logits.dtype.itemsize == 2
+    # The series of float32 would need a second look at some rows.
+    closed = weight is None and (curve.tail == LIKE_CROSS_ENTROPY.value or (
+        sixteen_bit and curve.tail != LIKE_ITSELF.value and smoothing <= _LITTLE_WEIGHT * logits.shape[1]))
+    constants |= {
+        "TAIL": curve.tail, "ENDS": ends, "VECTOR": ends or 16 // logits.dtype.itemsize, "SIXTEEN_BIT": sixteen_bit,
+        "SMOOTH": smoothing > 0, "LENGTHS": asked.lengths, "STATE": asked.state or asked.grad,
+        "N_PARTIAL": asked.n_partial if asked.sums else 0,
+        "MOMENTS": smoothing > 0 and closed and logits.shape[1] >= _MANY_CLASSES}
+
+    def gradient(logits: Tensor, target: Tensor, weight: Tensor | None, state: Tensor, above: Tensor,
+                 grad: Tensor) -> None:
+        gradient_later(Problem(logits, target, weight, curve, ignore_index, smoothing), state, above, grad)
+
+    factors = float(smoothing), 1.0 - smoothing
+    return SplitLabels(tiling, sizes, ignore_index, phase, factors, curve[2:], constants, gradient)
 
 
 def empty_state(target: Tensor, smoothing: float, reduced: bool = False) -> Tensor:

@@ -18,11 +18,12 @@ from .autograd import repeated_loss
 from .cached_launch import launch
 from .curves import Mirror
 from .in_order import MOST_WARPS
-from .layout import pieces
+from .layout import pieces, power_of_two
 from .mse import mse_kernel, mse_streamed_kernel
+from .mse_split import NUMBERS, mse_split_end_kernel, mse_split_kernel, mse_split_sums_kernel
 from .sigmoid_autograd import sigmoid_loss
 from .sums import Sum, sum_of
-from .tiling import Tiling, piece_of, processors, soft_tiling_for
+from .tiling import Tiling, piece_of, processors, segments_of, soft_tiling_for, split
 from .upstream import mean_factor, one_or_each, scaled, times_upstream
 
 
@@ -146,7 +147,7 @@ def _differentiable(logits: Tensor, target: Tensor, bonus: bool, upstream: Tenso
 def _sum(logits: Tensor, target: Tensor, bonus: bool, factor: float, divisor: Tensor | None,
          dtype: torch.dtype, grad: Tensor | None = None) -> Tensor:
     """The sum of all losses times ``factor`` over ``divisor``, and its gradient."""
-    sums = sum_of(logits, _programs(logits), logits.shape[0], _tiling(logits).warps <= MOST_WARPS, dtype)
+    sums = sum_of(logits, _programs(logits, grad), logits.shape[0], _tiling(logits).warps <= MOST_WARPS, dtype)
     _launch(logits, target, bonus, sums=sums, grad=grad, scale=factor, divisor=divisor)
     return sums.total(divisor, factor)
 
@@ -161,7 +162,7 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
     if not rows:
         return
     soft = target.is_floating_point()
-    tiling, programs = _tiling(logits), _programs(logits)
+    tiling, programs = _tiling(logits), _programs(logits, grad)
     if sums is None and losses is None:  # the gradient alone: the kernel still has a place for the shares
         sums = sum_of(logits, programs, logits.shape[0], tiling.warps <= MOST_WARPS)
     out, shares, counter = (losses, None, None) if sums is None else sums[:3]
@@ -172,17 +173,46 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
               "GRAD": grad is not None, "VALUES": losses is not None, "UPSTREAM": how,
               "LAST": 0 if sums is None else sums.ending, "num_warps": tiling.warps, "enable_fp_fusion": True}
     if tiling.streamed:
-        launch(mse_streamed_kernel, programs, tensors, numbers, **shared, VECTOR=16 // logits.dtype.itemsize,
-               SIXTEEN_BIT=logits.dtype.itemsize == 2)
+        shared |= {"VECTOR": 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
+    if tiling.segments > 1:
+        _launch_split(tiling, programs, tensors, numbers, shared)
+    elif tiling.streamed:
+        launch(mse_streamed_kernel, programs, tensors, numbers, **shared)
     else:
         launch(mse_kernel, programs, tensors, numbers, **shared, ROWS=tiling.rows,
                PIECE=piece_of(tiling, logits, unit, 1))
 
 
+def _launch_split(tiling: Tiling, programs: int, tensors: tuple[Tensor | None, ...],
+                  numbers: tuple[int | float, ...], constants: dict[str, Any]) -> None:
+    """The launches of ``mse_split.py`` from what one launch would be given."""
+    logits, target, _, upstream, out = tensors[:5]
+    assert logits is not None
+    rows, classes = logits.shape
+    n_segments, segment_blocks = segments_of(tiling, classes)
+    constants["SEGMENTS"] = max(16, power_of_two(n_segments))
+    every = rows * n_segments
+    partials = torch.empty(NUMBERS * every, dtype=torch.float32, device=logits.device)
+    sizes = (rows, n_segments, segment_blocks, *numbers[1:])
+
+    def one(kernel: Any, grid: int, given: tuple[Tensor | None, ...], n_sizes: int) -> None:
+        known = {name: value for name, value in constants.items() if name.islower() or name in kernel.arg_names}
+        launch(kernel, grid, (*given, partials), sizes[:n_sizes], **known)
+
+    one(mse_split_kernel, every, (logits,), 5)
+    one(mse_split_sums_kernel, every, (logits, target, upstream, out if constants["VALUES"] else None), 6)
+    if not constants["VALUES"]:
+        one(mse_split_end_kernel, programs, tensors, 7)
+
+
 def _tiling(logits: Tensor) -> Tiling:
-    return soft_tiling_for(logits.shape[1], cross_entropy=False)
+    rows, classes = logits.shape
+    return split(soft_tiling_for(classes, cross_entropy=False), rows, classes, logits.device)
 
 
-def _programs(logits: Tensor) -> int:
-    rows, tiling = logits.shape[0], _tiling(logits)
+def _programs(logits: Tensor, grad: Tensor | None) -> int:
+    """Of the launch that makes the sum."""
+    (rows, classes), tiling = logits.shape, _tiling(logits)
+    if tiling.segments > 1:
+        return rows if grad is None else rows * segments_of(tiling, classes)[0]
     return min(rows, tiling.per_processor * processors(logits.device)) if tiling.streamed else pieces(rows, tiling.rows)

@@ -11,11 +11,12 @@ from torch import Tensor
 from . import sums
 from .cached_launch import Kept, Prepared
 from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, Constants
-from .layout import layout, pieces
+from .layout import layout, pieces, power_of_two
 from .maths import EACH, ONE
 from .soft import soft_kernel
+from .soft_split import NUMBERS, soft_split_end_kernel, soft_split_kernel, soft_split_sums_kernel
 from .soft_streamed import soft_streamed_kernel
-from .tiling import Tiling, ends_for, piece_of, processors, soft_tiling_for, tiling_override
+from .tiling import Tiling, division_key, ends_for, piece_of, processors, segments_of, soft_tiling_for, split
 
 
 class SoftProblem(NamedTuple):
@@ -71,18 +72,36 @@ class Asked(NamedTuple):
     upstream: torch.dtype | None = None
 
 
+class SplitLaunch:
+    """The launches over rows that are split into segments, called as the one launch of the others is."""
+
+    __slots__ = ("_end", "_passes", "_size", "programs")
+
+    def __init__(self, passes: list[Prepared], end: Prepared, size: int) -> None:
+        self._passes, self._end, self._size = passes, end, size
+        self.programs = end.programs
+
+    def __call__(self, device: int, logits: Tensor, target: Tensor, weight: Tensor | None,
+                 *others: Tensor | None) -> None:
+        partials = torch.empty(self._size, dtype=torch.float32, device=logits.device)
+        for one in self._passes:
+            one(device, logits, target, weight, partials)
+        self._end(device, logits, target, weight, partials, *others)
+
+
 _launches = Kept()
 
 
-def _launch_for(problem: SoftProblem, asked: Asked, grad: Tensor | None, by_target: Tensor | None) -> Prepared:
+def _launch_for(problem: SoftProblem, asked: Asked, grad: Tensor | None,
+                by_target: Tensor | None) -> Prepared | SplitLaunch:
     """The launch, remembered: it takes logits, target, weight, divisor, upstream, the losses or their sum, shares,
     counter, grad and by_target."""
     logits, target, weight, curve, smoothing = problem
     key = (logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() & 15, target.dtype,
            target.stride(), target.data_ptr() & 15, None if grad is None else (grad.stride(), grad.data_ptr() & 15),
            None if by_target is None else by_target.data_ptr() & 15, weight is None, curve, smoothing, asked,
-           tiling_override(), sums.MOST_ARRIVALS)
-    prepared: Prepared | None = _launches.get(key)
+           division_key(), sums.MOST_ARRIVALS)
+    prepared: Prepared | SplitLaunch | None = _launches.get(key)
     if prepared is None:
         prepared = _launches.keep(key, _prepare(problem, asked, grad, by_target))
     return prepared
@@ -96,21 +115,27 @@ def _division(problem: SoftProblem, by_target: Tensor | None) -> tuple[Tiling, i
     lean = (curve.tail != LIKE_ITSELF.value and weight is None and by_target is None and not smoothing
             and not (classes % 2 and logits.dtype.itemsize == 2))
     tiling = soft_tiling_for(classes, curve.tail == LIKE_CROSS_ENTROPY.value, lean)
+    tiling = split(tiling, rows, classes, logits.device)
+    if tiling.segments > 1:
+        return tiling, rows * segments_of(tiling, classes)[0]
     if tiling.streamed:
         return tiling, min(rows, tiling.per_processor * processors(logits.device))
     return tiling, pieces(rows, tiling.rows)
 
 
-def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None, by_target: Tensor | None) -> Prepared:
+def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None,
+             by_target: Tensor | None) -> Prepared | SplitLaunch:
     logits, target, weight, curve, smoothing = problem
     tiling, programs = _division(problem, by_target)
+    if tiling.segments > 1 and grad is None and by_target is None:
+        programs = layout(logits).rows  # the last launch then has only the losses to write
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
     of_target, to = layout(target), layout(logits if grad is None else grad)
     unit = math.gcd(16, classes, outer, of_target.outer_stride, to.outer_stride)
-    strides = (
+    sizes = (
         rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
-        of_target.outer_stride // unit, of_target.inner_stride, of_target.class_stride,
-        to.outer_stride // unit, to.inner_stride, to.class_stride)
+        of_target.outer_stride // unit, of_target.inner_stride, of_target.class_stride)
+    grad_sizes = to.outer_stride // unit, to.inner_stride, to.class_stride
     factors = (asked.scale, 1.0 - smoothing, smoothing / classes, *curve[2:])
     constants: dict[str, Any] = {
         "KIND": curve.kind, "TAIL": curve.tail, "UNBOUNDED": curve.unbounded, "UNIT": unit, "BLOCK": tiling.block,
@@ -120,11 +145,35 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None, by_target:
         "num_warps": tiling.warps, "enable_fp_fusion": True,
     }
     if not tiling.streamed:
-        return Prepared(soft_kernel, programs, (*strides, *factors), **constants, ROWS=tiling.rows,
+        return Prepared(soft_kernel, programs, (*sizes, *grad_sizes, *factors), **constants, ROWS=tiling.rows,
                         maxnreg=tiling.registers or None, PIECE=piece_of(tiling, logits, unit, class_stride))
     ends, phase = ends_for(tiling, logits, target, grad, by_target)
+    if tiling.segments > 1:
+        constants |= {"VECTOR": ends or 16 // logits.dtype.itemsize, "ENDS": ends,
+                      "SIXTEEN_BIT": logits.dtype.itemsize == 2}
+        return _prepare_split(tiling, programs, sizes, grad_sizes, phase, factors, curve, constants)
     # The ends take registers, with which fewer programs would fit.
     few = ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2
-    return Prepared(soft_streamed_kernel, programs, (*strides, phase, *factors), **constants, ENDS=ends,
+    return Prepared(soft_streamed_kernel, programs, (*sizes, *grad_sizes, phase, *factors), **constants, ENDS=ends,
                     maxnreg=64 if few else tiling.registers or None, VECTOR=ends or 16 // logits.dtype.itemsize,
                     SIXTEEN_BIT=logits.dtype.itemsize == 2)
+
+
+def _prepare_split(tiling: Tiling, programs: int, sizes: tuple[int, ...], grad_sizes: tuple[int, ...], phase: int,
+                   factors: tuple[float, ...], curve: Constants, constants: dict[str, Any]) -> SplitLaunch:
+    """The launches of ``soft_split.py``, of which the last has so many programs."""
+    rows, class_units = sizes[:2]
+    scale, masses = factors[0], factors[1:3]
+    n_segments, segment_blocks = segments_of(tiling, class_units * constants["UNIT"])
+    constants["SEGMENTS"] = max(16, power_of_two(n_segments))
+
+    def launch(kernel: Any, grid: int, *others: float) -> Prepared:
+        known = {name: value for name, value in constants.items() if name.islower() or name in kernel.arg_names}
+        return Prepared(kernel, grid, (rows, n_segments, segment_blocks, *sizes[1:], *others), **known)
+
+    every = rows * n_segments
+    passes = [launch(soft_split_kernel, every, phase, *masses)]
+    if curve.tail != LIKE_CROSS_ENTROPY.value:
+        passes.append(launch(soft_split_sums_kernel, every, phase, *masses, *curve[2:]))
+    end = launch(soft_split_end_kernel, programs, *grad_sizes, phase, scale, *masses, *curve[2:])
+    return SplitLaunch(passes, end, NUMBERS * every)

@@ -18,6 +18,13 @@ from .maths import LN2, inverse_of, log_of_rest
 
 
 @triton.jit
+def largest_and_rivals(top, count, rival_sum):
+    """The largest logit, NaN where there are no probabilities (NaN among the logits, or all at -inf), and the sum over
+    all classes but one of those ``count`` that have it."""
+    return tl.where(count == 0.0, float("nan"), top), rival_sum + (count - 1.0)
+
+
+@triton.jit
 def largest_class(top, reference, rival_sum, k0, k1, k2, k3, KIND: tl.constexpr, UNBOUNDED: tl.constexpr):
     """p, value, pull and pull / (1 - p) of the class with the logit ``top``, whose rivals have the sum ``rival_sum`` of
     exp(z - reference); and p with its logarithm for a class with the logit ``reference``."""

@@ -22,9 +22,9 @@ from .rows import (
 
 # Weighted sums of value and of pull / (1 - p) over the pivot's rivals, for curves and weights that have no shortcut.
 @triton.jit
-def _stream_sums(row, weight, pivot, base, top, top_p, log_top_p, head, n_inner, n_classes, stride, k0, k1, k2, k3,
-                 KIND: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr, ENDS: tl.constexpr,
-                 WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr):
+def stream_sums(row, weight, pivot, base, top, top_p, log_top_p, head, n_inner, n_classes, stride, k0, k1, k2, k3,
+                KIND: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr, ENDS: tl.constexpr,
+                WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr):
     o_b = offsets(BLOCK, VECTOR)
     b_values = tl.zeros([BLOCK // VECTOR], tl.float32)
     b_pulls = b_values
@@ -97,11 +97,11 @@ def smooth_row_by_blocks(row, weight, y, z_y, taught, w, base, label_weight, hea
             # Not enough for float32 when several rivals have much of their sum.
             if SIXTEEN_BIT == 0:  # noqa: SIM102 - the compiler asks this one, the device the next
                 if base * left_out > 4e-7:
-                    values, pulls = _stream_sums(
+                    values, pulls = stream_sums(
                         row, weight, pivot, base, top, top_p, log_top_p, head, n_inner, n_read, stride, k0, k1, k2, k3,
                         KIND, BLOCK, VECTOR, ENDS, WEIGHTED, SIXTEEN_BIT)
     else:
-        values, pulls = _stream_sums(
+        values, pulls = stream_sums(
             row, weight, pivot, base, top, top_p, log_top_p, head, n_inner, n_read, stride, k0, k1, k2, k3, KIND,
             BLOCK, VECTOR, ENDS, WEIGHTED, SIXTEEN_BIT)
     loss, factor, at_pivot, at_label = smooth_row(

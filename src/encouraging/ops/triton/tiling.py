@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from .. import repeat
-from .layout import ends_of
+from .layout import ends_of, pieces
 
 # The tilings below are those that were fastest on an H200 (docs/kernel-notes.md). A row that stays in registers between
 # its sums and its gradient is read once; a longer one twice, the second time from the level-2 cache as far as it holds.
@@ -25,6 +25,8 @@ class Tiling:
     ``per_processor``: programs on each multiprocessor for streamed rows, which take row after row.
     ``skip``: whole rows without a label are not read; the logits of the others then wait for the labels.
     ``registers``: the most that a thread may have (0 for what the compiler likes), so that more programs fit.
+    ``segments``: parts at most into which a streamed row is split, one program each, see ``segments.py``; 1 for rows
+    that one program walks over.
     """
 
     rows: int
@@ -34,7 +36,14 @@ class Tiling:
     per_processor: int = 1
     skip: bool = True
     registers: int = 0
+    segments: int = 1
 
+
+# Rows are split where they are fewer than the multiprocessors and have so many classes. These numbers follow from how
+# many programs a GPU can hold; they were not measured.
+split_from: float = 1 << 14  # math.inf leaves every row to one program
+MOST_SEGMENTS = 256  # whose partials every program of the row adds up
+_SEGMENT_BLOCK, _SEGMENT_WARPS, _SEGMENTS_PER_PROCESSOR = 2048, 4, 8
 
 # Whether rows of float32 on chip with an odd class count are read in vectors with two ends, as those of 16 bits are.
 # Element by element 67041 x 1001 took 0.233 ms where 65536 x 1000 took 0.149; benchmarks/ends_gpu.py compares the two.
@@ -52,6 +61,11 @@ def tiling_for(classes: int, smooth: bool = False, planes: bool = False) -> Tili
 def tiling_override() -> Tiling | None:
     """What :func:`use_tiling` asks for."""
     return _override
+
+
+def division_key() -> tuple[Tiling | None, float]:
+    """What can be set here and changes launches: part of the key under which they are remembered."""
+    return _override, split_from
 
 
 @lru_cache(maxsize=1024)
@@ -103,6 +117,23 @@ def as_streamed(tiling: Tiling) -> Tiling:
     if tiling.streamed:
         return tiling
     return Tiling(1, min(tiling.block, 2048), min(tiling.warps, 4), streamed=True, per_processor=8)
+
+
+def split(tiling: Tiling, rows: int, classes: int, device: torch.device) -> Tiling:
+    """The tiling for so few and long rows that they are split into segments, or the same one for all others."""
+    if not tiling.streamed or _override is not None:
+        return tiling
+    n_processors = processors(device)
+    if rows >= n_processors or classes < split_from:
+        return tiling
+    most = min(MOST_SEGMENTS, _SEGMENTS_PER_PROCESSOR * n_processors // max(1, rows))
+    return replace(tiling, block=_SEGMENT_BLOCK, warps=_SEGMENT_WARPS, segments=most, registers=0)
+
+
+def segments_of(tiling: Tiling, classes: int) -> tuple[int, int]:
+    """How many segments a row is split into, and how many blocks each has."""
+    blocks = pieces(pieces(classes, tiling.block), tiling.segments)
+    return pieces(classes, blocks * tiling.block), blocks
 
 
 def ends_for(tiling: Tiling, *tensors: Tensor | None) -> tuple[int, int]:
