@@ -141,7 +141,8 @@ def repeated_loss(curve: Curve | None, ignore_index: int, label_smoothing: float
         apply, step = found
         extras = NO_EXTRAS
         if match_norm:
-            extras = Extras(None, divisor, torch.empty((2, target.shape[0]), dtype=torch.float32, device=logits.device))
+            lengths = torch.empty(size=(2, target.shape[0]), dtype=torch.float32, device=logits.device)
+            extras = Extras(None, divisor, lengths)
         elif divisor is not None:
             extras = Extras(None, divisor)
         if apply is not None:

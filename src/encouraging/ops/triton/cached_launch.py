@@ -159,14 +159,21 @@ class Prepared:
 
     def _see_which_are_given(self, tensors: tuple[Tensor | None, ...]) -> None:
         given = [i for i, tensor in enumerate(tensors) if tensor is not None]
-        self._places = itemgetter(*(1 + given.index(i) if i in given else 0 for i in range(len(tensors))))
-        self._given = itemgetter(*given)
+        self._places = _picked([1 + given.index(i) if i in given else 0 for i in range(len(tensors))])
+        self._given = _picked(given)
 
     def _compile_and_launch(self, tensors: tuple[Tensor | None, ...]) -> _Ready:
         return _compile_and_launch(self._kernel, self.programs, tensors, self._numbers, self._constants)
 
 
 _data_ptr = Tensor.data_ptr
+
+
+def _picked(indices: list[int]) -> Callable[..., Any]:
+    """What takes the items at these indices from a tuple."""
+    if len(indices) == 1:  # where itemgetter would give the item itself
+        return lambda items: (items[indices[0]],)
+    return itemgetter(*indices)
 
 
 class Kept:

@@ -70,7 +70,7 @@ def norm_ratio(lengths: Tensor) -> Tensor:
     rows = lengths.shape[1]
     programs, block = _division(rows)
     squares = torch.empty(2 * programs, dtype=torch.float64, device=lengths.device)
-    out = torch.empty((), dtype=torch.float32, device=lengths.device)
+    out = torch.empty(size=(), dtype=torch.float32, device=lengths.device)
     launch(ratio_kernel, programs, (lengths, squares, workspace(lengths).counter, out), (rows,), N=programs,
            BLOCK=block, num_warps=4)
     return out
@@ -101,6 +101,6 @@ def matched_total_for(device: int, rows: int, n_shares: int, n_partial: int, cou
 def launch_matched_total(prepared: Prepared, lengths: Tensor, shares: Tensor, partial_weights: Tensor | None,
                          state: Tensor | None, dtype: torch.dtype) -> Tensor:
     squares = torch.empty(2 * prepared.programs, dtype=torch.float64, device=shares.device)
-    out = torch.empty((), dtype=dtype, device=shares.device)
+    out = torch.empty(size=(), dtype=dtype, device=shares.device)
     prepared(shares.get_device(), lengths, shares, partial_weights, squares, *workspace(shares), out, state)
     return out

@@ -106,7 +106,7 @@ class OwnCurve(torch.autograd.Function):
         ctx.save_for_backward(logits, target, weight, state, gaps)
         ctx.curve, ctx.step = curve, step
         values = _one_per_row(curve.value(gaps), gaps)
-        out = torch.empty((), dtype=step.dtype, device=logits.device)
+        out = torch.empty(size=(), dtype=step.dtype, device=logits.device)
         total(device, values, target, weight, divisor, out, *workspace(logits), state)
         return out
 

@@ -51,7 +51,7 @@ class SigmoidStep:
         if self.forward is not None:
             device, (launch, by_another) = logits.get_device(), self.forward
             if by_another is None:
-                out = torch.empty((), dtype=self.dtype, device=logits.device)
+                out = torch.empty(size=(), dtype=self.dtype, device=logits.device)
                 launch(device, logits, target, weight, pos_weight, divisor, None, out, *workspace(logits), grad)
                 return out
             shares = torch.empty(launch.programs, dtype=torch.float32, device=logits.device)

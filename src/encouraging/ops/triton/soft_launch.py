@@ -72,7 +72,7 @@ class SoftPlan(NamedTuple):
         """The sum, see :func:`soft_loss_sum`, of at least one row."""
         launch, device, by_another, dtype = self
         if by_another is None:
-            out = torch.empty((), dtype=dtype, device=logits.device)
+            out = torch.empty(size=(), dtype=dtype, device=logits.device)
             launch(device, logits, target, weight, divisor, None, out, *sums.workspace(logits), grad, by_target)
             return out
         shares = torch.empty(launch.programs, dtype=torch.float32, device=logits.device)

@@ -119,7 +119,7 @@ def sum_of(like: Tensor, programs: int, rows: int = 0, in_order: bool = False,
     if way == LATER.value:
         shares = torch.empty(max(1, programs), dtype=torch.float32, device=like.device)
         return Sum(None, shares, None, programs, way, dtype)
-    out = torch.empty((), dtype=dtype, device=like.device)
+    out = torch.empty(size=(), dtype=dtype, device=like.device)
     return Sum(out, *room_for(way, like, programs), programs, way, dtype)
 
 
@@ -184,7 +184,7 @@ def total_for(device: int, n_shares: int, n_partial: int, factor: float, count: 
 
 def launch_total(prepared: Prepared, shares: Tensor, partial_weights: Tensor | None, state: Tensor | None,
                  dtype: torch.dtype) -> Tensor:
-    out = torch.empty((), dtype=dtype, device=shares.device)
+    out = torch.empty(size=(), dtype=dtype, device=shares.device)
     groups, counter = workspace(shares) if prepared.programs > 1 else (None, None)
     prepared(shares.get_device(), shares, partial_weights, groups, counter, out, state)
     return out
