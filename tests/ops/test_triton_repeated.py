@@ -310,6 +310,14 @@ def test_what_is_checked_is_checked_although_a_call_like_it_was_remembered() -> 
                 sigmoid_curve_loss(z, [0] * ROWS, EL)
 
 
+def test_an_index_to_ignore_may_be_a_bool() -> None:
+    z, y = draw(ROWS, seed=17)
+    y[:2] = 1
+    for index in (True, 1, True):
+        torch.testing.assert_close(curve_loss(z, y, EL, ignore_index=index, impl="triton"),
+                                   curve_loss(z, y, EL, ignore_index=1, impl="reference"))
+
+
 def test_transforms_and_learned_factors_take_the_other_way() -> None:
     z, y = draw(ROWS, seed=16)
     sigmoid_curve_loss(z, y, EL, WEIGHT)
