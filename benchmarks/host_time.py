@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from encouraging import EncouragingLoss, curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss, targets
-from encouraging.ops import dispatch
+from encouraging.ops import dispatch, repeat
 
 EL = curves.conservative(0.75)
 _OWN = curves.custom(lambda gap: -0.5 * gap, lambda gap: torch.full_like(gap, 0.5), "halved")
@@ -103,7 +103,7 @@ def no_launches(launched: list[str] | None = None) -> Iterator[None]:
           mock.patch.object(torch._C, "_cuda_getCurrentRawStream", _stream, create=True),
           mock.patch.object(dispatch, "_machine_obstacle", _none),
           mock.patch.object(targets, "values_are_readable", _none),  # those of a GPU are not
-          mock.patch.object(dispatch, "takes_elementwise", _yes)):
+          mock.patch.object(dispatch, "takes_elementwise", _yes), mock.patch.object(repeat, "is_there", _yes)):
         yield
 
 

@@ -81,18 +81,18 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     tensor(-3.3069)
     """
     signature = None
-    if not (match_norm or inplace):
-        if type(curve) is CrossEntropy and divisor is None:
+    if not inplace:
+        if type(curve) is CrossEntropy and divisor is None and not match_norm:
             by_torch = as_torch.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, impl)
             if by_torch is not None:
                 return by_torch
         signature = repeat.signature(input, target, curve, weight, ignore_index, reduction, label_smoothing, divisor,
-                                     impl)
+                                     impl, match_norm)
         same_again = None if signature is None else repeat.find(signature)
         if same_again is not None:
             dtype = torch.float32 if input.dtype is torch.float32 else result_dtype(input, target)
-            return same_again(input, target, dtype, weight, divisor)
-        if divisor is None and type(label_smoothing) is float and impl in _IN_PLAIN_TORCH:
+            return same_again(input, target, dtype, weight, divisor, curve)
+        if divisor is None and type(label_smoothing) is float and impl in _IN_PLAIN_TORCH and not match_norm:
             of_small_batch = None if label_smoothing else plain_loss(input, target, curve, weight, ignore_index,
                                                                      reduction)
             if of_small_batch is None:
@@ -121,8 +121,9 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     if by_kernels:
         if (signature is not None and labels is target and input.ndim == 2
                 and (rows.soft or target.is_contiguous())):
-            repeat.remember(signature, dispatch.kernels().repeated_loss(curve, ignore_index, label_smoothing, reduction,
-                                                                        rows.soft))
+            repeat.remember(signature, dispatch.kernels().repeated_loss(
+                curve if repeat.is_own(curve) else None, ignore_index, label_smoothing, reduction, rows.soft,
+                match_norm))
         loss: Tensor = dispatch.kernels().rows_loss(rows, curve, ignore_index=ignore_index, reduction=reduction,
                                                     divisor=divisor, inplace=inplace, match_norm=match_norm,
                                                     **arguments)
@@ -262,6 +263,11 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     >>> sigmoid_curve_loss(logits, present, curves.normal(), reduction="none")  # minus the gap of each
     tensor([-2., -1.])
     """
+    signature = repeat.elementwise_signature(input, target, (curve, negative_curve), weight, pos_weight, alpha,
+                                             reduction, divisor)
+    same_again = None if signature is None else repeat.find(signature)
+    if same_again is not None:
+        return same_again(input, target, result_dtype(input), weight, pos_weight, divisor)
     check_curve(curve)
     negative_curve = curve if negative_curve is None else negative_curve
     check_curve(negative_curve)
@@ -273,6 +279,10 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     check_factor("pos_weight", pos_weight, input)
     check_alpha(alpha)
     if dispatch.takes_elementwise(input, target, weight, pos_weight, divisor, curves=(curve, negative_curve)):
+        if (signature is not None and input.is_contiguous() and target.is_contiguous()
+                and dispatch.kernels().lie_as_read(input, weight, pos_weight)):
+            repeat.remember(signature, dispatch.kernels().repeated_sigmoid_loss(curve, negative_curve, alpha,
+                                                                                reduction))
         loss: Tensor = dispatch.kernels().sigmoid_loss(
             input, target, curve, negative_curve=negative_curve, weight=weight, pos_weight=pos_weight, alpha=alpha,
             reduction=reduction, divisor=divisor, dtype=result_dtype(input))
@@ -303,11 +313,18 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
     >>> mirror_mse_loss(torch.zeros(1, 2), torch.tensor([0]))  # |y - p| is a half everywhere
     tensor(0.)
     """
+    signature = repeat.mse_signature(input, target, bonus, link, reduction, divisor)
+    same_again = None if signature is None else repeat.find(signature)
+    if same_again is not None:
+        return same_again(input, target, result_dtype(input), None, divisor)
     check_link(link)
     check_reduction(reduction)
     check_divisor(divisor, reduction)
     rows = as_rows(input, target)
     if dispatch.takes_elementwise(input, target, divisor, curves=()):
+        if (signature is not None and link == "softmax" and bonus and reduction != "none" and not rows.soft
+                and input.ndim == 2 and input.numel() and target.is_contiguous() and rows.target is target):
+            repeat.remember(signature, dispatch.kernels().repeated_mse_loss(input, reduction, divisor))
         arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor, "dtype": result_dtype(input)}
         loss: Tensor = dispatch.kernels().mse_loss(rows.logits, rows.target, bonus=bonus, link=link, **arguments)
     else:

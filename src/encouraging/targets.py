@@ -172,6 +172,8 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
 def checked_ignore_index(ignore_index: SupportsIndex) -> int:
     """``ignore_index`` as a Python integer; it may be any integer type, such as numpy's."""
     try:
+        if isinstance(ignore_index, bool):  # which Triton takes for one bit
+            ignore_index = int(ignore_index)
         number = ignore_index if isinstance(ignore_index, int) else operator.index(ignore_index)
     except TypeError as error:
         raise ArgumentError(f"ignore_index={ignore_index!r}: expected an integer, the label of rows to leave out."

@@ -98,7 +98,7 @@ class Custom(Curve):
 
     def value(self, gap: Tensor) -> Tensor:
         value = self.value_of_gap(gap)
-        return value.to(gap.dtype) if isinstance(value, Tensor) else value
+        return value.to(gap.dtype) if isinstance(value, Tensor) and value.dtype != gap.dtype else value
 
     def pull(self, gap: Tensor) -> Tensor:
         pull = self.pull_of_gap(gap)
@@ -106,7 +106,7 @@ class Custom(Curve):
             return pull
         if not isinstance(pull, Tensor) or not pull.ndim:
             pull = torch.zeros_like(gap) + pull
-        return pull.to(gap.dtype)
+        return pull if pull.dtype == gap.dtype else pull.to(gap.dtype)
 
     def __repr__(self) -> str:
         return f"custom({self.label!r})"

@@ -65,7 +65,7 @@ def takes_elementwise(logits: Tensor, target: Tensor, *others: object, curves: I
     return (logits.is_cuda and has_kernels(logits) and not torch.compiler.is_compiling()
             and type(target) in _PLAIN and (not target.is_floating_point() or target.dtype in _DTYPES)
             and all(is_in_catalogue(curve) or type(curve) is LateFocal for curve in curves)
-            and not _need_gradient((target, *others)))
+            and not _need_gradient((target, *others)) and not _are_negated((logits, target, *others)))
 
 
 def _obstacle(logits: Tensor, target: Tensor, curve: Curve, own_curves: bool,
@@ -84,6 +84,8 @@ def _obstacle(logits: Tensor, target: Tensor, curve: Curve, own_curves: bool,
     if _need_gradient(others):
         return ("the kernels give a gradient to logits and probabilities alone, and the class weights or the divisor "
                 "need one. Detach them.")
+    if _are_negated((logits, target, *others)):
+        return "the kernels read tensors as they lie in memory, and one is still to be negated. Call its resolve_neg()."
     if in_transform() or in_forward_mode():
         return "the kernels know neither torch.func's transforms nor forward-mode derivatives."
     return _machine_obstacle(logits.device.type)
@@ -91,6 +93,11 @@ def _obstacle(logits: Tensor, target: Tensor, curve: Curve, own_curves: bool,
 
 def _need_gradient(tensors: Iterable[object]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in tensors)
+
+
+def _are_negated(tensors: Iterable[object]) -> bool:
+    """Whether one is a view that torch negates when it is read, such as the imaginary part of a conjugate."""
+    return not torch.compiler.is_compiling() and any(isinstance(each, Tensor) and each.is_neg() for each in tensors)
 
 
 def _machine_obstacle(device: str) -> str | None:

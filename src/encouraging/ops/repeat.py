@@ -14,11 +14,14 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
+from ..curves._focal import LateFocal
 from ..torch_state import in_forward_mode
 
-Loss = Callable[..., Tensor]  # of logits, target, the type of the loss, weight and divisor
+Loss = Callable[..., Tensor]  # of logits, target, the type of the loss, weight, divisor and curve
+NUMBERS = (torch.float32, torch.bfloat16, torch.float16)  # the types of class weights that the kernels read
 _PLAIN = (Tensor, torch.nn.Parameter)
 _NUMBERS = (float, int)
+_ALPHAS = (type(None), float, int)
 # By these names they take half of the time, in every call.
 _transform_level = torch._C._functorch.maybe_current_level
 _tracing_state = torch._C._get_tracing_state
@@ -27,47 +30,98 @@ _MOST = 1024  # signatures; a program that meets more of them starts over
 
 _remembered: dict[tuple[Any, ...], Loss] = {}
 _own_curves: set[type] = set()  # the types of the catalogue that were met
+_FOREIGN = "a curve without a kernel"  # nothing that is worked out depends on which one
 find = _remembered.get
 
 
 def signature(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None, ignore_index: int, reduction: str,
-              label_smoothing: float, divisor: object, impl: str) -> tuple[Any, ...] | None:
+              label_smoothing: float, divisor: object, impl: str, match_norm: bool = False) -> tuple[Any, ...] | None:
     """All that the way of a call depends on, beside the state of torch; None for a call whose way is not remembered."""
-    if type(input) not in _PLAIN or type(target) not in _PLAIN or not (input.is_cuda or impl == "triton"):
+    if not ((impl == "triton" or is_there(input)) and _is_plain(input, target)):
         return None
-    if is_compiling() or _transform_level() is not None or in_forward_mode() or _tracing_state() is not None:
-        return None
-    if type(curve) not in _own_curves and not _is_own(curve):
-        return None
-    if type(ignore_index) is not int or type(label_smoothing) not in _NUMBERS:
+    known: Curve | str = curve
+    if type(curve) not in _own_curves and not is_own(curve):
+        if not isinstance(curve, Curve):
+            return None
+        known = _FOREIGN
+    if type(ignore_index) is not int or type(label_smoothing) not in _NUMBERS or type(match_norm) is not bool:
         return None  # 1, 1.0 and True are one key
     if type(reduction) is not str or type(impl) is not str:
         return None
     device, own = input.device, None
     if weight is not None or divisor is not None:
-        own = _numbers(weight, device), _numbers(divisor, device)
+        own = factor(weight, device, NUMBERS), factor(divisor, device)
         if False in own:
             return None
     return (input.shape, input.stride(), input.dtype, device, input.data_ptr() & 15, target.shape, target.stride(),
-            target.dtype, target.device, curve, ignore_index, reduction, label_smoothing, impl, own)
+            target.dtype, target.device, known, ignore_index, reduction, label_smoothing, impl, match_norm, own)
 
 
-def _is_own(curve: object) -> bool:
+def elementwise_signature(input: Tensor, target: Tensor, curves: tuple[Curve, Curve | None], weight: Tensor | None,
+                          pos_weight: Tensor | None, alpha: object, reduction: str,
+                          divisor: object) -> tuple[Any, ...] | None:
+    """:func:`signature` for the sigmoid link."""
+    if not is_there(input) or not _is_plain(input, target) or target.requires_grad:
+        return None
+    if not all(each is None or type(each) in _own_curves or type(each) is LateFocal or is_own(each) for each in curves):
+        return None
+    if type(reduction) is not str or type(alpha) not in _ALPHAS or curves[0] is None:
+        return None
+    device, own = input.device, None
+    if weight is not None or pos_weight is not None or divisor is not None:
+        own = factor(weight, device, NUMBERS), factor(pos_weight, device, NUMBERS), factor(divisor, device)
+        if False in own:
+            return None
+    return (input.shape, input.stride(), input.dtype, device, target.shape, target.stride(), target.dtype,
+            target.device, curves, alpha, reduction, own)
+
+
+def mse_signature(input: Tensor, target: Tensor, bonus: bool, link: str, reduction: str,
+                  divisor: object) -> tuple[Any, ...] | None:
+    """:func:`signature` for squared errors."""
+    if not is_there(input) or not _is_plain(input, target) or target.requires_grad:
+        return None
+    if type(bonus) is not bool or type(link) is not str or type(reduction) is not str:
+        return None
+    over = factor(divisor, input.device)
+    if over is False:
+        return None
+    return (input.shape, input.stride(), input.dtype, input.device, input.data_ptr() & 15, target.shape,
+            target.stride(), target.dtype, target.device, bonus, link, reduction, over)
+
+
+def _is_plain(input: object, target: object) -> bool:
+    """Whether these are ordinary tensors of which the kernels read the memory, in eager mode."""
+    return (type(input) in _PLAIN and type(target) in _PLAIN and not is_compiling() and _transform_level() is None
+            and _tracing_state() is None and not in_forward_mode()
+            and not (input.is_neg() or target.is_neg()))  # type: ignore[attr-defined]
+
+
+def is_own(curve: object) -> bool:
+    """Whether the curve is one of the catalogue."""
+    if type(curve) in _own_curves:
+        return True
     if not (isinstance(curve, Curve) and is_in_catalogue(curve)):
         return False
     _own_curves.add(type(curve))
     return True
 
 
-def _numbers(tensor: object, device: torch.device) -> torch.Size | bool | None:
-    """The shape of a tensor that the kernels read as it is; None for none, False for anything else."""
+def factor(tensor: object, device: torch.device,
+           dtypes: tuple[torch.dtype, ...] = NUMBERS[:1]) -> tuple[torch.Size, torch.dtype] | bool | None:
+    """Shape and type of a tensor that the kernels read as it is; None for none, False for anything else."""
     if tensor is None:
         return None
     if not isinstance(tensor, Tensor) or type(tensor) not in _PLAIN:
         return False
-    as_it_is = (tensor.dtype is torch.float32 and tensor.device == device and not tensor.requires_grad
-                and tensor.is_contiguous())
-    return tensor.shape if as_it_is else False
+    as_it_is = (tensor.dtype in dtypes and tensor.device == device and not tensor.requires_grad
+                and tensor.is_contiguous() and not tensor.is_neg())
+    return (tensor.shape, tensor.dtype) if as_it_is else False
+
+
+def is_there(input: object) -> bool:
+    """Whether this is a tensor on a GPU."""
+    return getattr(input, "is_cuda", False) is True
 
 
 def remember(key: tuple[Any, ...], loss: Loss) -> None:

@@ -20,7 +20,7 @@ from ...curves import Curve, cross_entropy
 from ...curves._catalogue import is_in_catalogue
 from ...errors import ArgumentError
 from ...targets import Rows
-from .. import reference
+from .. import reference, repeat
 from ..elementwise import curve_values
 from ..reduction import Divisor, label_divisor, reduce
 from . import operators
@@ -28,8 +28,8 @@ from .curves import Gap, constants
 from .functions import NO_EXTRAS, Ahead, Extras, Later, LaterReduced, Overwritten, Step, bare_apply, divisor_of
 from .launch import Problem, empty_lengths, loss_sum, losses
 from .matching import norm_ratio
-from .own import OwnCurve
-from .soft_autograd import soft_loss, soft_loss_and_gradient_
+from .own import OwnCurve, OwnStep
+from .soft_autograd import repeated_soft_loss, soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES
 
@@ -94,10 +94,10 @@ def _eager(problem: Problem, curve: Curve, reduction: str, inplace: bool,
         return loss_sum(problem, reduction == "mean", over, stats=by_products)
     if inplace:
         _check_inplace(logits)
-    if reduction == "none":
-        rows: Tensor = Later.apply(logits, problem, curve, by_products)
-        return rows
     step = Step(curve, problem.ignore_index, problem.smoothing, reduction == "mean")
+    if reduction == "none":
+        rows: Tensor = Later.apply(logits, problem.target, problem.weight, step, Extras(by_products))
+        return rows
     form = LaterReduced if is_made_later(logits, inplace) else Ahead
     loss: Tensor = form.apply(logits, problem.target, problem.weight, step, Extras(by_products, over, None, inplace))
     if inplace and form is Ahead:
@@ -115,68 +115,87 @@ def is_made_later(logits: Tensor, inplace: bool = False) -> bool:
     return not inplace and count * logits.element_size() <= few_bytes and rows * _STATE_BYTES <= 2 * few_bytes
 
 
-def repeated_loss(curve: Curve, ignore_index: int, label_smoothing: float, reduction: str,
-                  soft: bool = False) -> Callable[..., Tensor]:
-    """:func:`hard_loss` or :func:`soft_loss` for calls that repeat: of logits (N, C) and labels (N) or probabilities of
-    the same shapes, types and layouts, in eager mode; ``weight`` and ``divisor`` are float32 and contiguous. The loss
-    has the type that is asked for."""
+def repeated_loss(curve: Curve | None, ignore_index: int, label_smoothing: float, reduction: str, soft: bool = False,
+                  match_norm: bool = False) -> Callable[..., Tensor]:
+    """:func:`rows_loss` for calls that repeat: of logits (N, C) and labels (N) or probabilities of the same shapes,
+    types and layouts, in eager mode; ``weight`` is contiguous, the ``divisor`` float32. The loss has the type that is
+    asked for. Where ``curve`` is None, every call has a curve of its own, one without a kernel."""
     smoothing = float(label_smoothing)
-    if soft or reduction == "none":
-        return _repeated_rows(curve, ignore_index, smoothing, reduction, soft)
+    if curve is None:
+        return _repeated_own_curve(ignore_index, reduction, match_norm)
+    if match_norm and (soft or smoothing or reduction == "none"):
+        return _repeated_in_parts(ignore_index, smoothing, reduction, soft)
+    if soft:
+        return repeated_soft_loss(curve, smoothing, reduction)
     steps: dict[tuple[bool, torch.dtype, int], tuple[Callable[..., Tensor] | None, Step]] = {}
+    form, mean = _apply_rows if reduction == "none" else _apply_later if match_norm else None, reduction == "mean"
 
     def loss(logits: Tensor, target: Tensor, dtype: torch.dtype, weight: Tensor | None = None,
-             divisor: Tensor | None = None) -> Tensor:
+             divisor: Tensor | None = None, curve: Curve = curve) -> Tensor:
         learns = logits.requires_grad and torch.is_grad_enabled()
         found = steps.get((learns, dtype, few_bytes))
         if found is None:
-            form = None if not learns else _apply_later if is_made_later(logits) else _apply_ahead
-            found = form, Step(curve, ignore_index, smoothing, reduction == "mean", True, dtype)
+            usual = form or (_apply_later if is_made_later(logits) else _apply_ahead)
+            found = usual if learns else None, Step(curve, ignore_index, smoothing, mean, True, dtype)
             steps[learns, dtype, few_bytes] = found
         apply, step = found
-        extras = NO_EXTRAS if divisor is None else Extras(divisor=divisor)
-        if apply is None:
-            return step.loss(logits, target, weight, extras, None, None)
-        return apply(logits, target, weight, step, extras)
+        extras = NO_EXTRAS
+        if match_norm:
+            lengths = torch.empty(size=(2, target.shape[0]), dtype=torch.float32, device=logits.device)
+            extras = Extras(None, divisor, lengths)
+        elif divisor is not None:
+            extras = Extras(None, divisor)
+        if apply is not None:
+            return apply(logits, target, weight, step, extras)
+        if form is _apply_rows:
+            return step.losses(logits, target, weight, extras, None)
+        return step.loss(logits, target, weight, extras, None, None)
 
     return loss
 
 
-_apply_later, _apply_ahead = bare_apply(LaterReduced), bare_apply(Ahead)
+_apply_later, _apply_ahead, _apply_rows = bare_apply(LaterReduced), bare_apply(Ahead), bare_apply(Later)
+_apply_own = bare_apply(OwnCurve)
 
 
-def _repeated_rows(curve: Curve, ignore_index: int, smoothing: float, reduction: str,
-                   soft: bool) -> Callable[..., Tensor]:
-    numbers = constants(curve)
+def _repeated_own_curve(ignore_index: int, reduction: str, match_norm: bool) -> Callable[..., Tensor]:
+    if match_norm or reduction == "none":
+        return _repeated_in_parts(ignore_index, 0.0, reduction, False, match_norm)
+    steps: dict[torch.dtype, OwnStep] = {}
 
-    def loss(logits: Tensor, target: Tensor, dtype: torch.dtype, weight: Tensor | None = None,
-             divisor: Tensor | None = None) -> Tensor:
-        if soft:
-            result = soft_loss(logits, target, curve, weight=weight, label_smoothing=smoothing, reduction=reduction,
-                               divisor=divisor, dtype=dtype)
-        else:
-            problem = Problem(logits, target, weight, numbers, ignore_index, smoothing)
-            learns = logits.requires_grad and torch.is_grad_enabled()
-            result = _apply_rows(logits, problem, curve, None) if learns else losses(problem)
+    def loss(logits: Tensor, target: Tensor, dtype: torch.dtype, weight: Tensor | None, divisor: Tensor | None,
+             curve: Curve) -> Tensor:
+        step = steps.get(dtype)
+        if step is None:
+            step = steps[dtype] = OwnStep(ignore_index, reduction == "mean", True, dtype)
+        return _apply_own(logits, target, weight, curve, step, divisor)
+
+    return loss
+
+
+def _repeated_in_parts(ignore_index: int, smoothing: float, reduction: str, soft: bool,
+                       match_norm: bool = True) -> Callable[..., Tensor]:
+    """For losses that are made of several operations: only what was checked is not checked again."""
+
+    def loss(logits: Tensor, target: Tensor, dtype: torch.dtype, weight: Tensor | None, divisor: Tensor | None,
+             curve: Curve) -> Tensor:
+        rows = Rows(logits, target, soft, logits.shape[:1])
+        result: Tensor = rows_loss(rows, curve, match_norm=match_norm, weight=weight, ignore_index=ignore_index,
+                                   label_smoothing=smoothing, reduction=reduction, divisor=divisor)
         return result if result.dtype == dtype else result.to(dtype)
 
     return loss
-
-
-_apply_rows = bare_apply(Later)
 
 
 def _matched(problem: Problem, curve: Curve, reduction: str, by_products: ByProducts | None,
              divisor: Divisor) -> Tensor:
     """The factor is known when all rows have been read: the gradient is made later, with a second read."""
     lengths = empty_lengths(problem)
-    if reduction == "none":
-        rows: Tensor = Later.apply(problem.logits, problem, curve, by_products, lengths)
-        return rows * norm_ratio(lengths)
     step = Step(curve, problem.ignore_index, problem.smoothing, reduction == "mean")
     extras = Extras(by_products, divisor_of(divisor, problem.logits.device), lengths)
-    loss: Tensor = LaterReduced.apply(problem.logits, problem.target, problem.weight, step, extras)
-    return loss
+    form = Later if reduction == "none" else LaterReduced
+    loss: Tensor = form.apply(problem.logits, problem.target, problem.weight, step, extras)
+    return loss * norm_ratio(lengths) if reduction == "none" else loss
 
 
 def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
@@ -186,9 +205,8 @@ def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tens
     on one number per row, and the backward pass writes the gradient."""
     labels = target.reshape(-1).contiguous()
     if reduction != "none" and not match_norm and not torch.compiler.is_compiling():
-        over = divisor_of(divisor, logits.device)
-        mean = reduction == "mean"
-        own: Tensor = OwnCurve.apply(logits, labels, _plain(weight), curve, ignore_index, mean, over)
+        step, over = OwnStep(ignore_index, reduction == "mean"), divisor_of(divisor, logits.device)
+        own: Tensor = OwnCurve.apply(logits, labels, _plain(weight), curve, step, over)
         return own
     lengths = None
     if torch.compiler.is_compiling():
@@ -196,7 +214,7 @@ def own_curve_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tens
     else:
         problem = Problem(logits, labels, None, constants(Gap()), ignore_index, 0.0)
         lengths = empty_lengths(problem) if match_norm else None
-        gaps = Later.apply(logits, problem, Gap(), None, lengths)
+        gaps = Later.apply(logits, labels, None, Step(Gap(), ignore_index, 0.0, False), Extras(lengths=lengths))
     known = labels.long() != ignore_index
     each = known.to(gaps.dtype) if weight is None else (
         weight.detach().float()[labels.long().clamp(0, weight.shape[0] - 1)] * known)
@@ -249,7 +267,11 @@ def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
 
 
 def _plain(weight: Tensor | None) -> Tensor | None:
-    return None if weight is None else weight.detach().float().contiguous()
+    """Class weights as the kernels read them."""
+    if weight is None:
+        return None
+    weight = weight.detach()
+    return (weight if weight.dtype in repeat.NUMBERS else weight.float()).contiguous()
 
 
 def _reduce(rows: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,

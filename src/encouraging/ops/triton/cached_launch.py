@@ -11,9 +11,9 @@ is not one that was tested on a GPU, every launch takes Triton's own way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import or_
+from operator import itemgetter, or_
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ class _Ready:
             self._before = (compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl, None, None,
                             compiled.packed_metadata, None, None, None)
 
-    def __call__(self, device: int, addresses: list[int | None]) -> None:
+    def __call__(self, device: int, addresses: Sequence[int | None]) -> None:
         stream = torch._C._cuda_getCurrentRawStream(device)
         self._launch(self._programs, 1, 1, stream, *self._before, *addresses, *self._behind)
 
@@ -122,13 +122,15 @@ class Prepared:
     Whoever launches often keeps it, so that neither the sizes nor the key above are worked out again.
     """
 
-    __slots__ = ("_compiled", "_constants", "_kernel", "_numbers", "programs")
+    __slots__ = ("_aligned", "_constants", "_given", "_kernel", "_numbers", "_places", "_unaligned", "programs")
 
     def __init__(self, kernel: Any, programs: int, numbers: tuple[int | float, ...], **constants: Any) -> None:
         self.programs = programs
         self._kernel, self._numbers, self._constants = kernel, numbers, constants
-        # By the addresses' alignments; 0 where all are multiples of 16.
-        self._compiled: dict[int | tuple[int | None, ...], _Ready] = {}
+        self._aligned: _Ready | None = None  # for addresses that are all multiples of 16
+        self._unaligned: dict[tuple[int, ...], _Ready] = {}  # by what the addresses are beyond that
+        self._given: Callable[..., Any] | None = None  # the tensors among the arguments, which are always the same
+        self._places: Callable[..., Any]  # the arguments again, from None and the addresses of those
 
     def __call__(self, device: int, *tensors: Tensor | None) -> None:
         """Launch on the device of this number, that of the tensors; -1 is the interpreter."""
@@ -139,15 +141,39 @@ class Prepared:
         if device == _INTERPRETER or not _is_tested:
             self._kernel[(self.programs,)](*tensors, *self._numbers, **self._constants)
             return
-        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
-        together = reduce(or_, filter(None, addresses), 0)
-        key = 0 if not together & 15 else tuple([None if at is None else at & 15 for at in addresses])
-        ready = self._compiled.get(key)
-        if ready is None:
-            self._compiled[key] = _compile_and_launch(self._kernel, self.programs, tensors, self._numbers,
-                                                      self._constants)
+        if self._given is None:
+            self._see_which_are_given(tensors)
+        addresses = list(map(_data_ptr, self._given(tensors)))  # type: ignore[misc]
+        if reduce(or_, addresses) & 15:
+            key = tuple([address & 15 for address in addresses])
+            ready = self._unaligned.get(key)
+            if ready is None:
+                self._unaligned[key] = self._compile_and_launch(tensors)
+                return
         else:
-            ready(device, addresses)
+            ready = self._aligned
+            if ready is None:
+                self._aligned = self._compile_and_launch(tensors)
+                return
+        ready(device, self._places((None, *addresses)))
+
+    def _see_which_are_given(self, tensors: tuple[Tensor | None, ...]) -> None:
+        given = [i for i, tensor in enumerate(tensors) if tensor is not None]
+        self._places = _picked([1 + given.index(i) if i in given else 0 for i in range(len(tensors))])
+        self._given = _picked(given)
+
+    def _compile_and_launch(self, tensors: tuple[Tensor | None, ...]) -> _Ready:
+        return _compile_and_launch(self._kernel, self.programs, tensors, self._numbers, self._constants)
+
+
+_data_ptr = Tensor.data_ptr
+
+
+def _picked(indices: list[int]) -> Callable[..., Any]:
+    """What takes the items at these indices from a tuple."""
+    if len(indices) == 1:  # where itemgetter would give the item itself
+        return lambda items: (items[indices[0]],)
+    return itemgetter(*indices)
 
 
 class Kept:

@@ -129,12 +129,10 @@ def known_divisor(divisor, shares, N_PARTIAL: tl.constexpr, COUNT: tl.constexpr,
         return 1.0
 
 
-# The sum of what the programs of another kernel have left, by a few programs, times a number and ``matched`` (the
-# factor of norm matching), over the denominator: shares of it where COUNT is THE_LAST, or partial sums.
-@triton.jit(do_not_specialize=["n_shares", "scale_at"])
-def total_kernel(shares, partial_weights, matched, groups, counter, out, scale_out, n_shares, scale_at, factor,
-                 N_PARTIAL: tl.constexpr, COUNT: tl.constexpr, MATCHED: tl.constexpr, KEEP: tl.constexpr,
-                 GROUPED: tl.constexpr, BLOCK: tl.constexpr):
+@triton.jit
+def group_of_shares(shares, n_shares, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    """This program's part of the sum of what the programs of another kernel have left, and of the weights behind it
+    where COUNT is THE_LAST."""
     b_total = tl.zeros([BLOCK], tl.float32)
     b_weights = tl.zeros([BLOCK], tl.float32)
     for start in tl.range(tl.program_id(0) * BLOCK, n_shares, tl.num_programs(0) * BLOCK):
@@ -142,7 +140,16 @@ def total_kernel(shares, partial_weights, matched, groups, counter, out, scale_o
         b_total += tl.load(shares + o, mask=o < n_shares, other=0.0)
         if COUNT == THE_LAST:
             b_weights += tl.load(shares + n_shares + o, mask=o < n_shares, other=0.0)
-    total, weights = tl.sum(b_total, axis=0), tl.sum(b_weights, axis=0)
+    return tl.sum(b_total, axis=0), tl.sum(b_weights, axis=0)
+
+
+# The sum of what the programs of another kernel have left, by a few programs, times a number, over the denominator:
+# shares of it where COUNT is THE_LAST, or partial sums.
+@triton.jit(do_not_specialize=["n_shares", "scale_at"])
+def total_kernel(shares, partial_weights, groups, counter, out, scale_out, n_shares, scale_at, factor,
+                 N_PARTIAL: tl.constexpr, COUNT: tl.constexpr, KEEP: tl.constexpr, GROUPED: tl.constexpr,
+                 BLOCK: tl.constexpr):
+    total, weights = group_of_shares(shares, n_shares, COUNT, BLOCK)
     last = True
     if GROUPED:
         n = tl.num_programs(0)
@@ -153,8 +160,6 @@ def total_kernel(shares, partial_weights, matched, groups, counter, out, scale_o
         if GROUPED:
             total, weights = sum_of_shares(groups, n, 64), sum_of_shares(groups + n, n, 64)
         over = weights if COUNT == THE_LAST else sum_of(partial_weights, N_PARTIAL)
-        if MATCHED:
-            factor *= tl.load(matched)
         tl.store(out, total * factor / over)
         if KEEP:
             tl.store(scale_out + scale_at, factor / over)

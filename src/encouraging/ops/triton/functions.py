@@ -15,9 +15,21 @@ from .. import reference
 from ..reduction import Divisor
 from .cached_launch import Prepared
 from .curves import constants
-from .launch import Asked, Plan, Problem, empty_state, gradient_later, later_for, loss_sum, losses, plan_for, scale_for
+from .launch import (
+    NO_STATS,
+    Asked,
+    Plan,
+    Problem,
+    empty_state,
+    gradient_later,
+    later_for,
+    loss_sum,
+    losses,
+    losses_for,
+    plan_for,
+)
 from .stats import ByProducts
-from .upstream import is_kept, times_upstream
+from .upstream import step_times_upstream
 
 
 def divisor_of(divisor: Divisor, device: torch.device) -> Tensor | None:
@@ -36,14 +48,15 @@ class Step:
     are worked out in the first of them. ``dtype`` is that of the loss.
     """
 
-    __slots__ = ("backward", "curve", "dtype", "forward", "ignore_index", "mean", "numbers", "repeats", "scaled",
-                 "smoothing")
+    __slots__ = ("backward", "curve", "dtype", "forward", "ignore_index", "mean", "numbers", "of_rows", "repeats",
+                 "scaled", "smoothing")
 
     def __init__(self, curve: Curve, ignore_index: int, smoothing: float, mean: bool, repeats: bool = False,
                  dtype: torch.dtype = torch.float32) -> None:
         self.curve, self.numbers, self.ignore_index, self.smoothing = curve, constants(curve), ignore_index, smoothing
         self.mean, self.repeats, self.dtype = mean, repeats, dtype
         self.forward: Plan | None = None
+        self.of_rows: Prepared | None = None  # the same for a loss per row
         self.backward: tuple[Any, Prepared] | None = None  # and how the logits lay for which it was worked out
         self.scaled: tuple[Any, Prepared] | None = None  # the same for a gradient that was made ahead
 
@@ -54,16 +67,32 @@ class Step:
              state: Tensor | None) -> Tensor:
         """The sum or the mean, and whatever there is a buffer for."""
         if self.forward is not None:
-            return self.forward.run(logits, target, weight, extras.divisor, grad, state)
+            return self.forward.run(logits, target, weight, extras.divisor, grad, state, extras.lengths)
         problem = self.problem(logits, target, weight)
         if self.repeats and target.shape[0]:
             n_partial = 0 if extras.divisor is None else 1
-            asked = Asked(True, n_partial, False, grad is not None, state is not None, False, False)
+            asked = Asked(True, n_partial, False, grad is not None, state is not None, extras.lengths is not None,
+                          False)
             self.forward = plan_for(problem, asked, self.mean, grad, self.dtype)
-            return self.forward.run(logits, target, weight, extras.divisor, grad, state)
+            return self.forward.run(logits, target, weight, extras.divisor, grad, state, extras.lengths)
         loss = loss_sum(problem, self.mean, extras.divisor, grad=grad, state=state, lengths=extras.lengths,
                         stats=extras.by_products)
         return loss if loss.dtype == self.dtype else loss.to(self.dtype)
+
+    def losses(self, logits: Tensor, target: Tensor, weight: Tensor | None, extras: Extras,
+               state: Tensor | None) -> Tensor:
+        """The loss of every row, and whatever there is a buffer for."""
+        if self.of_rows is not None:
+            out = torch.empty(target.shape[0], dtype=self.dtype, device=logits.device)
+            between = () if self.smoothing else (None,)
+            self.of_rows(logits.get_device(), logits, target, weight, None, None, out, None, None, None, state,
+                         *between, *NO_STATS)
+            return out
+        problem = self.problem(logits, target, weight)
+        if self.repeats and target.shape[0]:
+            asked = Asked(False, 0, False, False, state is not None, False, False)
+            self.of_rows = losses_for(problem, asked, None, None, self.dtype)
+        return losses(problem, state=state, stats=extras.by_products, lengths=extras.lengths, dtype=self.dtype)
 
     def differentiable(self, logits: Tensor | None, target: Tensor, weight: Tensor | None, upstream: Tensor,
                        reduction: str) -> Tensor:
@@ -106,39 +135,37 @@ class Ahead(torch.autograd.Function):
             above = upstream if ctx.divisor is None else upstream / ctx.divisor.reshape(())
             reduction = "mean" if ctx.step.mean and ctx.divisor is None else "sum"
             return ctx.step.differentiable(logits, target, weight, above, reduction), None, None, None, None
-        step, lies = ctx.step, (upstream.dtype, grad.stride())
-        if step.scaled is not None and step.scaled[0] == lies and not (is_batched(upstream) or is_kept()):
-            step.scaled[1](grad.get_device(), grad, grad, upstream)
-            return grad, None, None, None, None
-        if step.repeats and grad.numel() and not is_batched(upstream):
-            step.scaled = lies, scale_for(grad, upstream, grad)
-        return times_upstream(grad, upstream), None, None, None, None
+        return step_times_upstream(ctx.step, grad, upstream), None, None, None, None
 
 
 class Later(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, problem: Problem, curve: Curve, by_products: ByProducts | None,
-                lengths: Tensor | None = None) -> Tensor:
-        state = empty_state(problem.target, problem.smoothing)
-        rows = losses(problem, state=state, stats=by_products, lengths=lengths)
-        ctx.save_for_backward(logits, problem.target, problem.weight, state)
-        ctx.arguments = curve, problem.ignore_index, problem.smoothing
-        return rows
+    def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, step: Step, extras: Extras) -> Tensor:
+        state = empty_state(target, step.smoothing)
+        ctx.save_for_backward(logits, target, weight, state)
+        ctx.step = step
+        return step.losses(logits, target, weight, extras, state)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, weight, state = ctx.saved_tensors
-        curve, ignore_index, smoothing = ctx.arguments
+        step = ctx.step
         if torch.is_grad_enabled():
-            result = differentiable(logits, target, weight, upstream, *ctx.arguments)
-        else:
-            problem = Problem(logits, target, weight, constants(curve), ignore_index, smoothing)
-            result = torch.empty_like(logits)
-            batched = is_batched(upstream)
-            gradient_later(problem, state, torch.ones_like(state[0]) if batched else upstream, result)
-            if batched:
-                above = upstream[:, None] if logits.ndim == 2 else upstream.unflatten(0, (-1, 1, logits.shape[2]))
-                result = (result.float() * above).to(result.dtype)
+            return step.differentiable(logits, target, weight, upstream.float(), "none"), None, None, None, None
+        result = torch.empty_like(logits)
+        batched = is_batched(upstream)
+        # Not always as in the forward pass: hooks on saved tensors give back copies.
+        lie = logits.dtype, logits.stride(), logits.data_ptr() & 15, upstream.stride()
+        if step.backward is not None and step.backward[0] == lie and not batched:
+            step.backward[1](logits.get_device(), logits, target, weight, state, upstream, None, result)
+            return result, None, None, None, None
+        problem = step.problem(logits, target, weight)
+        gradient_later(problem, state, torch.ones_like(state[0]) if batched else upstream, result)
+        if step.repeats and target.shape[0] and not batched:
+            step.backward = lie, later_for(problem, upstream, result)
+        if batched:
+            above = upstream[:, None] if logits.ndim == 2 else upstream.unflatten(0, (-1, 1, logits.shape[2]))
+            result = (result.float() * above).to(result.dtype)
         return result, None, None, None, None
 
 

@@ -17,13 +17,13 @@ from .finish import BY_ARRIVAL, EVERYONE, IN_ORDER, NOBODY, THE_FIRST, THE_LAST
 from .in_order import MOST_WARPS
 from .labels_split_launch import SplitLabels
 from .layout import ends_of, layout, pieces
-from .matching import norm_ratio
+from .matching import launch_matched_total, matched_total_for
 from .maths import PULLS
 from .resident import resident_kernel
 from .resident_smooth import resident_smooth_kernel
 from .streamed import streamed_kernel
 from .streamed_smooth import streamed_smooth_kernel
-from .sums import denominator, n_partial_weights, total
+from .sums import denominator, denominator_for, launch_total, n_partial_weights, total, total_for
 from .tiling import (
     Tiling,
     as_streamed,
@@ -42,7 +42,7 @@ _MANY_CLASSES = 16384
 _LITTLE_WEIGHT = 1.6e-5
 _MOST_LABEL_READS = 1 << 23  # by all programs together, where every one counts the labels for itself
 _SHORT_ROW = 256  # bytes; the state of a row has 16
-_NO_STATS = (None, None, None)
+NO_STATS = (None, None, None)
 
 
 class Problem(NamedTuple):
@@ -61,28 +61,35 @@ _losses, _sums, _laters, _scales, _of_pulls = Kept(), Kept(), Kept(), Kept(), Ke
 
 def losses(problem: Problem, *, grad: Tensor | None = None, partial_weights: Tensor | None = None,
            upstream: Tensor | None = None, state: Tensor | None = None, lengths: Tensor | None = None,
-           stats: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
-    """The loss of every row, and whatever there is a buffer for.
+           stats: tuple[Tensor, Tensor, Tensor] | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The loss of every row, in ``dtype``, and whatever there is a buffer for.
 
     ``grad`` (which may be the logits) receives the gradient of the rows' losses, each times its ``upstream``, over the
     sum of ``partial_weights``; ``state`` what :func:`gradient_later` needs; ``lengths``, without smoothing, those of
     the rows' gradients, cross-entropy's and the curve's; ``stats`` the by-products.
     """
-    rows, device = problem.target.shape[0], problem.logits.get_device()
-    out = torch.empty(rows, dtype=torch.float32, device=problem.logits.device)
-    if not rows:
-        return out
-    asked = Asked(False, 0 if partial_weights is None else partial_weights.shape[0], upstream is not None,
-                  grad is not None, state is not None, lengths is not None, stats is not None)
-    key = *_key(problem, grad), asked, None if upstream is None else upstream.dtype
-    prepared = _losses.get(key)
+    rows = problem.target.shape[0]
+    out = torch.empty(rows, dtype=dtype, device=problem.logits.device)
+    if rows:
+        asked = Asked(False, 0 if partial_weights is None else partial_weights.shape[0], upstream is not None,
+                      grad is not None, state is not None, lengths is not None, stats is not None)
+        launch = losses_for(problem, asked, grad, None if upstream is None else upstream.dtype, dtype)
+        between = () if problem.smoothing > 0 else (lengths,)
+        launch(problem.logits.get_device(), *problem[:3], partial_weights, upstream, out, None, None, grad, state,
+               *between, *(stats or NO_STATS))
+    return out
+
+
+def losses_for(problem: Problem, asked: Asked, grad: Tensor | None, upstream: torch.dtype | None,
+               dtype: torch.dtype) -> Prepared:
+    """The launch of :func:`losses`, remembered: it takes logits, target, weight, partial weights, upstream, the losses,
+    None, None, grad, state, without smoothing the lengths, and three by-products."""
+    key = *_key(problem, grad), asked, upstream, dtype
+    prepared: Prepared | None = _losses.get(key)
     if prepared is None:
         tiling, programs = _division(problem)
         prepared = _losses.keep(key, _prepare(problem, asked, grad, tiling, programs))
-    first = (*problem[:3], partial_weights, upstream, out, None, None, grad, state)
-    between = () if problem.smoothing > 0 else (lengths,)
-    prepared(device, *first, *between, *(stats or _NO_STATS))
-    return out
+    return prepared
 
 
 def loss_sum(problem: Problem, mean: bool, divisor: Tensor | None = None, *, grad: Tensor | None = None,
@@ -131,9 +138,9 @@ class Plan(NamedTuple):
 
     launch: Prepared | SplitLabels
     device: int
-    count_first: tuple[int, int] | None  # by a launch of its own, for so many classes and this index to ignore
-    counted_by: int
+    count_first: Prepared | None  # by a launch of its own
     ending: int
+    total: Prepared | None  # another launch for the sum
     smooth: bool
     dtype: torch.dtype  # of the sum
 
@@ -141,33 +148,40 @@ class Plan(NamedTuple):
             grad: Tensor | None = None, state: Tensor | None = None, lengths: Tensor | None = None,
             stats: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
         """The sum, see :func:`loss_sum`, of at least one row."""
-        if self.count_first is not None:
-            divisor = denominator(target, weight, *self.count_first)
+        launch, device, count_first, ending, by_another, smooth, dtype = self
+        if count_first is not None:
+            divisor = torch.empty(count_first.programs, dtype=torch.float32, device=logits.device)
+            count_first(device, target, weight, divisor)
         out = counter = None
-        if self.ending:
-            out = torch.empty((), dtype=self.dtype, device=logits.device)
-            shares, counter = sums.room_for(self.ending, logits, self.launch.programs)
+        if by_another is None:  # size=: half a microsecond less than without the name
+            out = torch.empty(size=(), dtype=dtype, device=logits.device)
+            shares, counter = sums.room_for(ending, logits, launch.programs)
         else:
-            shares = torch.empty(2 * self.launch.programs, dtype=torch.float32, device=logits.device)
-        between = () if self.smooth else (lengths,)
-        self.launch(self.device, logits, target, weight, divisor, None, out, shares, counter, grad, state, *between,
-                    *(stats or _NO_STATS))
-        if out is not None:
-            return out
-        matched = None if lengths is None else norm_ratio(lengths)
-        return total(shares, self.launch.programs, divisor, count=self.counted_by, matched=matched, state=state,
-                     dtype=self.dtype)
+            shares = torch.empty(2 * launch.programs, dtype=torch.float32, device=logits.device)
+        if smooth:
+            launch(device, logits, target, weight, divisor, None, out, shares, counter, grad, state,
+                   *(stats or NO_STATS))
+        else:
+            launch(device, logits, target, weight, divisor, None, out, shares, counter, grad, state, lengths,
+                   *(stats or NO_STATS))
+        if by_another is None:
+            return out  # type: ignore[return-value]
+        if lengths is not None:
+            return launch_matched_total(by_another, lengths, shares, divisor, state, dtype)
+        return launch_total(by_another, shares, divisor, state, dtype)
 
 
-def gradient_of_pulls(problem: Problem, pulls: Tensor, above: Tensor, factor: Tensor, grad: Tensor) -> None:
-    """Write the gradient of a sum over a curve of one's own from its pulls, one per row, times two numbers on the
-    device, ``above`` and ``factor``. Everything else is made again from the logits: for rows that :func:`are_short`."""
+def of_pulls_for(problem: Problem, above: Tensor, grad: Tensor) -> Prepared:
+    """The launch that writes the gradient of a sum over a curve of one's own from its pulls, one per row, times two
+    numbers on the device, ``above`` and ``factor``; remembered. Everything else is made again from the logits: for rows
+    that :func:`are_short`. It takes logits, target, weight, above, pulls, None, None, None, grad, factor, None and
+    ``NO_STATS``."""
     key = *_key(problem, grad), above.dtype
-    prepared = _of_pulls.get(key)
+    prepared: Prepared | None = _of_pulls.get(key)
     if prepared is None:
         asked = Asked(False, 0, PULLS.value, True, False, False, False)
         prepared = _of_pulls.keep(key, _prepare(problem, asked, grad, *_division(problem)))
-    prepared(problem.logits.get_device(), *problem[:3], above, pulls, None, None, None, grad, factor, None, *_NO_STATS)
+    return prepared
 
 
 def are_short(logits: Tensor) -> bool:
@@ -181,8 +195,8 @@ def _key(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
     where = logits.data_ptr()
     of_grad = None if grad is None else (grad.stride(), grad.data_ptr() & 15, grad.data_ptr() == where)
     return (logits.get_device(), logits.dtype, logits.shape, logits.stride(), where & 15, of_grad, target.dtype,
-            weight is None, curve, ignore_index, smoothing, division_key(), sums.in_order_from,
-            sums.in_order_rows)
+            None if weight is None else weight.dtype, curve, ignore_index, smoothing, division_key(),
+            sums.in_order_from, sums.in_order_rows)
 
 
 def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype: torch.dtype) -> Plan:
@@ -201,11 +215,17 @@ def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype
         elif ending == BY_ARRIVAL.value and programs * rows <= _MOST_LABEL_READS:
             count = EVERYONE.value
         else:
-            count_first = problem.logits.shape[1], problem.ignore_index
+            count_first = denominator_for(problem.target, problem.weight, problem.logits.shape[1],
+                                          problem.ignore_index)
             asked = asked._replace(n_partial=n_partial_weights(rows))
     programs += asked.n_partial if count == THE_FIRST.value else 0
-    launch = _prepare(problem, asked, grad, tiling, programs, count, ending)
-    return Plan(launch, problem.logits.get_device(), count_first, count, ending, problem.smoothing > 0, dtype)
+    launch, device = _prepare(problem, asked, grad, tiling, programs, count, ending), problem.logits.get_device()
+    by_another = None
+    if not ending:
+        scale_at = (7 if problem.smoothing else 4) * rows if asked.state else None
+        by_another = (matched_total_for(device, rows, programs, asked.n_partial, count, scale_at, dtype)
+                      if asked.lengths else total_for(device, programs, asked.n_partial, 1.0, count, scale_at, dtype))
+    return Plan(launch, device, count_first, ending, by_another, problem.smoothing > 0, dtype)
 
 
 def _division(problem: Problem) -> tuple[Tiling, int]:
@@ -301,7 +321,7 @@ def empty_state(target: Tensor, smoothing: float, reduced: bool = False) -> Tens
 
 def empty_lengths(problem: Problem) -> Tensor:
     """Room for the lengths of the rows' gradients."""
-    return torch.empty((2, problem.target.shape[0]), dtype=torch.float32, device=problem.logits.device)
+    return torch.empty(size=(2, problem.target.shape[0]), dtype=torch.float32, device=problem.logits.device)
 
 
 def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tensor) -> None:
@@ -312,14 +332,15 @@ def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tens
         launch(problem.logits.get_device(), *problem[:3], state, upstream, None, grad)
 
 
-def later_for(problem: Problem, upstream: Tensor, grad: Tensor, own: bool = False) -> Prepared:
+def later_for(problem: Problem, upstream: Tensor, grad: Tensor, above: Tensor | None = None) -> Prepared:
     """The launch of :func:`gradient_later`, remembered: it takes logits, target, weight, state, upstream, None and
-    grad. For a curve of one's ``own`` it takes the pulls, and then the upstream gradient of the sum."""
+    grad. For a curve of one's own it takes the pulls, and then what is ``above``, the upstream gradient of the sum."""
     logits, target, weight, curve, _, smoothing = problem
-    reduced = upstream.ndim == 0
+    reduced, own = upstream.ndim == 0, above is not None
     key = (logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() & 15, grad.stride(),
-           grad.data_ptr() & 15, target.dtype, weight is None, curve, smoothing, upstream.dtype,
-           None if reduced else upstream.stride(), own)
+           grad.data_ptr() & 15, target.dtype, None if weight is None else weight.dtype, curve, smoothing,
+           upstream.dtype, None if reduced else upstream.stride(),
+           None if above is None else above.dtype)
     prepared: Prepared | None = _laters.get(key)
     if prepared is None:
         rows, classes, inner, outer, inner_stride, class_stride = layout(logits)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,10 +58,20 @@ def _of_labels(logits: Tensor, target: Tensor, reduction: str, divisor: Divisor,
            target.dtype, factor, over is None)
     loss = repeat.find(key)
     if loss is None:
-        curve = Mirror(4 * factor, logits.shape[1] * factor)
-        loss = repeated_loss(curve, _NO_LABEL, 0.0, "sum" if over is None else "mean")
+        loss = _repeated(logits, factor, over)
         repeat.remember(key, loss)
     return loss(logits, target, dtype, None, over)
+
+
+def repeated_mse_loss(logits: Tensor, reduction: str, divisor: Tensor | None) -> Callable[..., Tensor]:
+    """:func:`mse_loss` with the bonus for calls that repeat, see ``autograd.repeated_loss``: for labels and a mean or a
+    sum."""
+    return _repeated(logits, *mean_factor(logits.numel(), reduction, divisor, logits.device))
+
+
+def _repeated(logits: Tensor, factor: float, over: Tensor | None) -> Callable[..., Tensor]:
+    curve = Mirror(4 * factor, logits.shape[1] * factor)
+    return repeated_loss(curve, _NO_LABEL, 0.0, "sum" if over is None else "mean")
 
 
 _NO_LABEL = -(1 << 62)  # nothing is ignored

@@ -11,6 +11,7 @@ from torch import Tensor
 from . import sums
 from .cached_launch import Kept, Prepared
 from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, Constants
+from .finish import NOBODY
 from .layout import layout, pieces, power_of_two
 from .maths import EACH, ONE
 from .soft import soft_kernel
@@ -55,10 +56,40 @@ def soft_loss_sum(problem: SoftProblem, factor: float, divisor: Tensor | None = 
     buffer."""
     if not layout(problem.logits).rows:
         return sums.sum_of(problem.logits, 0, dtype=dtype).total(divisor, factor)
+    plan = soft_plan_for(problem, factor, divisor, grad, by_target, dtype)
+    return plan.run(*problem[:3], divisor, grad, by_target)
+
+
+class SoftPlan(NamedTuple):
+    """How a sum over the rows is made."""
+
+    launch: Prepared | SplitLaunch
+    device: int
+    total: Prepared | None  # another launch for the sum
+    dtype: torch.dtype  # of the sum
+
+    def run(self, logits: Tensor, target: Tensor, weight: Tensor | None, divisor: Tensor | None, grad: Tensor | None,
+            by_target: Tensor | None) -> Tensor:
+        """The sum, see :func:`soft_loss_sum`, of at least one row."""
+        launch, device, by_another, dtype = self
+        if by_another is None:
+            out = torch.empty(size=(), dtype=dtype, device=logits.device)
+            launch(device, logits, target, weight, divisor, None, out, *sums.workspace(logits), grad, by_target)
+            return out
+        shares = torch.empty(launch.programs, dtype=torch.float32, device=logits.device)
+        launch(device, logits, target, weight, divisor, None, None, shares, None, grad, by_target)
+        return sums.launch_total(by_another, shares, divisor, None, dtype)
+
+
+def soft_plan_for(problem: SoftProblem, factor: float, divisor: Tensor | None, grad: Tensor | None,
+                  by_target: Tensor | None, dtype: torch.dtype) -> SoftPlan:
+    """How such a sum is made, of at least one row."""
     launch = _launch_for(problem, Asked(True, float(factor), divisor is not None, dtype), grad, by_target)
-    made = sums.sum_of(problem.logits, launch.programs, dtype=dtype)
-    launch(problem.logits.get_device(), *problem[:3], divisor, None, *made[:3], grad, by_target)
-    return made.total(divisor, factor)
+    device, by_another = problem.logits.get_device(), None
+    if not sums.ending(launch.programs, 0, in_order=False):
+        by_another = sums.total_for(device, launch.programs, 0 if divisor is None else divisor.numel(), factor,
+                                    NOBODY.value, None, dtype)
+    return SoftPlan(launch, device, by_another, dtype)
 
 
 class Asked(NamedTuple):
@@ -99,8 +130,8 @@ def _launch_for(problem: SoftProblem, asked: Asked, grad: Tensor | None,
     logits, target, weight, curve, smoothing = problem
     key = (logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() & 15, target.dtype,
            target.stride(), target.data_ptr() & 15, None if grad is None else (grad.stride(), grad.data_ptr() & 15),
-           None if by_target is None else by_target.data_ptr() & 15, weight is None, curve, smoothing, asked,
-           division_key(), sums.MOST_ARRIVALS)
+           None if by_target is None else by_target.data_ptr() & 15, None if weight is None else weight.dtype, curve,
+           smoothing, asked, division_key(), sums.MOST_ARRIVALS)
     prepared: Prepared | SplitLaunch | None = _launches.get(key)
     if prepared is None:
         prepared = _launches.keep(key, _prepare(problem, asked, grad, by_target))

@@ -119,7 +119,7 @@ def sum_of(like: Tensor, programs: int, rows: int = 0, in_order: bool = False,
     if way == LATER.value:
         shares = torch.empty(max(1, programs), dtype=torch.float32, device=like.device)
         return Sum(None, shares, None, programs, way, dtype)
-    out = torch.empty((), dtype=dtype, device=like.device)
+    out = torch.empty(size=(), dtype=dtype, device=like.device)
     return Sum(out, *room_for(way, like, programs), programs, way, dtype)
 
 
@@ -139,36 +139,52 @@ def _denominator_block(rows: int) -> int:
 
 def denominator(target: Tensor, weight: Tensor | None, classes: int, ignore_index: int) -> Tensor:
     """The mean's denominator, the sum of the labels' weights, as a few partial sums."""
-    device = target.get_device()
-    key = device, target.shape, target.dtype, classes, ignore_index, weight is None
-    prepared = _denominators.get(key)
+    prepared = denominator_for(target, weight, classes, ignore_index)
+    partial_weights = torch.empty(prepared.programs, dtype=torch.float32, device=target.device)
+    prepared(target.get_device(), target, weight, partial_weights)
+    return partial_weights
+
+
+def denominator_for(target: Tensor, weight: Tensor | None, classes: int, ignore_index: int) -> Prepared:
+    """The launch of :func:`denominator`, remembered: it takes target, weight and the partial sums."""
+    key = (target.get_device(), target.shape, target.dtype, classes, ignore_index,
+           None if weight is None else weight.dtype)
+    prepared: Prepared | None = _denominators.get(key)
     if prepared is None:
         rows = target.shape[0]
         prepared = _denominators.keep(key, Prepared(
             denominator_kernel, n_partial_weights(rows), (rows, classes, ignore_index),
             BLOCK=_denominator_block(rows), WEIGHTED=weight is not None, num_warps=8))
-    partial_weights = torch.empty(prepared.programs, dtype=torch.float32, device=target.device)
-    prepared(device, target, weight, partial_weights)
-    return partial_weights
+    return prepared
 
 
 def total(shares: Tensor, n_shares: int, partial_weights: Tensor | None = None, factor: float = 1.0, *,
-          count: int = NOBODY.value, matched: Tensor | None = None, state: Tensor | None = None,
-          dtype: torch.dtype = torch.float32) -> Tensor:
-    """The sum of ``n_shares`` shares, times ``factor`` and ``matched``, over the denominator: partial sums, or what the
-    programs left behind their shares. ``state`` receives, as its last number, what the gradient is multiplied by."""
-    device = shares.get_device()
-    n_partial = 0 if partial_weights is None else partial_weights.numel()
-    scale_at = 0 if state is None else state.shape[0] - 1
-    key = device, n_shares, n_partial, factor, count, matched is None, scale_at, dtype
-    prepared = _totals.get(key)
+          count: int = NOBODY.value, state: Tensor | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The sum of ``n_shares`` shares, times ``factor``, over the denominator: partial sums, or what the programs left
+    behind their shares. ``state`` receives, as its last number, what the gradient is multiplied by."""
+    scale_at = None if state is None else state.shape[0] - 1
+    prepared = total_for(shares.get_device(), n_shares, 0 if partial_weights is None else partial_weights.numel(),
+                         factor, count, scale_at, dtype)
+    return launch_total(prepared, shares, partial_weights, state, dtype)
+
+
+def total_for(device: int, n_shares: int, n_partial: int, factor: float, count: int, scale_at: int | None,
+              dtype: torch.dtype) -> Prepared:
+    """The launch of :func:`total`, remembered, for a sum of this type; :func:`launch_total` launches it."""
+    key = device, n_shares, n_partial, factor, count, scale_at, dtype
+    prepared: Prepared | None = _totals.get(key)
     if prepared is None:
         block = min(_BLOCK, max(16, power_of_two(n_shares)))
         programs = min(_MOST_GROUPS, max(1, pieces(n_shares, block)))
         prepared = _totals.keep(key, Prepared(
-            total_kernel, programs, (n_shares, scale_at, float(factor)), N_PARTIAL=n_partial, COUNT=count,
-            MATCHED=matched is not None, KEEP=state is not None, GROUPED=programs > 1, BLOCK=block, num_warps=4))
-    out = torch.empty((), dtype=dtype, device=shares.device)
+            total_kernel, programs, (n_shares, scale_at or 0, float(factor)), N_PARTIAL=n_partial, COUNT=count,
+            KEEP=scale_at is not None, GROUPED=programs > 1, BLOCK=block, num_warps=4))
+    return prepared
+
+
+def launch_total(prepared: Prepared, shares: Tensor, partial_weights: Tensor | None, state: Tensor | None,
+                 dtype: torch.dtype) -> Tensor:
+    out = torch.empty(size=(), dtype=dtype, device=shares.device)
     groups, counter = workspace(shares) if prepared.programs > 1 else (None, None)
-    prepared(device, shares, partial_weights, matched, groups, counter, out, state)
+    prepared(shares.get_device(), shares, partial_weights, groups, counter, out, state)
     return out

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...torch_state import is_batched
 from ..reduction import Divisor
-from .launch import scale
+from .launch import scale, scale_for
 from .maths import EACH, ONE
 
 # Whether the backward pass that runs leaves its graph for another one.
@@ -26,9 +27,21 @@ def times_upstream(grad: Tensor, upstream: Tensor) -> Tensor:
     return result
 
 
+def step_times_upstream(step: Any, grad: Tensor, upstream: Tensor) -> Tensor:
+    """:func:`times_upstream` for a gradient that was made ahead; where calls repeat, by the ``scaled`` launch that was
+    worked out for the first of them."""
+    lies = upstream.dtype, grad.stride()
+    if step.scaled is not None and step.scaled[0] == lies and not (is_batched(upstream) or is_kept()):
+        step.scaled[1](grad.get_device(), grad, grad, upstream)
+        return grad
+    if step.repeats and grad.numel() and not is_batched(upstream):
+        step.scaled = lies, scale_for(grad, upstream, grad)
+    return times_upstream(grad, upstream)
+
+
 def scaled(upstream: Tensor, factor: float, divisor: Tensor | None) -> Tensor:
     """What the losses' sum is multiplied by, where torch differentiates it: in float32, whatever the loss's type."""
-    return upstream.float() * factor / (1.0 if divisor is None else divisor[0])
+    return upstream.float() * factor / (1.0 if divisor is None else divisor.reshape(()))
 
 
 def one_or_each(upstream: Tensor) -> tuple[Tensor, int]:
