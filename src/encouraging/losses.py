@@ -17,7 +17,7 @@ from .ops import as_torch, dispatch, reference, repeat
 from .ops.elementwise import sigmoid_losses, squared_errors
 from .ops.in_place import check_overwritable, curve_loss_and_gradient_
 from .ops.linear import linear_curve_loss
-from .ops.reduction import Divisor, check_divisor, loss_divisor, reduce
+from .ops.reduction import Divisor, check_divisor, loss_divisor, reduce, writable
 from .ops.small import plain_loss
 from .ops.split_classes import loss_of_split_classes
 from .ops.stats import LossStats, stats_of, threshold_of
@@ -137,7 +137,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     if reduction == "none" and loss.shape != rows.shape:
         loss = loss.reshape(rows.shape)
     dtype = result_dtype(input, labels)
-    return loss if loss.dtype == dtype else loss.to(dtype)
+    return writable(loss if loss.dtype == dtype else loss.to(dtype))
 
 
 def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None,
@@ -280,7 +280,7 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
         losses = sigmoid_losses(input, target, curve, negative_curve, weight, pos_weight, alpha)
         loss = reduce(losses, reduction, divisor)
     dtype = result_dtype(input)
-    return loss if loss.dtype == dtype else loss.to(dtype)
+    return writable(loss if loss.dtype == dtype else loss.to(dtype))
 
 
 def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: str = "softmax",

@@ -20,7 +20,7 @@ from ..targets import as_rows, check_arguments, result_dtype, sequence_hint
 from ..torch_state import autocasts, has_tangent, in_transform, is_batched, is_jit_tracing
 from . import dispatch, reference
 from .linear_chunks import ACCUMULATORS, Layer, Plan, walk
-from .reduction import Divisor, check_divisor, label_divisor, reduce
+from .reduction import Divisor, check_divisor, label_divisor, reduce, writable
 
 
 def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Curve, bias: Tensor | None = None,
@@ -123,7 +123,7 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
             loss = _LinearLoss.apply(rows, weight, bias, labels, class_weight, plan)  # type: ignore[no-untyped-call]
     if divisor is not None:
         loss = loss / divisor
-    return (loss.reshape(lead) if reduction == "none" else loss).to(result_dtype(logits))
+    return writable((loss.reshape(lead) if reduction == "none" else loss).to(result_dtype(logits)))
 
 
 def _logits_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> torch.dtype:

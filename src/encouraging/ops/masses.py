@@ -24,6 +24,7 @@ from torch import Tensor
 from ..curves import Curve
 from ..torch_state import backward_must_be_differentiable, in_forward_mode, is_eager, values_are_readable
 from .labels import zero_ignored
+from .reduction import rows_of
 from .rows import apply, compute_dtype, in_blocks, mass_gradient
 
 WIDE = 256  # classes from which on numpy finds the top one sooner than torch, and torch's softmax is the fastest exp
@@ -64,7 +65,7 @@ def closed_rows_with_gradient(logits: Tensor, mass: Tensor, curve: Curve,
     """:func:`closed_rows` and its gradient, below autograd."""
     sums = _sums(logits, mass, label_mass, curve)
     rows = _values(sums, mass, logits.shape[1], curve, label_mass)
-    return rows[:, 0], _gradient(logits, mass, label_mass, sums, curve, torch.ones_like(rows))
+    return rows_of(rows), _gradient(logits, mass, label_mass, sums, curve, torch.ones_like(rows))
 
 
 def closed_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve,
@@ -85,7 +86,7 @@ class _ClosedRows(torch.autograd.Function):
         sums = _sums(logits, mass, label_mass, curve)
         ctx.curve = curve
         ctx.save_for_backward(logits, mass, label, added, ignored, *sums)
-        return zero_ignored(_values(sums, mass, logits.shape[1], curve, label_mass), ignored)[:, 0]
+        return rows_of(zero_ignored(_values(sums, mass, logits.shape[1], curve, label_mass), ignored))
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:

@@ -28,7 +28,7 @@ from ..curves._curve import check_curve, nll
 from ..errors import ArgumentError, DerivativeError, ShapeError, TargetError
 from ..targets import as_rows, check_reduction, check_smoothing, result_dtype, sequence_hint
 from ..torch_state import has_tangent, in_transform, values_are_readable
-from .reduction import Divisor, check_divisor, reduce
+from .reduction import Divisor, check_divisor, reduce, rows_of
 from .rows import compute_dtype
 
 _BLOCK_BYTES = 1 << 26  # of logits at a time: small scratch memory, few kernel launches
@@ -174,7 +174,7 @@ class _ParallelRows(torch.autograd.Function):
             ctx.save_for_backward(logits, ignored, *parts[1:], highest, log_total, ratios, pull)
         ctx.curve, ctx.smoothing = curve, smoothing
         ctx.mark_non_differentiable(label_weight)
-        return losses.masked_fill(ignored, 0.0)[:, 0], label_weight[:, 0]
+        return rows_of(losses.masked_fill(ignored, 0.0)), rows_of(label_weight)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -23,6 +23,20 @@ def reduce(losses: Tensor, reduction: str, divisor: Divisor = None) -> Tensor:
     return losses.mean() if divisor is None else losses.sum() / divisor
 
 
+def rows_of(column: Tensor) -> Tensor:
+    """The numbers (N) of a column (N, 1) in a tensor of their own, for a Function to return: autograd refuses to change
+    a view in place (``loss /= steps``) that a Function made."""
+    return torch.squeeze_copy(column, 1)
+
+
+def writable(loss: Tensor) -> Tensor:
+    """A loss that may be changed in place. Every result of a subclass of Tensor is a view, also inside a Function,
+    where autograd does not let it be changed: it is copied outside."""
+    if type(loss) is Tensor or torch.compiler.is_compiling() or not loss._is_view():
+        return loss
+    return loss.clone()
+
+
 def check_divisor(divisor: Divisor, reduction: str) -> None:
     """Refuse a divisor that no mean asks for, or that is not one number."""
     if divisor is None:

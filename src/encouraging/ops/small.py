@@ -22,6 +22,7 @@ from ..curves._together import constant, value_and_pull
 from ..links import gap_and_rivals, label_gap, without
 from ..torch_state import backward_must_be_differentiable, in_forward_mode, values_are_readable
 from .labels import split_readable, zero_ignored
+from .reduction import rows_of
 
 LARGEST = 8 << 20  # bytes, of which a few times as many are kept until the backward pass
 _FLOATS = (torch.float32, torch.float64)
@@ -95,7 +96,7 @@ def reduced(values: Tensor, ignored: Tensor | None, scale: Tensor | None, count:
     values = zero_ignored(values, ignored)
     if scale is not None:
         values = values * scale
-    return values[:, 0] if count is None else values.sum().div_(count)
+    return rows_of(values) if count is None else values.sum().div_(count)
 
 
 def _rivals(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
