@@ -69,6 +69,11 @@ def _layer(logits: Tensor) -> Tensor:
     return torch.linspace(-1, 1, CLASSES**2, dtype=logits.dtype).reshape(CLASSES, CLASSES)
 
 
+def _output_layer(logits: Tensor, reduction: str) -> LinearCurveLoss:
+    torch.manual_seed(0)
+    return LinearCurveLoss(CLASSES, CLASSES, LINE, reduction=reduction, dtype=logits.dtype)
+
+
 def _image(logits: Tensor) -> Tensor:
     return logits.reshape(2, CLASSES, 2, 2)
 
@@ -108,6 +113,7 @@ LOSSES: dict[str, Loss] = {
     "PolyLoss": lambda z, r: PolyLoss(reduction=r)(z, LABELS),
     "LDAMLoss": lambda z, r: LDAMLoss(range(1, CLASSES + 1), reduction=r)(z, LABELS),
     "SigmoidCurveLoss": lambda z, r: SigmoidCurveLoss(LINE, reduction=r)(z, LABELS),
+    "LinearCurveLoss": lambda z, r: _output_layer(z, r)(z, LABELS),
     "MirrorMSELoss": lambda z, r: MirrorMSELoss(reduction=r)(z, LABELS),
 }
 KERNELS: dict[str, Loss] = {
