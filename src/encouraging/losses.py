@@ -81,7 +81,8 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     tensor(-3.3069)
     """
     signature = None
-    if not (match_norm or inplace):
+    dense = getattr(input, "layout", None) is torch.strided is getattr(target, "layout", None)
+    if dense and not (match_norm or inplace):
         if type(curve) is CrossEntropy and divisor is None:
             by_torch = as_torch.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, impl)
             if by_torch is not None:

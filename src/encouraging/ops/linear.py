@@ -16,7 +16,7 @@ from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
 from ..curves._curve import check_curve
 from ..errors import ArgumentError, DerivativeError, DtypeError, ShapeError
-from ..targets import as_rows, check_arguments, result_dtype, sequence_hint
+from ..targets import as_rows, check_arguments, check_dense, result_dtype, sequence_hint
 from ..torch_state import autocasts, has_tangent, in_transform, is_batched, is_jit_tracing
 from . import dispatch, reference
 from .linear_chunks import ACCUMULATORS, Layer, Plan, walk
@@ -75,12 +75,18 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
     for name, given in (("hidden", hidden), ("weight", weight), ("target", target), ("bias", bias)):
         if not isinstance(given, Tensor) and not (given is None and name == "bias"):
             raise DtypeError(f"{name} is a {type(given).__name__}: expected a tensor.")
-        if given is not None and given.device != hidden.device:
+        if given is None:
+            continue
+        check_dense(name, given)
+        if given.device != hidden.device:
             raise ArgumentError(f"hidden is on {hidden.device} but {name} on {given.device}: move one of them.")
     dtype = _logits_dtype(hidden, weight, bias)
     if hidden.ndim == 0 or weight.ndim != 2 or hidden.shape[-1] != weight.shape[1]:
         raise ShapeError(f"hidden {tuple(hidden.shape)} and weight {tuple(weight.shape)} do not multiply: expected "
                          "(..., D) and (C, D).")
+    if 0 in weight.shape:
+        raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected (C, D) with at least one class and one "
+                         "feature.")
     classes, lead = weight.shape[0], hidden.shape[:-1]
     if bias is not None and bias.shape != (classes,):
         raise ShapeError(f"bias of shape {tuple(bias.shape)}: expected ({classes},), one number per class.")

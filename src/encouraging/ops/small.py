@@ -64,7 +64,7 @@ def fits_plainly(input: Tensor, target: Tensor, curve: Curve, ignore_index: int,
 def weight_fits(weight: Tensor, input: Tensor) -> bool:
     """Whether these are class weights that can be taken as they are."""
     return (type(weight) in _PLAIN and weight.dtype is input.dtype and weight.is_cpu and not weight.requires_grad
-            and weight.shape == input.shape[1:])
+            and weight.shape == input.shape[1:] and weight.layout is torch.strided)
 
 
 def small_loss(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve, weight: Tensor | None,
