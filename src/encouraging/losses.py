@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _IN_PLAIN_TORCH = ("auto", "reference")  # on a CPU
-_known_encouraging = functools.lru_cache(maxsize=64)(curves.encouraging)  # its checks take longer than its lookup
+_cached_encouraging = functools.lru_cache(maxsize=64)(curves.encouraging)  # its checks take longer than its lookup
 
 
 def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None, ignore_index: int = -100,
@@ -203,8 +203,8 @@ def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None
     >>> encouraging_loss(torch.tensor([[4.0, 0.0, 0.0]]), torch.tensor([0]))
     tensor(-2.2090)
     """
-    usual = type(log_end) is float and type(eps) is float and not torch.compiler.is_compiling()
-    curve = _known_encouraging(log_end, eps) if usual else curves.encouraging(log_end, eps)
+    cacheable = type(log_end) is float and type(eps) is float and not torch.compiler.is_compiling()
+    curve = _cached_encouraging(log_end, eps) if cacheable else curves.encouraging(log_end, eps)
     return curve_loss(input, target, curve, weight, ignore_index, reduction, label_smoothing, match_norm=match_norm,
                       divisor=divisor, impl=impl)
 
