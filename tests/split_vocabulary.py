@@ -310,6 +310,17 @@ def weights_that_need_a_gradient_are_refused() -> None:
         parallel_curve_loss(logits[:, start:end], target, curves.normal(), weight=weight)
 
 
+def losses_may_be_changed_in_place() -> None:
+    logits, target = draw(73)
+    start, end = split(12, dist.get_world_size(), False)[dist.get_rank()]
+    local = logits[:, start:end].clone().requires_grad_()
+    for smoothing in (0.0, 0.1):
+        losses = parallel_curve_loss(local, target, curves.normal(), reduction="none", label_smoothing=smoothing)
+        expected = torch.autograd.grad(losses.sum() / 2, local, retain_graph=True)
+        losses /= 2
+        torch.testing.assert_close(torch.autograd.grad(losses.sum(), local), expected)
+
+
 def compiled_in_one_graph() -> None:
     if dist.get_world_size() > 2:
         return  # each rank traces for itself, and that takes seconds
@@ -332,7 +343,7 @@ CASES = [every_curve_and_argument, all_smoothing, exact_at_any_confidence, low_p
          a_wrong_label_is_an_error_on_every_rank, a_split_with_holes_is_an_error_on_every_rank, collectives_are_few,
          second_derivatives_and_transforms_are_refused, a_retained_graph_gives_the_same_again,
          groups_within_the_world, dtensors, labels_of_a_byte,
-         weights_that_need_a_gradient_are_refused, compiled_in_one_graph]
+         weights_that_need_a_gradient_are_refused, losses_may_be_changed_in_place, compiled_in_one_graph]
 
 
 def run_rank(rank: int, world: int, folder: Path) -> None:

@@ -249,3 +249,21 @@ def test_a_label_without_a_weight_is_refused():
         loss_divisor(torch.tensor([0, 7]), torch.ones(3))
     with pytest.raises(DtypeError, match="list"):
         loss_divisor([0, 1])
+
+
+@pytest.mark.parametrize(("call", "error", "words"), [
+    (lambda t: loss_divisor(t, [1.0] * 5), DtypeError, "weight is list"),
+    (lambda t: loss_divisor(t, torch.ones(5, dtype=torch.long)), DtypeError, "weight is torch.int64"),
+    (lambda t: loss_divisor(t, torch.ones(5, 1)), ShapeError, r"weight has shape \(5, 1\): expected \(C,\)"),
+    (lambda t: loss_divisor(torch.rand(3, 4), torch.ones(5)), ShapeError, r"\(5,\): expected \(4,\)"),
+    (lambda t: loss_divisor(t > 1), DtypeError, r"target is torch.bool.*target\.long\(\)"),
+    (lambda t: loss_divisor(t * 1j), TargetError, "target is torch.complex64"),
+    (lambda t: loss_divisor(torch.tensor(0.5)), TargetError, r"of shape \(\): expected integer labels"),
+    (lambda t: loss_divisor(t.to_sparse()), ArgumentError, r"target\.to_dense\(\)"),
+    (lambda t: loss_divisor(torch.rand(3, 4), class_dim=7), ArgumentError, "class_dim=7.*from -2 to 1"),
+    (lambda t: loss_divisor(torch.rand(3, 4), class_dim=-3), ArgumentError, "class_dim=-3"),
+    (lambda t: loss_divisor(torch.rand(3, 4), class_dim="last"), ArgumentError, "class_dim='last'"),
+])
+def test_what_the_losses_refuse_has_no_divisor_either(call, error, words):
+    with pytest.raises(error, match=words):
+        call(torch.tensor([0, 1, 2]))

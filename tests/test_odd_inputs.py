@@ -20,7 +20,7 @@ from encouraging import (
     mirror_mse_loss,
     sigmoid_curve_loss,
 )
-from encouraging.errors import ArgumentError
+from encouraging.errors import ArgumentError, DtypeError, ShapeError
 from encouraging.imbalance import reweighted_loss
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64]
@@ -152,3 +152,65 @@ def test_every_way_refuses_it_in_words(name, bad):
 def test_an_ignore_index_has_64_bits(name, bad):
     with pytest.raises(ArgumentError, match="expected an integer of 64 bits"):
         WITH_IGNORED[name](torch.randn(3, CLASSES), torch.tensor([0, 1, 2]), bad)
+
+
+SPARSE = {
+    "curve_loss": lambda z, t: curve_loss(z, t, CURVE),
+    "smoothed": lambda z, t: curve_loss(z, t, CURVE, reduction="none", label_smoothing=0.1),
+    "cross-entropy": lambda z, t: curve_loss(z, t, curves.cross_entropy()),
+    "kernels": lambda z, t: curve_loss(z, t, CURVE, impl="triton"),
+    "by-products": lambda z, t: curve_loss_with_stats(z, t, CURVE),
+    "sigmoid": lambda z, t: sigmoid_curve_loss(z, t, CURVE),
+    "squared errors": mirror_mse_loss,
+    "gradient": lambda z, t: curve_loss_and_gradient_(z, t, CURVE),
+    "linear": lambda z, t: linear_curve_loss(z, torch.eye(3), t, CURVE),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+@pytest.mark.parametrize("loss", SPARSE.values(), ids=SPARSE)
+def test_sparse_tensors_are_refused_in_words(loss):
+    z, labels, soft = torch.randn(2, 3), torch.tensor([0, 1]), torch.eye(3)[:2]
+    for logits, target in ((z.to_sparse(), labels), (z.to_sparse_csr(), labels), (z, labels.to_sparse()),
+                           (z, soft.to_sparse()), (z, soft.to_sparse_csr())):
+        with pytest.raises(ArgumentError, match=r"layout torch\.sparse.*\.to_dense\(\)"):
+            loss(logits, target)
+
+
+def test_so_are_sparse_weights():
+    z, labels, weight = torch.randn(2, 3), torch.tensor([0, 1]), torch.ones(3).to_sparse()
+    for call in (lambda: curve_loss(z, labels, CURVE, weight),
+                 lambda: curve_loss(z, labels, CURVE, weight, inplace=True),
+                 lambda: sigmoid_curve_loss(z, labels, CURVE, weight), lambda: loss_divisor(labels, weight),
+                 lambda: linear_curve_loss(z, torch.eye(3).to_sparse(), labels, CURVE)):
+        with pytest.raises(ArgumentError, match=r"weight\.to_dense\(\)"):
+            call()
+
+
+def test_logits_that_cannot_hold_their_gradient_are_refused():
+    labels = torch.tensor([0, 1, 0])
+    for overlapping in (torch.randn(1, 2).expand(3, 2), torch.randn(3, 1).expand(3, 2),
+                        torch.randn(4).as_strided((3, 2), (1, 1))):
+        with pytest.raises(ArgumentError, match=r"logits\.contiguous\(\)"):
+            curve_loss_and_gradient_(overlapping, labels, CURVE)
+    for apart in (torch.randn(2, 3).T, torch.randn(6, 4)[::2, ::2], torch.randn(1, 2).expand(1, 2)):
+        curve_loss_and_gradient_(apart, labels[:len(apart)], CURVE)
+
+
+@pytest.mark.parametrize(("upstream", "error", "words"), [
+    ([1.0, 1.0], DtypeError, r"upstream is list: expected a tensor of shape \(2,\)"),
+    (2.0, DtypeError, "upstream is float"),
+    (torch.ones(2, dtype=torch.complex64), DtypeError, "upstream is torch.complex64"),
+    (torch.ones(2).to_sparse(), ArgumentError, r"upstream\.to_dense\(\)"),
+    (torch.ones(3), ShapeError, r"upstream has shape \(3,\)"),
+])
+def test_an_upstream_gradient_that_does_not_fit_is_refused(upstream, error, words):
+    with pytest.raises(error, match=words):
+        curve_loss_and_gradient_(torch.randn(2, 3), torch.tensor([0, 1]), CURVE, upstream=upstream)
+
+
+def test_an_output_layer_without_features_or_classes_is_refused():
+    labels = torch.tensor([0, 1])
+    for width, classes, target in ((0, 3, labels), (4, 0, labels), (4, 0, torch.ones(2, 0))):
+        with pytest.raises(ShapeError, match=rf"weight has shape \({classes}, {width}\)"):
+            linear_curve_loss(torch.randn(2, width), torch.randn(classes, width), target, CURVE)

@@ -17,7 +17,7 @@ from .ops import as_torch, dispatch, reference, repeat
 from .ops.elementwise import sigmoid_losses, squared_errors
 from .ops.in_place import check_overwritable, curve_loss_and_gradient_
 from .ops.linear import linear_curve_loss
-from .ops.reduction import Divisor, check_divisor, loss_divisor, reduce
+from .ops.reduction import Divisor, check_divisor, loss_divisor, reduce, writable
 from .ops.small import plain_loss
 from .ops.split_classes import loss_of_split_classes
 from .ops.stats import LossStats, stats_of, threshold_of
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _IN_PLAIN_TORCH = ("auto", "reference")  # on a CPU
-_known_encouraging = functools.lru_cache(maxsize=64)(curves.encouraging)  # its checks take longer than its lookup
+_cached_encouraging = functools.lru_cache(maxsize=64)(curves.encouraging)  # its checks take longer than its lookup
 
 
 def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None, ignore_index: int = -100,
@@ -81,7 +81,8 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     tensor(-3.3069)
     """
     signature = None
-    if not inplace:
+    dense = getattr(input, "layout", None) is torch.strided is getattr(target, "layout", None)
+    if dense and not inplace:
         if type(curve) is CrossEntropy and divisor is None and not match_norm:
             by_torch = as_torch.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, impl)
             if by_torch is not None:
@@ -138,7 +139,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     if reduction == "none" and loss.shape != rows.shape:
         loss = loss.reshape(rows.shape)
     dtype = result_dtype(input, labels)
-    return loss if loss.dtype == dtype else loss.to(dtype)
+    return writable(loss if loss.dtype == dtype else loss.to(dtype))
 
 
 def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None,
@@ -203,8 +204,8 @@ def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None
     >>> encouraging_loss(torch.tensor([[4.0, 0.0, 0.0]]), torch.tensor([0]))
     tensor(-2.2090)
     """
-    usual = type(log_end) is float and type(eps) is float and not torch.compiler.is_compiling()
-    curve = _known_encouraging(log_end, eps) if usual else curves.encouraging(log_end, eps)
+    cacheable = type(log_end) is float and type(eps) is float and not torch.compiler.is_compiling()
+    curve = _cached_encouraging(log_end, eps) if cacheable else curves.encouraging(log_end, eps)
     return curve_loss(input, target, curve, weight, ignore_index, reduction, label_smoothing, match_norm=match_norm,
                       divisor=divisor, impl=impl)
 
@@ -290,7 +291,7 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
         losses = sigmoid_losses(input, target, curve, negative_curve, weight, pos_weight, alpha)
         loss = reduce(losses, reduction, divisor)
     dtype = result_dtype(input)
-    return loss if loss.dtype == dtype else loss.to(dtype)
+    return writable(loss if loss.dtype == dtype else loss.to(dtype))
 
 
 def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: str = "softmax",

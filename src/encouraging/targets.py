@@ -55,6 +55,7 @@ def as_rows(input: Tensor, target: Tensor) -> Rows:
         raise ShapeError("input is a single number: expected logits of shape (C), (N, C) or (N, C, d1, ..., dk).")
     if not isinstance(target, Tensor):
         raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of labels or of probabilities.")
+    check_dense("target", target)
     if target.device != input.device:
         raise ArgumentError(f"input is on {input.device} but target on {target.device}: move one of them.")
     if target.dtype in _WIDE_UNSIGNED:
@@ -81,15 +82,27 @@ def _check_labels(input: Tensor, target: Tensor, shape: torch.Size) -> None:
     if target.shape == shape and target.dtype in _LABELS:
         return
     came = f"target is {target.dtype} of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}"
-    if target.is_floating_point() or target.is_complex():
-        raise TargetError(f"{came}: expected integer labels of shape {tuple(shape)}, or probabilities of the input's "
-                          "shape. Labels that were read as floats become labels with target.long().")
-    if target.dtype == torch.bool:
-        raise DtypeError(f"{came}: expected integer labels. For two classes use target.long().")
+    check_label_dtype(target, came, f"integer labels of shape {tuple(shape)}, or probabilities of the input's shape")
     if target.shape != shape:
         hint = (" One-hot rows are probabilities: pass them as target.float()." if target.shape == input.shape
                 else sequence_hint("input", input.shape, target.shape))
         raise ShapeError(f"{came}: expected labels of shape {tuple(shape)}, one per example.{hint}")
+
+
+def check_label_dtype(target: Tensor, came: str, expected: str) -> None:
+    """Refuse labels that are no integers; ``came`` and ``expected`` say what the error is about."""
+    if target.is_floating_point() or target.is_complex():
+        raise TargetError(f"{came}: expected {expected}. Labels that were read as floats become labels with "
+                          "target.long().")
+    if target.dtype == torch.bool:
+        raise DtypeError(f"{came}: expected integer labels. For two classes use target.long().")
+
+
+def check_dense(name: str, tensor: Tensor) -> None:
+    """Refuse a sparse tensor."""
+    if tensor.layout not in (torch.strided, torch.jagged):
+        raise ArgumentError(f"{name} is a tensor of layout {tensor.layout}: expected a dense one. Pass "
+                            f"{name}.to_dense().")
 
 
 def sequence_hint(name: str, shape: torch.Size, labels: torch.Size) -> str:
@@ -117,6 +130,7 @@ def check_input(input: Tensor) -> None:
     """Refuse what is not a floating-point tensor."""
     if not isinstance(input, Tensor):
         raise DtypeError(f"input is a {type(input).__name__}: expected a tensor of logits.")
+    check_dense("input", input)
     if not input.is_floating_point():
         raise DtypeError(f"input is {input.dtype}: expected floating-point logits. If these are logits, use "
                          "input.float().")
@@ -157,16 +171,22 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
     if rows.soft and ignore_index >= 0:
         raise ArgumentError(f"ignore_index={ignore_index} with probabilities as target: there is no label to ignore. "
                             "Leave rows out with a probability row of zeros, or pass labels.")
-    if weight is None:
-        return ignore_index
+    if weight is not None:
+        check_class_weight(weight, rows.classes)
+        if weight.device != rows.input.device:
+            raise ArgumentError(f"weight is on {weight.device} but input on {rows.input.device}: move one of them.")
+    return ignore_index
+
+
+def check_class_weight(weight: Tensor, classes: int | None) -> None:
+    """Refuse what is not one number per class; ``classes`` is None where their number is not known."""
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         raise DtypeError(f"weight is {getattr(weight, 'dtype', type(weight).__name__)}: expected a floating-point "
                          "tensor with one number per class.")
-    if weight.shape != (rows.classes,):
-        raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected ({rows.classes},), one number per class.")
-    if weight.device != rows.input.device:
-        raise ArgumentError(f"weight is on {weight.device} but input on {rows.input.device}: move one of them.")
-    return ignore_index
+    check_dense("weight", weight)
+    if weight.ndim != 1 or classes not in (None, weight.shape[0]):
+        raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected ({'C' if classes is None else classes},), "
+                         "one number per class.")
 
 
 def checked_ignore_index(ignore_index: SupportsIndex) -> int:
@@ -210,6 +230,7 @@ def check_presence(input: Tensor, target: Tensor) -> None:
     """Refuse a target that is neither the index of the present class nor one 0, 1 or probability per logit."""
     if not isinstance(target, Tensor):
         raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of 0s and 1s or of probabilities.")
+    check_dense("target", target)
     index = target.shape == input.shape[:-1] and input.ndim > 0 and not (
         target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
     if target.shape != input.shape and not index:
@@ -234,6 +255,7 @@ def check_factor(name: str, factor: Tensor | None, input: Tensor) -> None:
     if not isinstance(factor, Tensor) or factor.is_complex():
         raise DtypeError(f"{name} is {getattr(factor, 'dtype', type(factor).__name__)}: expected a tensor of real "
                          "numbers that broadcasts to the input.")
+    check_dense(name, factor)
     if factor.device != input.device:
         raise ArgumentError(f"{name} is on {factor.device} but input on {input.device}: move one of them.")
     trailing = input.shape[input.ndim - factor.ndim:]

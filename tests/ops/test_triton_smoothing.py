@@ -77,6 +77,23 @@ def test_smoothing_of_the_other_curves_with_any_upstream_gradient(curve: Curve) 
     assert (row_error(gradient, slope) <= (4 * row_error(leaf.grad, slope)).clamp(min=48 * ULP)).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("classes", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("curve", [curves.normal(eps=0), curves.aggressive(eps=0)], ids=repr)
+def test_curves_without_a_bound_have_rows_of_a_few_classes(curve: Curve, classes: int, dtype: torch.dtype) -> None:
+    """Their rows are read in blocks, which were shorter than the vectors that they are made of."""
+    z, y = draw(6, classes, dtype=dtype, seed=5, lowest=0.05, highest=0.95)
+    y[2] = -100
+    upstream = torch.randn(6)
+    rounding = 64 * torch.finfo(dtype).eps if dtype == torch.float32 else 1.01 * torch.finfo(dtype).eps
+    for weight in (None, torch.rand(classes) + 0.5):
+        arguments = {"weight": weight, "label_smoothing": 0.1, "reduction": "none"}
+        loss, gradient = ours(z, y, curve, upstream, **arguments)
+        expected, slope = truth(z, y, curve, upstream, **arguments)
+        torch.testing.assert_close(loss.double(), expected, rtol=16 * ULP, atol=16 * ULP, equal_nan=True)
+        torch.testing.assert_close(gradient.double(), slope, rtol=rounding, atol=rounding)
+
+
 @pytest.mark.parametrize("segments", [1, 4])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("curve", TAILS[:2], ids=repr)

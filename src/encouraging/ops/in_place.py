@@ -7,8 +7,8 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..curves._curve import check_curve
-from ..errors import ArgumentError, ShapeError
-from ..targets import as_rows, check_arguments
+from ..errors import ArgumentError, DtypeError, ShapeError
+from ..targets import as_rows, check_arguments, check_dense
 from . import dispatch, reference
 from .reduction import Divisor, check_divisor
 
@@ -50,11 +50,9 @@ def curve_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, we
         raise ArgumentError("the logits require a gradient, and autograd would not notice that they are overwritten: "
                             "call this under torch.no_grad(), pass logits.detach(), or use "
                             "curve_loss(..., inplace=True).")
-    if upstream is not None and upstream.shape != logits.shape[:1]:
-        raise ShapeError(f"upstream has shape {tuple(upstream.shape)}: expected ({logits.shape[0]},), one number per "
-                         "row.")
-    if upstream is not None and upstream.device != logits.device:
-        raise ArgumentError(f"logits are on {logits.device} but upstream on {upstream.device}: move one of them.")
+    _check_no_overlap(logits)
+    if upstream is not None:
+        _check_upstream(upstream, logits)
     if dispatch.choose(impl, logits, rows.target, curve) == "triton":
         if divisor is not None and not isinstance(divisor, Tensor):
             divisor = torch.full((), float(divisor), device=logits.device)
@@ -70,6 +68,29 @@ def curve_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, we
             gradient = gradient * upstream[:, None]
         logits.copy_(gradient if divisor is None else gradient / divisor)
     return losses
+
+
+def _check_upstream(upstream: Tensor, logits: Tensor) -> None:
+    if not isinstance(upstream, Tensor) or upstream.is_complex():
+        raise DtypeError(f"upstream is {getattr(upstream, 'dtype', type(upstream).__name__)}: expected a tensor of "
+                         f"shape ({logits.shape[0]},), one number per row.")
+    check_dense("upstream", upstream)
+    if upstream.shape != logits.shape[:1]:
+        raise ShapeError(f"upstream has shape {tuple(upstream.shape)}: expected ({logits.shape[0]},), one number per "
+                         "row.")
+    if upstream.device != logits.device:
+        raise ArgumentError(f"logits are on {logits.device} but upstream on {upstream.device}: move one of them.")
+
+
+def _check_no_overlap(logits: Tensor) -> None:
+    """Refuse logits of which several are the same number in memory, such as expanded ones."""
+    reach = 0  # the offset of the last element in the dimensions with smaller strides
+    for stride, size in sorted(zip(logits.stride(), logits.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            raise ArgumentError(f"several of the logits, of shape {tuple(logits.shape)} and strides {logits.stride()}, "
+                                "are the same number in memory: expected logits that can hold their gradient. Pass a "
+                                "copy, logits.contiguous(), which holds it afterwards.")
+        reach += max(0, size - 1) * stride
 
 
 def check_overwritable(logits: Tensor) -> None:

@@ -16,11 +16,11 @@ from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
 from ..curves._curve import check_curve
 from ..errors import ArgumentError, DerivativeError, DtypeError, ShapeError
-from ..targets import as_rows, check_arguments, result_dtype, sequence_hint
+from ..targets import as_rows, check_arguments, check_dense, result_dtype, sequence_hint
 from ..torch_state import autocasts, has_tangent, in_transform, is_batched, is_jit_tracing
 from . import dispatch, reference
 from .linear_chunks import ACCUMULATORS, Layer, Plan, walk
-from .reduction import Divisor, check_divisor, label_divisor, reduce
+from .reduction import Divisor, check_divisor, label_divisor, reduce, writable
 
 
 def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Curve, bias: Tensor | None = None,
@@ -72,15 +72,21 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
                        class_weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float,
                        match_norm: bool, divisor: Divisor, chunk_bytes: int | None, accumulate: str,
                        impl: str) -> Tensor:
-    for name, given in (("hidden", hidden), ("weight", weight), ("target", target), ("bias", bias)):
-        if not isinstance(given, Tensor) and not (given is None and name == "bias"):
-            raise DtypeError(f"{name} is a {type(given).__name__}: expected a tensor.")
-        if given is not None and given.device != hidden.device:
-            raise ArgumentError(f"hidden is on {hidden.device} but {name} on {given.device}: move one of them.")
+    for name, tensor in (("hidden", hidden), ("weight", weight), ("target", target), ("bias", bias)):
+        if not isinstance(tensor, Tensor) and not (tensor is None and name == "bias"):
+            raise DtypeError(f"{name} is a {type(tensor).__name__}: expected a tensor.")
+        if tensor is None:
+            continue
+        check_dense(name, tensor)
+        if tensor.device != hidden.device:
+            raise ArgumentError(f"hidden is on {hidden.device} but {name} on {tensor.device}: move one of them.")
     dtype = _logits_dtype(hidden, weight, bias)
     if hidden.ndim == 0 or weight.ndim != 2 or hidden.shape[-1] != weight.shape[1]:
         raise ShapeError(f"hidden {tuple(hidden.shape)} and weight {tuple(weight.shape)} do not multiply: expected "
                          "(..., D) and (C, D).")
+    if 0 in weight.shape:
+        raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected (C, D) with at least one class and one "
+                         "feature.")
     classes, lead = weight.shape[0], hidden.shape[:-1]
     if bias is not None and bias.shape != (classes,):
         raise ShapeError(f"bias of shape {tuple(bias.shape)}: expected ({classes},), one number per class.")
@@ -123,7 +129,7 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
             loss = _LinearLoss.apply(rows, weight, bias, labels, class_weight, plan)  # type: ignore[no-untyped-call]
     if divisor is not None:
         loss = loss / divisor
-    return (loss.reshape(lead) if reduction == "none" else loss).to(result_dtype(logits))
+    return writable((loss.reshape(lead) if reduction == "none" else loss).to(result_dtype(logits)))
 
 
 def _logits_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> torch.dtype:
@@ -166,12 +172,12 @@ class _LinearLoss(torch.autograd.Function):
                                   "the logits of F.linear.")
         hidden, weight, bias, target, class_weight, count, factor = ctx.saved_tensors
         upstream = upstream if factor is None else upstream * factor
-        each = upstream if ctx.plan.reduction == "none" else None
+        row_upstream = upstream if ctx.plan.reduction == "none" else None
         gradients, ctx.gradients = ctx.gradients, None
-        if gradients is None or each is not None:
+        if gradients is None or row_upstream is not None:
             needs = ctx.needs_input_grad[:3]
-            _, gradients = walk(Layer(hidden, weight, bias), target, class_weight, ctx.plan, needs, each)
-        scale = None if each is not None else upstream
+            _, gradients = walk(Layer(hidden, weight, bias), target, class_weight, ctx.plan, needs, row_upstream)
+        scale = None if row_upstream is not None else upstream
         if count is not None:  # with all rows ignored the gradient is 0 although the mean is NaN, as in torch
             scale = torch.where(count == 0, 0.0, upstream / count)
         finished = (_finish(*pair, scale) for pair in zip(gradients, (hidden, weight, bias), strict=True))

@@ -71,11 +71,11 @@ class Plan(NamedTuple):
 
     @property
     def kernels_match(self) -> bool:
-        """Whether the kernels give the lengths of the rows' gradients by the way."""
+        """Whether the kernels compute the lengths of the rows' gradients together with the losses."""
         return self.impl == "triton" and not self.soft and not self.label_smoothing
 
     def lengths(self, layer: Layer) -> Tensor | None:
-        """Room for the lengths of all rows' gradients, from which :meth:`factor` follows."""
+        """A buffer for the lengths of all rows' gradients, from which :meth:`factor` follows."""
         if not self.match_norm:
             return None
         n = layer.hidden.shape[0]
@@ -95,7 +95,7 @@ class Plan(NamedTuple):
         """Buffers for the gradients that are needed."""
         hidden, weight, _ = layer
         by_hidden = torch.empty_like(hidden, memory_format=torch.contiguous_format) if needs[0] else None
-        # The chunks are not asked where they do not matter: torch.export cannot compare a number of rows that may vary.
+        # chunk() is called only where its answer matters: torch.export cannot compare a number of rows that may vary.
         total_dtype = weight.dtype if weight.dtype == compute_dtype(weight.dtype) else self.chunk(layer)[1]
         by_weight = hidden.new_empty(weight.shape, dtype=total_dtype) if needs[1] else None
         by_bias = hidden.new_empty(weight.shape[0], dtype=compute_dtype(self.dtype)) if needs[2] else None
@@ -147,11 +147,13 @@ def walk(layer: Layer, target: Tensor, class_weight: Tensor | None, plan: Plan, 
                 lengths[part] = reference.match_norm_lengths(
                     logits, target[part], plan.curve, weight=class_weight, ignore_index=plan.ignore_index,
                     label_smoothing=plan.label_smoothing)
-            found = lengths.new_empty((2, chunk.shape[0])) if lengths is not None and plan.kernels_match else None
-            losses[part] = _losses_(logits, target[part], class_weight, plan, any(needs) or found is not None, above,
-                                    found)
-            if lengths is not None and found is not None:
-                lengths[:, part] = found
+            chunk_lengths = None
+            if lengths is not None and plan.kernels_match:
+                chunk_lengths = lengths.new_empty((2, chunk.shape[0]))
+            differentiate = any(needs) or chunk_lengths is not None
+            losses[part] = _losses_(logits, target[part], class_weight, plan, differentiate, above, chunk_lengths)
+            if lengths is not None and chunk_lengths is not None:
+                lengths[:, part] = chunk_lengths
             if by_hidden is not None:
                 if by_hidden.dtype == plan.dtype:
                     torch.mm(logits, table, out=by_hidden[part])

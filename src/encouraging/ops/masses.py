@@ -24,6 +24,7 @@ from torch import Tensor
 from ..curves import Curve
 from ..torch_state import backward_must_be_differentiable, in_forward_mode, is_eager, values_are_readable
 from .labels import zero_ignored
+from .reduction import rows_of
 from .rows import apply, compute_dtype, in_blocks, mass_gradient
 
 WIDE = 256  # classes from which on numpy finds the top one sooner than torch, and torch's softmax is the fastest exp
@@ -64,7 +65,7 @@ def closed_rows_with_gradient(logits: Tensor, mass: Tensor, curve: Curve,
     """:func:`closed_rows` and its gradient, below autograd."""
     sums = _sums(logits, mass, label_mass, curve)
     rows = _values(sums, mass, logits.shape[1], curve, label_mass)
-    return rows[:, 0], _gradient(logits, mass, label_mass, sums, curve, torch.ones_like(rows))
+    return rows_of(rows), _gradient(logits, mass, label_mass, sums, curve, torch.ones_like(rows))
 
 
 def closed_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve,
@@ -85,7 +86,7 @@ class _ClosedRows(torch.autograd.Function):
         sums = _sums(logits, mass, label_mass, curve)
         ctx.curve = curve
         ctx.save_for_backward(logits, mass, label, added, ignored, *sums)
-        return zero_ignored(_values(sums, mass, logits.shape[1], curve, label_mass), ignored)[:, 0]
+        return rows_of(zero_ignored(_values(sums, mass, logits.shape[1], curve, label_mass), ignored))
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -220,12 +221,12 @@ def _rebase_(logits: Tensor, far: Tensor, sums: _Sums) -> Tensor:
 
 def _values(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: LabelMass | None) -> Tensor:
     """The loss (N, 1) of all rows."""
-    own = _at(mass, sums.top_class)
+    top_mass = _at(mass, sums.top_class)
     distance, logs = sums.distance, sums.logs
     if not mass.ndim:
         distance, logs = distance * mass, logs.log() * mass if curve.form_below_half == "line" else logs
-    value = torch.where(own == 0, 0.0, own * curve.value(sums.gap))
-    value += _others(mass, own, classes) * sums.odds.log1p() - distance + logs
+    value = torch.where(top_mass == 0, 0.0, top_mass * curve.value(sums.gap))
+    value += _others(mass, top_mass, classes) * sums.odds.log1p() - distance + logs
     if label_mass is not None:
         value += label_mass.mass * curve.value(_label_gap(sums, label_mass)[0])
     return value
@@ -244,14 +245,14 @@ class _Pulls(NamedTuple):
 
 def _pulls(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: LabelMass | None,
            upstream: Tensor) -> _Pulls:
-    own = _at(mass, sums.top_class).expand(upstream.shape)
-    pull, extra = own, torch.zeros_like(upstream)
+    top_mass = _at(mass, sums.top_class).expand(upstream.shape)
+    pull, extra = top_mass, torch.zeros_like(upstream)
     if label_mass is not None:
         gap, p, on_top = _label_gap(sums, label_mass)
         pull = pull + torch.where(on_top, label_mass.mass, 0.0)
         extra = torch.where(on_top, 0.0, label_mass.mass * curve.pull(gap) / (1 - p))
     pull = pull * curve.pull(sums.gap)
-    return _Pulls(*_p_and_p_of_base(sums), _others(mass, own, classes), pull, extra, upstream)
+    return _Pulls(*_p_and_p_of_base(sums), _others(mass, top_mass, classes), pull, extra, upstream)
 
 
 def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass | None, sums: _Sums, row: _Pulls,
@@ -304,8 +305,8 @@ def _at(mass: Tensor, index: Tensor) -> Tensor:
     return mass[index] if mass.ndim else mass
 
 
-def _others(mass: Tensor, own: Tensor, classes: int) -> Tensor:
-    """The mass of all classes but the one whose mass is ``own``; summed in float64, because the difference cancels."""
+def _others(mass: Tensor, top_mass: Tensor, classes: int) -> Tensor:
+    """The mass of all classes but the one with ``top_mass``; summed in float64, because the difference cancels."""
     if not mass.ndim:
-        return (mass * (classes - 1)).expand(own.shape)
-    return (mass.sum(-1, keepdim=True, dtype=torch.float64) - own).to(mass.dtype)
+        return (mass * (classes - 1)).expand(top_mass.shape)
+    return (mass.sum(-1, keepdim=True, dtype=torch.float64) - top_mass).to(mass.dtype)

@@ -28,7 +28,7 @@ from ..curves._curve import check_curve, nll
 from ..errors import ArgumentError, DerivativeError, ShapeError, TargetError
 from ..targets import as_rows, check_reduction, check_smoothing, result_dtype, sequence_hint
 from ..torch_state import has_tangent, in_transform, values_are_readable
-from .reduction import Divisor, check_divisor, reduce
+from .reduction import Divisor, check_divisor, reduce, rows_of
 from .rows import compute_dtype
 
 _BLOCK_BYTES = 1 << 26  # of logits at a time: small scratch memory, few kernel launches
@@ -112,16 +112,16 @@ def _local_parts(logits: Tensor, target: Tensor, weight: Tensor | None, group: A
     mesh, last = logits.device_mesh, logits.ndim - 1
     # A strided shard is not a Shard: its classes are not consecutive.
     splits = [type(how) is Shard and how.dim % logits.ndim == last for how in logits.placements]
-    whole = [type(how) is Replicate for how in logits.placements]
-    if sum(splits) != 1 or sum(whole) != len(whole) - 1:
+    replicated = [type(how) is Replicate for how in logits.placements]
+    if sum(splits) != 1 or sum(replicated) != len(replicated) - 1:
         raise ArgumentError(f"logits are a DTensor placed as {logits.placements}: expected Shard({last}), the classes, "
                             "on one dimension of the mesh and Replicate() on the others. Pass the local part and the "
                             "group of the mesh dimension that splits the classes.")
     if group is not None or class_offset is not None:
         raise ArgumentError("a DTensor brings its own group and class_offset: leave both out.")
     axis = splits.index(True)
-    each = -(-logits.shape[-1] // mesh.size(axis))
-    first = min(mesh.get_local_rank(axis) * each, logits.shape[-1])
+    classes_per_rank = -(-logits.shape[-1] // mesh.size(axis))
+    first = min(mesh.get_local_rank(axis) * classes_per_rank, logits.shape[-1])
     return logits.to_local(), target, weight, mesh.get_group(axis), first
 
 
@@ -174,7 +174,7 @@ class _ParallelRows(torch.autograd.Function):
             ctx.save_for_backward(logits, ignored, *parts[1:], highest, log_total, ratios, pull)
         ctx.curve, ctx.smoothing = curve, smoothing
         ctx.mark_non_differentiable(label_weight)
-        return losses.masked_fill(ignored, 0.0)[:, 0], label_weight[:, 0]
+        return rows_of(losses.masked_fill(ignored, 0.0)), rows_of(label_weight)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError, DtypeError, ShapeError, TargetError
-from ..targets import checked_ignore_index
+from ..targets import check_class_weight, check_dense, check_label_dtype, checked_ignore_index
 from ..torch_state import values_are_readable
 
 Divisor = float | Tensor | None
@@ -21,6 +21,20 @@ def reduce(losses: Tensor, reduction: str, divisor: Divisor = None) -> Tensor:
     if reduction == "sum":
         return losses.sum()
     return losses.mean() if divisor is None else losses.sum() / divisor
+
+
+def rows_of(column: Tensor) -> Tensor:
+    """The numbers (N) of a column (N, 1) in a tensor of their own, for a Function to return: autograd refuses to change
+    a view in place (``loss /= steps``) that a Function made."""
+    return torch.squeeze_copy(column, 1)
+
+
+def writable(loss: Tensor) -> Tensor:
+    """A loss that may be changed in place. Every result of a subclass of Tensor is a view, also inside a Function,
+    where autograd does not let it be changed: it is copied outside."""
+    if type(loss) is Tensor or torch.compiler.is_compiling() or not loss._is_view():
+        return loss
+    return loss.clone()
 
 
 def check_divisor(divisor: Divisor, reduction: str) -> None:
@@ -56,6 +70,9 @@ def loss_divisor(target: Tensor, weight: Tensor | None = None, ignore_index: int
         ignore_index: The label of rows that do not count.
         class_dim: Where probabilities have their classes: 1 for ``curve_loss``, -1 for ``linear_curve_loss``.
 
+    Raises:
+        ShapeError, TargetError, DtypeError, ArgumentError: For a target or arguments that the losses refuse, too.
+
     >>> loss_divisor(torch.tensor([2, 0, -100, 1]))
     tensor(3)
     >>> loss_divisor(torch.tensor([2, 0, -100, 1]), weight=torch.tensor([1.0, 0.5, 0.25]))
@@ -63,18 +80,39 @@ def loss_divisor(target: Tensor, weight: Tensor | None = None, ignore_index: int
     """
     if not isinstance(target, Tensor):
         raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of labels or of probabilities.")
-    if target.is_floating_point():
-        classes = target.shape[class_dim if target.ndim > 1 else 0]
+    check_dense("target", target)
+    ignore_index = checked_ignore_index(ignore_index)
+    if target.is_floating_point() and target.ndim:
+        classes = target.shape[_checked_class_dim(class_dim, target.ndim)]
+        if weight is not None:
+            check_class_weight(weight, classes)
         return torch.full((), target.numel() // max(1, classes), device=target.device)
+    check_label_dtype(target, f"target is {target.dtype} of shape {tuple(target.shape)}",
+                      "integer labels, or probabilities of shape (C), (N, C) or (N, C, d1, ..., dk)")
     labels = target.long()  # before the comparison: in uint8, -100 is the label 156
-    ignored = labels == checked_ignore_index(ignore_index)
+    ignored = labels == ignore_index
     if weight is not None:
+        check_class_weight(weight, None)
+        if weight.device != target.device:
+            raise ArgumentError(f"weight is on {weight.device} but target on {target.device}: move one of them.")
         weight = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
         outside = ((labels < 0) | (labels >= weight.shape[0])) & ~ignored
         if values_are_readable(labels) and bool(outside.any()):
             raise TargetError(f"target holds the label {int(labels[outside][0])}, but weight has {weight.shape[0]} "
                               "classes.")
     return label_divisor(labels, weight, ignored)
+
+
+def _checked_class_dim(class_dim: int, dims: int) -> int:
+    """The dimension of the classes of probabilities with so many dimensions. A single example has no other one."""
+    if isinstance(class_dim, bool) or not isinstance(class_dim, int):
+        raise ArgumentError(f"class_dim={class_dim!r}: expected an integer, the dimension of the classes.")
+    if dims == 1:
+        return 0
+    if not -dims <= class_dim < dims:
+        raise ArgumentError(f"class_dim={class_dim} for a target of {dims} dimensions: expected the dimension of the "
+                            f"classes, from {-dims} to {dims - 1}.")
+    return class_dim
 
 
 def label_divisor(labels: Tensor, weight: Tensor | None, ignored: Tensor) -> Tensor:

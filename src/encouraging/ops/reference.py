@@ -60,9 +60,9 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
         classes = logits.shape[1]
         class_weights = rows.new_ones(classes) if weight is None else weight
         # What an ignored row holds, such as NaN, must not reach the sum over the classes.
-        kept = zero_ignored(logits, ignored)
-        mass = (class_weights / classes).expand(kept.shape)
-        over_classes = zero_ignored(mass_rows(kept, mass, curve)[:, None], ignored)[:, 0]
+        safe_logits = zero_ignored(logits, ignored)
+        mass = (class_weights / classes).expand(logits.shape)
+        over_classes = zero_ignored(mass_rows(safe_logits, mass, curve)[:, None], ignored)[:, 0]
         rows = (1 - label_smoothing) * rows + label_smoothing * over_classes
     return reduce(rows, reduction, _divisor(weights, ignored, reduction))
 
@@ -110,8 +110,8 @@ def _closed_soft_loss(logits: Tensor, mass: Tensor, curve: Curve, reduction: str
 
 def plain_mass_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None, ignore_index: int,
                     reduction: str, label_smoothing: float) -> Tensor | None:
-    """The loss of a small batch (N, C) with smoothed labels or probabilities, as ``small.plain_loss`` has it for bare
-    labels: None for every other call, and for one whose arguments do not fit."""
+    """The loss of a small batch (N, C) with smoothed labels or probabilities, as ``small.plain_loss`` computes it for
+    labels without smoothing; None for every other call, and for arguments that do not fit."""
     if not (fits_plainly(input, target, curve, ignore_index, reduction) and 0 <= label_smoothing <= 1
             and curve.form_below_half is not None and (weight is None or weight_fits(weight, input))):
         return None
@@ -133,7 +133,7 @@ def rows_with_gradient(logits: Tensor, target: Tensor, curve: Curve, *, soft: bo
     if curve.form_below_half is not None:
         losses, gradient = masses.closed_rows_with_gradient(logits, mass, curve, label_mass)
     else:
-        mass = _whole_mass(logits, mass, label_mass)
+        mass = _mass_with_labels(logits, mass, label_mass)
         losses, gradient = logits.new_empty(logits.shape[0], dtype=dtype), torch.empty_like(logits)
         for z, u, out, slope in in_blocks(logits, mass, losses, gradient):
             out.copy_(mass_values(z.to(dtype), u, curve))
@@ -155,7 +155,7 @@ def _as_masses(logits: Tensor, target: Tensor, soft: bool, weight: Tensor | None
     return zero_ignored(logits, ignored), mass, LabelMass(label, (1 - label_smoothing) * of_label), ignored
 
 
-def _whole_mass(logits: Tensor, mass: Tensor, label_mass: LabelMass | None) -> Tensor:
+def _mass_with_labels(logits: Tensor, mass: Tensor, label_mass: LabelMass | None) -> Tensor:
     """The mass (N, C), with what the labels add to it."""
     return mass if label_mass is None else mass.expand(logits.shape).scatter_add(-1, *label_mass)
 
@@ -191,7 +191,7 @@ def match_norm_lengths(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
     dtype = compute_dtype(logits.dtype)
     logits, target = logits.detach(), target.detach()
     weight = None if weight is None else weight.detach()
-    soft, both = target.is_floating_point(), (curves.cross_entropy(), curve)
+    soft, two_curves = target.is_floating_point(), (curves.cross_entropy(), curve)
     closed = masses.applies(curve)
     lengths = []  # norms of the rows' gradients; their squares would underflow for well-classified examples
     for z, part in in_blocks(logits, target):
@@ -199,24 +199,25 @@ def match_norm_lengths(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
         if soft or label_smoothing:
             z, mass, label_mass, ignored = _as_masses(z, part, soft, weight, ignore_index, label_smoothing)
             if closed:
-                of_both = [masses.closed_gradient_and_size(z, mass, one, label_mass) for one in both]
+                gradients_and_sizes = [masses.closed_gradient_and_size(z, mass, one, label_mass) for one in two_curves]
             else:
-                mass = _whole_mass(z, mass, label_mass)
-                of_both = [mass_gradient_and_size(z, mass, one) for one in both]
-            rows = [*(_length(gradient) for gradient, _ in of_both), of_both[1][1]]
+                mass = _mass_with_labels(z, mass, label_mass)
+                gradients_and_sizes = [mass_gradient_and_size(z, mass, one) for one in two_curves]
+            rows = [*(_length(gradient) for gradient, _ in gradients_and_sizes), gradients_and_sizes[1][1]]
         else:
             label, ignored = split_ignored(z, part, ignore_index)
             weights = z.new_ones(label.shape) if weight is None else weight.to(dtype)[label]
             gap, rivals = gap_and_rivals(z, label)
             n = (1 + rivals.square().sum(-1, keepdim=True)).sqrt()
-            rows = [(weights * one.pull(gap)).abs() * n for one in both]
+            rows = [(weights * one.pull(gap)).abs() * n for one in two_curves]
             rows.append(rows[1])
         lengths.append(zero_ignored(torch.cat(rows, -1), ignored))
     return torch.cat(lengths)
 
 
 def factor_of_lengths(lengths: Tensor) -> Tensor:
-    """:func:`match_norm_factor` from what :func:`match_norm_lengths` found, in one piece or several."""
+    """:func:`match_norm_factor` from what :func:`match_norm_lengths` returns, for all rows at once or put
+    together from parts."""
     of_cross_entropy, of_curve, size = _length(lengths.T)[:, 0]
     vanishes = of_curve <= _ROUNDING * torch.finfo(lengths.dtype).eps * size
     return torch.where(vanishes, 1.0, of_cross_entropy / of_curve.masked_fill(vanishes, 1.0))

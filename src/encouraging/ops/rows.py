@@ -29,6 +29,7 @@ from ..torch_state import (
     read_before_function,
 )
 from .labels import split_ignored, zero_ignored
+from .reduction import rows_of
 from .small import is_small, small_loss
 
 _BLOCK_BYTES = {"cpu": 1 << 20}  # a block and its scratch copy stay in the second-level cache
@@ -124,7 +125,7 @@ class _LabelRows(torch.autograd.Function):
         else:
             highest, _, total = rival_weights(logits.to(compute_dtype(logits.dtype)), label)
         gap = label_gap(logits, label, highest, total.log())
-        return zero_ignored(curve.value(gap), ignored)[:, 0], gap, highest, total
+        return rows_of(zero_ignored(curve.value(gap), ignored)), gap, highest, total
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -1,12 +1,13 @@
-"""A batch that fits the cache, on the CPU in plain eager mode: one block, whose exponentials are kept.
+"""A batch that fits the cache, on the CPU in plain eager mode: one block, whose exponentials are saved for the backward
+pass.
 
-``rows.py`` computes them again in the backward pass, so that nothing of the logits' size is kept. Where that is a few
+``rows.py`` computes them again in the backward pass, so that nothing of the logits' size is saved. Where that is a few
 MiB the memory does not matter, and the second pass and the blocks are up to half of the time.
 
-In a batch of some hundred KiB the rest is the price of starting operations, many times that of the numbers in them.
-There are therefore few here: weights and mean are part of the Function, value and pull are made together, and what
-makes infinite logits right is computed only where there are any. :func:`plain_loss` is the shortest way to it, for
-calls with nothing to convert.
+In a batch of some hundred KiB starting an operation takes many times longer than computing its numbers. There are
+therefore few operations here: weights and mean are part of the Function, value and pull are computed together, and what
+infinite logits need is computed only where there are any. :func:`plain_loss` is the shortest path, for calls with
+nothing to convert.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from ..curves._together import constant, value_and_pull
 from ..links import gap_and_rivals, label_gap, without
 from ..torch_state import backward_must_be_differentiable, in_forward_mode, values_are_readable
 from .labels import split_readable, zero_ignored
+from .reduction import rows_of
 
-LARGEST = 8 << 20  # bytes, of which a few times as many are kept until the backward pass
+LARGEST = 8 << 20  # bytes of logits; a few times as many are saved until the backward pass
 _FLOATS = (torch.float32, torch.float64)
 _PLAIN = (Tensor, torch.nn.Parameter)
 _REDUCTIONS = ("mean", "sum", "none")
@@ -35,15 +37,15 @@ def is_small(logits: Tensor) -> bool:
 
 
 def fits_cache(logits: Tensor) -> bool:
-    """:func:`is_small`, for logits of any type and order in memory: they are so once they are converted."""
+    """Whether these logits, of any type and order in memory, are :func:`is_small` once they are converted."""
     return (values_are_readable(logits) and not in_forward_mode()
             and logits.numel() * max(4, logits.itemsize) <= LARGEST)
 
 
 def plain_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None, ignore_index: int,
                reduction: str) -> Tensor | None:
-    """The loss of a small batch (N, C) with labels, as most training loops ask for it; None for every other call, and
-    for one whose arguments do not fit, which the checks of the general way say in words."""
+    """The loss of a small batch (N, C) with labels, as most training loops call it; None for every other call, and for
+    arguments that do not fit: the checks of ``targets.py`` then raise the error."""
     if not (fits_plainly(input, target, curve, ignore_index, reduction) and target.dtype is torch.int64
             and target.ndim == 1 and target.shape[0] == input.shape[0] and input.is_contiguous()):
         return None
@@ -63,7 +65,7 @@ def fits_plainly(input: Tensor, target: Tensor, curve: Curve, ignore_index: int,
 def weight_fits(weight: Tensor, input: Tensor) -> bool:
     """Whether these are class weights that can be taken as they are."""
     return (type(weight) in _PLAIN and weight.dtype is input.dtype and weight.is_cpu and not weight.requires_grad
-            and weight.shape == input.shape[1:])
+            and weight.shape == input.shape[1:] and weight.layout is torch.strided)
 
 
 def small_loss(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve, weight: Tensor | None,
@@ -95,7 +97,7 @@ def reduced(values: Tensor, ignored: Tensor | None, scale: Tensor | None, count:
     values = zero_ignored(values, ignored)
     if scale is not None:
         values = values * scale
-    return values[:, 0] if count is None else values.sum().div_(count)
+    return rows_of(values) if count is None else values.sum().div_(count)
 
 
 def _rivals(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:

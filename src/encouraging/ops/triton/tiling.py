@@ -113,10 +113,10 @@ def _soft_tiling(classes: int, cross_entropy: bool, lean: bool) -> Tiling:
 
 
 def as_streamed(tiling: Tiling) -> Tiling:
-    """The same rows in blocks."""
+    """The same rows in blocks. A block is made of vectors of 16 bytes, so that it cannot be as short as two classes."""
     if tiling.streamed:
         return tiling
-    return Tiling(1, min(tiling.block, 2048), min(tiling.warps, 4), streamed=True, per_processor=8)
+    return Tiling(1, max(16, min(tiling.block, 2048)), min(tiling.warps, 4), streamed=True, per_processor=8)
 
 
 def split(tiling: Tiling, rows: int, classes: int, device: torch.device) -> Tiling:
