@@ -50,7 +50,7 @@ def curve_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, we
         raise ArgumentError("the logits require a gradient, and autograd would not notice that they are overwritten: "
                             "call this under torch.no_grad(), pass logits.detach(), or use "
                             "curve_loss(..., inplace=True).")
-    _check_no_overlap(logits)
+    check_no_overlap(logits)
     if upstream is not None:
         _check_upstream(upstream, logits)
     if dispatch.choose(impl, logits, rows.target, curve) == "triton":
@@ -82,14 +82,14 @@ def _check_upstream(upstream: Tensor, logits: Tensor) -> None:
         raise ArgumentError(f"logits are on {logits.device} but upstream on {upstream.device}: move one of them.")
 
 
-def _check_no_overlap(logits: Tensor) -> None:
+def check_no_overlap(logits: Tensor) -> None:
     """Refuse logits of which several are the same number in memory, such as expanded ones."""
     reach = 0  # the offset of the last element in the dimensions with smaller strides
     for stride, size in sorted(zip(logits.stride(), logits.shape, strict=True)):
         if size > 1 and stride <= reach:
             raise ArgumentError(f"several of the logits, of shape {tuple(logits.shape)} and strides {logits.stride()}, "
                                 "are the same number in memory: expected logits that can hold their gradient. Pass a "
-                                "copy, logits.contiguous(), which holds it afterwards.")
+                                "copy, logits.contiguous(), which holds it afterwards, or inplace=False.")
         reach += max(0, size - 1) * stride
 
 

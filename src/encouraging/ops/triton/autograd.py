@@ -22,6 +22,7 @@ from ...errors import ArgumentError
 from ...targets import Rows
 from .. import reference, repeat
 from ..elementwise import curve_values
+from ..in_place import check_no_overlap
 from ..reduction import Divisor, label_divisor, reduce
 from . import operators
 from .curves import Gap, constants
@@ -256,7 +257,7 @@ def loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
     ``upstream`` has one number per row. ``lengths`` (2, N), for labels without smoothing, receives what
     :func:`norm_ratio` takes.
     """
-    _check_no_overlap(logits)
+    check_no_overlap(logits)
     if target.is_floating_point():
         return soft_loss_and_gradient_(logits, target, curve, weight, label_smoothing, denominator, upstream)
     problem = Problem(logits, target.reshape(-1).contiguous(), _plain(weight), constants(curve), ignore_index,
@@ -291,14 +292,4 @@ def _check_inplace(logits: Tensor) -> None:
     if origin.is_leaf:
         raise ArgumentError("inplace=True would write over logits that are a leaf (or a view of one), whose values "
                             "belong to whoever made them: expected the output of a layer. Pass inplace=False.")
-    _check_no_overlap(logits)
-
-
-def _check_no_overlap(logits: Tensor) -> None:
-    reach = 0  # of the dimensions with smaller strides
-    for stride, size in sorted((stride, size) for size, stride in zip(logits.shape, logits.stride(), strict=True)):
-        if size > 1 and stride <= reach:
-            raise ArgumentError(f"the gradient cannot be written over logits with strides {logits.stride()} and shape "
-                                f"{tuple(logits.shape)}: several of their elements are the same memory. Pass "
-                                "inplace=False, or logits.contiguous().")
-        reach += max(0, size - 1) * stride
+    check_no_overlap(logits)
