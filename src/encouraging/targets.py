@@ -205,7 +205,8 @@ def checked_labels(target: Tensor, classes: int) -> Tensor:
 
 
 def check_presence(input: Tensor, target: Tensor) -> None:
-    """Refuse a target that is neither the index of the present class nor one 0, 1 or probability per logit."""
+    """Refuse a target that is neither the index of the present class, of two or more, nor one 0, 1 or probability per
+    logit."""
     if not isinstance(target, Tensor):
         raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of 0s and 1s or of probabilities.")
     index = target.shape == input.shape[:-1] and input.ndim > 0 and not (
@@ -213,7 +214,13 @@ def check_presence(input: Tensor, target: Tensor) -> None:
     if target.shape != input.shape and not index:
         raise ShapeError(f"target has shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}: expected "
                          "the same shape, one 0 or 1 (or a probability) for each logit, or integers of shape "
-                         f"{tuple(input.shape[:-1])}, the index of the one class that is present.")
+                         f"{tuple(input.shape[:-1])}, the index of the one class that is present."
+                         f"{_one_logit_hint(input, target)}")
+    if index and input.shape[-1] == 1:
+        # As indices, 0 would mean that the one class is present and 1 that it is not: 0s and 1s would be swapped.
+        raise ShapeError(f"target is {target.dtype} of shape {tuple(target.shape)} for an input of shape "
+                         f"{tuple(input.shape)}: expected one 0 or 1 for each logit, of the same shape."
+                         f"{_one_logit_hint(input, target)}")
     if target.device != input.device:
         raise ArgumentError(f"input is on {input.device} but target on {target.device}: move one of them.")
     if index:
@@ -223,6 +230,12 @@ def check_presence(input: Tensor, target: Tensor) -> None:
     values = target.long() if target.dtype in _WIDE_UNSIGNED else target
     if target.dtype != torch.bool and values_are_readable(values) and bool(((values < 0) | (values > 1)).any()):
         raise TargetError("target holds numbers outside [0, 1]: expected 0, 1 or a probability for each logit.")
+
+
+def _one_logit_hint(input: Tensor, target: Tensor) -> str:
+    """What to do where an input with one logit per example has an axis that its target lacks."""
+    fits = input.ndim > 0 and input.shape[-1] == 1 and target.shape == input.shape[:-1]
+    return " With one logit per example pass input[..., 0], or target[..., None]." if fits else ""
 
 
 def check_factor(name: str, factor: Tensor | None, input: Tensor) -> None:
