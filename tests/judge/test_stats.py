@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import runpy
+import tracemalloc
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from encouraging.judge.family import judge
-from encouraging.judge.stats import compare, describe, looks_skewed, permutation_p
+from encouraging.judge.stats import _usual_skewness, compare, describe, looks_skewed, permutation_p
 
 values = st.lists(st.floats(-10, 10).map(lambda x: round(x, 2)), min_size=3, max_size=8)
 
@@ -126,6 +127,32 @@ def test_many_pairs_use_fixed_draws_close_to_the_exact_p():
     differences = rng.normal(0.3, 1, 24)
     assert permutation_p(differences) == permutation_p(differences)
     assert permutation_p(differences) == pytest.approx(scipy_stats.ttest_1samp(differences, 0).pvalue, abs=0.02)
+
+
+@pytest.mark.parametrize("n", [21, 50, 100])
+def test_signs_drawn_in_blocks_are_those_drawn_at_once(n):
+    differences = np.random.default_rng(n).normal(0.2, 1, n)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(100_000, n))
+    at_least = abs(signs @ differences) >= abs(differences.sum()) * (1 - 1e-9)
+    assert permutation_p(differences) == (1 + at_least.sum()) / 100_001
+
+
+def test_many_pairs_take_little_memory():
+    differences = np.random.default_rng(1).normal(0.02, 1, 4001)
+    tracemalloc.start()
+    try:
+        found = compare(differences, np.zeros(4001))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 << 20
+    assert found.p_permutation == pytest.approx(found.p_t, abs=0.01)
+
+
+def test_the_usual_skewness_of_many_numbers_is_that_of_draws():
+    for n in (101, 400):
+        draws = abs(scipy_stats.skew(np.random.default_rng(7).normal(size=(20_000, n)), axis=1))
+        assert _usual_skewness(n) == pytest.approx(np.quantile(draws, 0.9), rel=0.03)
 
 
 def test_mean_and_deviation():
