@@ -171,6 +171,29 @@ def test_differences_without_spread_decide_nothing_and_do_not_stand_in_the_way_o
     assert [found.verdict for found in judge([(ours, theirs, "higher"), clear])] == ["undecided", "holds"]
 
 
+@pytest.mark.parametrize("differences", [[2.0, 2.2, 1.9, 2.1], [0.3, -0.2, 0.1, 0.4], [-1.0, -1.3, -0.8, -1.1]])
+def test_the_verdict_does_not_depend_on_the_unit_or_on_a_constant(differences):
+    theirs = np.array([1.0, 2.0, 1.5, 1.2])
+    ours = theirs + differences
+    expected = compare(ours, theirs)
+    for unit in (1e-20, 1e-10, 1e-3, 1e10):
+        found = compare(ours * unit, theirs * unit)
+        assert found.verdict == expected.verdict
+        assert (found.low, found.high) == pytest.approx((expected.low * unit, expected.high * unit), rel=1e-9)
+    for constant in (1e3, 1e8, -1e8):
+        assert compare(ours + constant, theirs + constant).verdict == expected.verdict
+
+
+@pytest.mark.parametrize("unit", [1e-10, 1.0, 1e10])
+@pytest.mark.parametrize("constant", [0.0, 100.0, 1e6, 1e8, 1e10])
+def test_equal_differences_are_undecided_in_every_unit_and_beside_every_constant(unit, constant):
+    theirs = [unit * (constant + x) for x in (0.1, 0.7, 1.3, 2.9)]
+    for step in (0.1, -0.3, 0.0):
+        found = compare([unit * (constant + x + step) for x in (0.1, 0.7, 1.3, 2.9)], theirs)
+        assert found.verdict == "undecided"
+        assert math.isnan(found.low)
+
+
 def test_a_claim_without_an_interval_still_counts_among_the_many():
     sure, zero, other = [0.2, 0.8, 0.5, 0.3, 0.1], [0.0] * 5, [0.3, -0.2, 0.1, -0.4, 0.2]
     for second in (other, [math.nan, *other[1:]], [0.5] * 5):

@@ -26,6 +26,7 @@ MANY = 100  # pairs above which random signs are drawn eight at a time, and skew
 DRAWS = 100_000  # of signs, for the permutation p
 BLOCK = 1 << 20  # numbers drawn at a time
 SAME = 1e-9  # differences closer than this, relative to their size, are equal but for rounding
+ROUNDING = 16 * float(np.finfo(float).eps)  # of a number and of the arithmetic that made it, relative to its size
 _QUIET = np.errstate(over="ignore", invalid="ignore")  # an infinity or NaN shows in the result, no warning needed
 HOLDS, FAILS, NO_DIFFERENCE, UNDECIDED = "holds", "fails", "no difference", "undecided"
 
@@ -80,11 +81,21 @@ class TInterval(NamedTuple):
 def paired_differences(ours: Sequence[float], theirs: Sequence[float], better: str = "higher") -> np.ndarray:
     """Ours minus theirs, pair by pair, with the sign changed where lower is better: positive supports the claim.
 
+    Differences that are equal but for the rounding of the numbers that were subtracted are made equal: their spread
+    says nothing.
+
     >>> paired_differences([3.0, 1.0], [1.0, 2.0], better="lower").tolist()
     [-2.0, 1.0]
+    >>> len(set(paired_differences([0.2, 0.8, 3.0], [0.1, 0.7, 2.9]).tolist()))
+    1
     """
     sign = 1.0 if better == "higher" else -1.0
-    differences: np.ndarray = sign * (np.asarray(ours, float) - np.asarray(theirs, float))
+    minuend, subtrahend = np.asarray(ours, float), np.asarray(theirs, float)
+    differences: np.ndarray = sign * (minuend - subtrahend)
+    if len(differences):
+        size = max(abs(minuend).max(), abs(subtrahend).max())
+        if differences.max() - differences.min() <= ROUNDING * size:
+            return np.full_like(differences, np.median(differences))
     return differences
 
 
@@ -95,7 +106,7 @@ def t_interval(differences: np.ndarray, overlap: float | None = None) -> TInterv
     if n < 2 or not np.isfinite(differences).all():
         return None
     mean, std = float(differences.mean()), float(differences.std(ddof=1))
-    if std <= SAME * max(1.0, abs(mean)):  # as may happen with few seeds of a counted metric
+    if std <= SAME * abs(mean):  # as may happen with few seeds of a counted metric
         return None
     standard_error = std * math.sqrt(1 / n + (overlap or 0.0))
     return TInterval(n, mean, standard_error, float(2 * special.stdtr(n - 1, -abs(mean) / standard_error)))
