@@ -65,7 +65,8 @@ class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc
             logits = logits.to(precise)  # the sum needs it: its constant is much larger than the difference
         arguments: dict[str, Any] = {"alpha": self.alpha, "negative_curve": self.negative_curve}
         if self.from_zero and not logits.is_cuda:
-            losses = sigmoid_curve_loss(logits, _presence(present, logits), self.curve, weight[..., None], "none", **arguments)
+            losses = sigmoid_curve_loss(logits, _presence(present, logits), self.curve, weight[..., None], "none",
+                                        **arguments)
             above_lowest: Tensor = losses - self._constants(present, losses.dtype) * weight[..., None]
             return above_lowest.sum()
         # On a GPU the kernels add up and write no losses.
