@@ -15,6 +15,7 @@ from .errors import ArgumentError, DtypeError, ShapeError, TargetError
 from .torch_state import autocasts, values_are_readable
 
 REDUCTIONS = ("none", "mean", "sum")
+IMPLEMENTATIONS = ("auto", "reference", "triton")
 _LABELS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch stores these and has few operations for them
 
@@ -127,6 +128,18 @@ def check_input(input: Tensor) -> None:
 def check_reduction(reduction: str) -> None:
     if reduction not in REDUCTIONS:
         raise ArgumentError(f"reduction={reduction!r}: expected 'none', 'mean' or 'sum'.")
+
+
+def check_implementation(impl: str) -> None:
+    if impl not in IMPLEMENTATIONS:
+        raise ArgumentError(f"impl={impl!r}: expected 'auto', 'reference' or 'triton'.")
+
+
+def check_buffer(name: str, value: Tensor | None) -> None:
+    """Refuse what a module cannot keep as a buffer, such as a list."""
+    if value is not None and not isinstance(value, Tensor):
+        raise DtypeError(f"{name} is a {type(value).__name__}: expected a tensor. Use "
+                         f"torch.tensor({name}, dtype=torch.float32).")
 
 
 def check_smoothing(label_smoothing: float) -> None:
