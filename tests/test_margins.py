@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from encouraging import EncouragingLoss, LSoftmaxLinear, curve_loss, curves
+from encouraging.errors import ArgumentError, DerivativeError
 from encouraging.margins import angle_margin, logit_norm
 from strategies import SEEDS, generator
 
@@ -230,3 +231,31 @@ def test_a_layer_that_was_in_a_transform_can_be_copied():
 
     torch.func.grad(loss)(dict(layer.named_parameters()), {"beta": layer.beta.clone()})
     assert torch.equal(copy.deepcopy(layer).weight, layer.weight)
+
+
+@pytest.mark.parametrize("wrong", [{"margin": 2.0}, {"margin": True}, {"margin": "2"}, {"margin": 5},
+                                   {"beta": math.inf}, {"beta": math.nan}, {"beta": "a"}, {"beta": True},
+                                   {"beta_min": None}, {"decay": "b"}, {"beta": 1.0, "beta_min": 2.0}], ids=str)
+def test_arguments_that_are_not_numbers_in_range_are_refused_when_the_layer_is_made(wrong):
+    with pytest.raises(ArgumentError, match=f"{next(iter(wrong))}="):
+        LSoftmaxLinear(4, 3, **wrong)
+
+
+def test_a_transform_without_the_buffers_is_refused_with_a_remedy_that_works():
+    layer, plain, y = LSoftmaxLinear(4, 3), LSoftmaxLinear(4, 3), torch.tensor([0, 1, 2, 0, 1])
+    x, parameters = torch.randn(5, 4), dict(layer.named_parameters())
+    plain.load_state_dict(layer.state_dict())
+
+    def loss(parameters, buffers, x, y):
+        return torch.func.functional_call(layer, (parameters, buffers), (x[None], y[None])).square().sum()
+
+    by_example = torch.func.grad(lambda parameters, x, y: loss(parameters, {}, x, y))
+    for call in (lambda: by_example(parameters, x[0], y[0]),
+                 lambda: torch.func.vmap(by_example, (None, 0, 0))(parameters, x, y)):
+        with pytest.raises(DerivativeError, match=r"functional_call\(module, \(parameters, buffers\)"):
+            call()
+    assert layer.beta == 100
+    rows = torch.func.vmap(torch.func.grad(loss), (None, None, 0, 0))(parameters, dict(layer.named_buffers()), x, y)
+    plain(x, y).square().sum().backward()
+    torch.testing.assert_close(rows["weight"].sum(0), plain.weight.grad)
+    assert torch.equal(layer.beta, plain.beta)  # decayed, once

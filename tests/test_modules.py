@@ -28,7 +28,7 @@ from encouraging import (
     mirror_mse_loss,
     sigmoid_curve_loss,
 )
-from encouraging.errors import DtypeError, SignatureError
+from encouraging.errors import ArgumentError, DtypeError, SignatureError
 from encouraging.margins import ldam_margins
 from strategies import rows_with_gaps
 
@@ -208,8 +208,31 @@ def test_ldam_is_its_formula(curve):
     z = 30 * torch.where(F.one_hot(label, 3).bool(), cosines - margins, cosines)
     expected = F.cross_entropy(z, label) if curve is None else curve_loss(z, label, curve)
     ours = LDAMLoss(counts, curve)(cosines, label)
-    torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-6)  # the margins are a float32 buffer
+    torch.testing.assert_close(ours, expected, rtol=1e-13, atol=1e-13)  # though the margins are a float32 buffer
+    torch.testing.assert_close(LDAMLoss(counts, curve).double()(cosines, label), expected, rtol=1e-13, atol=1e-13)
     torch.testing.assert_close(ldam_margins(counts).double(), margins, rtol=1e-6, atol=0)
+
+
+@every_cross_entropy
+@pytest.mark.parametrize(("wrong", "words"), [
+    ({"impl": "zzz"}, "impl='zzz': expected 'auto'"), ({"ignore_index": "a"}, "ignore_index='a': expected an integer"),
+    ({"weight": [1, 2, 3]}, r"weight is a list: expected a tensor\. Use torch\.tensor\(weight, dtype=torch\.float32\)"),
+], ids=["impl", "ignore_index", "weight"])
+def test_wrong_arguments_are_refused_when_the_module_is_made(make, wrong, words):
+    with pytest.raises((ArgumentError, DtypeError), match=words):
+        make(**wrong)
+
+
+def test_other_modules_refuse_wrong_arguments_when_they_are_made():
+    curve = curves.focal()
+    for call, words in ((lambda: LinearCurveLoss(3, 5, curve, impl="zzz"), "impl='zzz': expected 'auto'"),
+                        (lambda: LinearCurveLoss(3, 5, curve, ignore_index=0.5), "ignore_index=0.5: expected an int"),
+                        (lambda: LinearCurveLoss(3, 5, curve, class_weight=[1.0]), "class_weight is a list"),
+                        (lambda: SigmoidCurveLoss(curve, pos_weight=[1.0]), "pos_weight is a list"),
+                        (lambda: LDAMLoss([1, 2], scale="x"), "scale='x': expected a positive number"),
+                        (lambda: LDAMLoss([1, 2], max_margin="a"), "max_margin='a': expected a number")):
+        with pytest.raises((ArgumentError, DtypeError), match=words):
+            call()
 
 
 def test_ldams_margins_travel_with_the_module_and_ignored_rows_stay_ignored():

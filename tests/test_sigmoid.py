@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from encouraging import SigmoidCurveLoss, curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
+from encouraging.errors import ShapeError
 from paper_formulas import edges, phi
 from strategies import CURVES, REDUCTIONS, SEEDS, generator
 
@@ -157,6 +158,20 @@ def test_class_indices_are_zeros_and_ones(seed, reduction):
     found, expected = (sigmoid_curve_loss(logits, target, curves.focal(2.0), weight, reduction, pos_weight, alpha=0.25)
                        for target in (index, present))
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["int", "uint8", "bool", "float"])
+@pytest.mark.parametrize("shape", [(4, 1), (1,), (2, 3, 1)])
+def test_labels_without_the_axis_of_a_single_logit_are_not_taken_for_class_indices(shape, kind):
+    logits, target = draws(shape, 0, "int")
+    target = target.to({"int": torch.int64, "uint8": torch.uint8, "bool": torch.bool, "float": torch.float64}[kind])
+    for call in (sigmoid_curve_loss, lambda z, t, curve: SigmoidCurveLoss(curve)(z, t)):
+        with pytest.raises(ShapeError, match=r"pass input\[\.\.\., 0\], or target\[\.\.\., None\]"):
+            call(logits, target[..., 0], CE)
+    both_ways = [sigmoid_curve_loss(logits[..., 0], target[..., 0], CE),
+                 sigmoid_curve_loss(logits, target[..., 0][..., None], CE)]
+    expected = F.binary_cross_entropy_with_logits(logits, target.double())
+    assert [loss.item() for loss in both_ways] == pytest.approx([expected.item()] * 2, rel=1e-12)
 
 
 @given(seed=SEEDS, kind=KINDS)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .class_counts import Counts, class_counts
-from .errors import ArgumentError, DtypeError, ShapeError
+from .errors import ArgumentError, DerivativeError, DtypeError, ShapeError
 from .targets import checked_labels
 from .torch_state import in_backward, in_transform
 
@@ -40,6 +40,9 @@ class LSoftmaxLinear(nn.Module):
     same and does not decay again. With several calls before a backward pass, or compiled, leave this layer outside of
     what is checkpointed: the earlier calls would be repeated with another ``beta``.
 
+    Under ``torch.func.grad`` pass the buffers to the transformed function too, because ``beta`` changes:
+    ``functional_call(layer, (parameters, buffers), (input, target))``.
+
     Args:
         in_features: Width of the input.
         out_features: Number of classes.
@@ -55,11 +58,12 @@ class LSoftmaxLinear(nn.Module):
     def __init__(self, in_features: int, out_features: int, margin: int = 2, *, beta: float = 100.0,
                  beta_min: float = 0.0, decay: float = 0.99) -> None:
         super().__init__()
-        if margin not in (1, 2, 3, 4):
-            raise ArgumentError(f"margin={margin!r}: expected 1, 2, 3 or 4, by which the label's angle is multiplied.")
-        if not (beta >= beta_min >= 0 and 0 < decay <= 1):
-            raise ArgumentError(f"beta={beta!r}, beta_min={beta_min!r}, decay={decay!r}: expected "
-                                "beta >= beta_min >= 0 and 0 < decay <= 1.")
+        if margin not in (1, 2, 3, 4) or isinstance(margin, bool) or not hasattr(margin, "__index__"):
+            raise ArgumentError(f"margin={margin!r}: expected the integer 1, 2, 3 or 4, by which the label's angle is "
+                                "multiplied.")
+        if not (math.inf > number_or_nan(beta) >= number_or_nan(beta_min) >= 0 and 0 < number_or_nan(decay) <= 1):
+            raise ArgumentError(f"beta={beta!r}, beta_min={beta_min!r}, decay={decay!r}: expected numbers with "
+                                "beta >= beta_min >= 0 and 0 < decay <= 1, beta finite.")
         self.in_features, self.out_features, self.margin = in_features, out_features, margin
         self.beta_min, self.decay = beta_min, decay
         self.weight = nn.Parameter(torch.empty(out_features, in_features))
@@ -98,7 +102,15 @@ class LSoftmaxLinear(nn.Module):
         if self._last_beta is not None and in_backward():
             return self._last_beta
         beta = self.beta.clone()
-        self.beta.mul_(self.decay).clamp_(min=self.beta_min)
+        try:
+            self.beta.mul_(self.decay).clamp_(min=self.beta_min)
+        except RuntimeError as error:
+            if not in_transform():
+                raise
+            raise DerivativeError("LSoftmaxLinear changes its buffer beta in training, which torch.func allows only "
+                                  "for arguments of the transformed function. Give it the buffers as an argument, "
+                                  "beside the parameters: functional_call(module, (parameters, buffers), (input, "
+                                  "target)). Or call module.eval(), which leaves the margin out.") from error
         self._last_beta = None if in_transform() else beta  # a tensor that torch.func wraps must not be kept
         return beta
 
@@ -120,7 +132,8 @@ def angle_margin(cosine: Tensor, margin: int) -> Tensor:
     return (1 - 2 * (k % 2)) * multiple - 2 * k
 
 
-def ldam_margins(counts: Counts, max_margin: float = 0.5, caller: str = "ldam_margins") -> Tensor:
+def ldam_margins(counts: Counts, max_margin: float = 0.5, caller: str = "ldam_margins",
+                 dtype: torch.dtype = torch.float32) -> Tensor:
     """LDAM's margin per class, proportional to ``count ** -1/4``: the rarest class has ``max_margin``.
 
     Args:
@@ -128,14 +141,25 @@ def ldam_margins(counts: Counts, max_margin: float = 0.5, caller: str = "ldam_ma
             a mapping from class index to number.
         max_margin: The rarest class's margin.
         caller: The function that was called, for messages.
+        dtype: Of the result.
 
     >>> ldam_margins(torch.tensor([1, 16]))
     tensor([0.5000, 0.2500])
     """
-    if not 0 <= max_margin < math.inf:
+    if not 0 <= number_or_nan(max_margin) < math.inf:
         raise ArgumentError(f"max_margin={max_margin!r}: expected a number of at least 0, the rarest class's margin.")
-    margins = class_counts(counts, caller).to(torch.float32) ** -0.25
+    margins = class_counts(counts, caller).to(dtype) ** -0.25
     return max_margin * margins / margins.max()
+
+
+def number_or_nan(value: object) -> float:
+    """The value as a float; NaN, which is in no range, for what is not a number."""
+    if isinstance(value, bool | str | bytes):
+        return math.nan
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return math.nan
 
 
 def subtract_margin(logits: Tensor, target: Tensor, margins: Tensor) -> Tensor:

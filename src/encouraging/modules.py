@@ -19,10 +19,18 @@ from .curves import Curve
 from .curves._curve import check_curve
 from .errors import ArgumentError, ShapeError, SignatureError, did_you_mean
 from .losses import curve_loss
-from .margins import ldam_margins, subtract_margin
+from .margins import ldam_margins, number_or_nan, subtract_margin
 from .ops.reduction import Divisor, check_divisor
 from .other_modules import LinearCurveLoss, MirrorMSELoss, SigmoidCurveLoss
-from .targets import as_rows, check_reduction, check_smoothing, result_dtype
+from .targets import (
+    as_rows,
+    check_buffer,
+    check_implementation,
+    check_reduction,
+    check_smoothing,
+    checked_ignore_index,
+    result_dtype,
+)
 
 __all__ = ["Arguments", "CurveLoss", "EncouragingLoss", "FocalLoss", "HaltedFocalLoss", "LDAMLoss", "LinearCurveLoss",
            "MirrorMSELoss", "PolyLoss", "SigmoidCurveLoss"]
@@ -67,7 +75,9 @@ class CurveLoss(nn.CrossEntropyLoss):
         check_reduction(reduction)
         check_smoothing(label_smoothing)
         check_divisor(divisor, reduction)
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction,
+        check_implementation(impl)
+        check_buffer("weight", weight)
+        super().__init__(weight=weight, ignore_index=checked_ignore_index(ignore_index), reduction=reduction,
                          label_smoothing=label_smoothing)
         self.curve, self.match_norm, self.divisor, self.impl = curve, match_norm, divisor, impl
 
@@ -241,14 +251,19 @@ class LDAMLoss(CurveLoss):
     """
 
     margins: Tensor
+    _rounded_off: Tensor
 
     def __init__(self, class_counts: Counts, curve: Curve | None = None, *, max_margin: float = 0.5,
                  scale: float = 30.0, **arguments: Unpack[Arguments]) -> None:
         super().__init__(curves.cross_entropy() if curve is None else curve, **arguments)
-        if not 0 < scale < math.inf:
+        if not 0 < number_or_nan(scale) < math.inf:
             raise ArgumentError(f"scale={scale!r}: expected a positive number, by which the logits are multiplied.")
         self.scale = scale
-        self.register_buffer("margins", ldam_margins(class_counts, max_margin, "LDAMLoss"))
+        margins, exact = (ldam_margins(class_counts, max_margin, "LDAMLoss", dtype)
+                          for dtype in (torch.float32, torch.float64))
+        self.register_buffer("margins", margins)
+        # What float32 rounds off, for float64 logits. Not the margins in float64, which some devices cannot hold.
+        self.register_buffer("_rounded_off", (exact - margins.double()).float(), persistent=False)
 
     def forward(self, input: Tensor, target: Tensor, *, divisor: Divisor = None) -> Tensor:
         rows = as_rows(input, target)
@@ -259,7 +274,10 @@ class LDAMLoss(CurveLoss):
             raise ShapeError(f"input has {input.shape[-1]} classes but class_counts named {len(self.margins)}.")
         # The scale would enlarge the rounding errors of 16 bits.
         wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-        loss = super().forward(self.scale * subtract_margin(wide, target, self.margins), target, divisor=divisor)
+        margins = self.margins
+        if wide.dtype == torch.float64:
+            margins = margins.double() + self._rounded_off.double()
+        loss = super().forward(self.scale * subtract_margin(wide, target, margins), target, divisor=divisor)
         return loss.to(result_dtype(input))
 
     def extra_repr(self) -> str:

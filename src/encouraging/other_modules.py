@@ -15,7 +15,15 @@ from .curves._curve import check_curve
 from .errors import ArgumentError, did_you_mean
 from .losses import linear_curve_loss, mirror_mse_loss, sigmoid_curve_loss
 from .ops.reduction import Divisor, check_divisor
-from .targets import check_alpha, check_link, check_reduction, check_smoothing
+from .targets import (
+    check_alpha,
+    check_buffer,
+    check_implementation,
+    check_link,
+    check_reduction,
+    check_smoothing,
+    checked_ignore_index,
+)
 
 __all__ = ["LinearCurveLoss", "MirrorMSELoss", "SigmoidCurveLoss"]
 
@@ -42,8 +50,9 @@ class SigmoidCurveLoss(nn.Module):
         check_alpha(alpha)
         self.curve, self.reduction, self.alpha, self.divisor = curve, reduction, alpha, divisor
         self.negative_curve = negative_curve
-        self.register_buffer("weight", weight)
-        self.register_buffer("pos_weight", pos_weight)
+        for name, factor in (("weight", weight), ("pos_weight", pos_weight)):
+            check_buffer(name, factor)
+            self.register_buffer(name, factor)
 
     def forward(self, input: Tensor, target: Tensor, *, divisor: Divisor = None) -> Tensor:
         return sigmoid_curve_loss(input, target, self.curve, self.weight, self.reduction, self.pos_weight,
@@ -112,6 +121,9 @@ class LinearCurveLoss(nn.Linear):
         check_reduction(arguments.get("reduction", "mean"))
         check_smoothing(arguments.get("label_smoothing", 0.0))
         check_divisor(arguments.get("divisor"), arguments.get("reduction", "mean"))
+        check_implementation(arguments.get("impl", "auto"))
+        checked_ignore_index(arguments.get("ignore_index", -100))
+        check_buffer("class_weight", class_weight)
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         self.curve, self.arguments = curve, arguments
         self.register_buffer("class_weight", class_weight)

@@ -15,6 +15,7 @@ from .errors import ArgumentError, DtypeError, ShapeError, TargetError
 from .torch_state import autocasts, values_are_readable
 
 REDUCTIONS = ("none", "mean", "sum")
+IMPLEMENTATIONS = ("auto", "reference", "triton")
 _LABELS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch stores these and has few operations for them
 
@@ -143,6 +144,18 @@ def check_reduction(reduction: str) -> None:
         raise ArgumentError(f"reduction={reduction!r}: expected 'none', 'mean' or 'sum'.")
 
 
+def check_implementation(impl: str) -> None:
+    if impl not in IMPLEMENTATIONS:
+        raise ArgumentError(f"impl={impl!r}: expected 'auto', 'reference' or 'triton'.")
+
+
+def check_buffer(name: str, value: Tensor | None) -> None:
+    """Refuse what a module cannot keep as a buffer, such as a list."""
+    if value is not None and not isinstance(value, Tensor):
+        raise DtypeError(f"{name} is a {type(value).__name__}: expected a tensor. Use "
+                         f"torch.tensor({name}, dtype=torch.float32).")
+
+
 def check_smoothing(label_smoothing: float) -> None:
     if not _is_fraction(label_smoothing):
         raise ArgumentError(f"label_smoothing={label_smoothing!r}: expected a number from 0 to 1.")
@@ -227,7 +240,8 @@ def checked_labels(target: Tensor, classes: int) -> Tensor:
 
 
 def check_presence(input: Tensor, target: Tensor) -> None:
-    """Refuse a target that is neither the index of the present class nor one 0, 1 or probability per logit."""
+    """Refuse a target that is neither the index of the present class, of two or more, nor one 0, 1 or probability per
+    logit."""
     if not isinstance(target, Tensor):
         raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of 0s and 1s or of probabilities.")
     check_dense("target", target)
@@ -236,7 +250,13 @@ def check_presence(input: Tensor, target: Tensor) -> None:
     if target.shape != input.shape and not index:
         raise ShapeError(f"target has shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}: expected "
                          "the same shape, one 0 or 1 (or a probability) for each logit, or integers of shape "
-                         f"{tuple(input.shape[:-1])}, the index of the one class that is present.")
+                         f"{tuple(input.shape[:-1])}, the index of the one class that is present."
+                         f"{_one_logit_hint(input, target)}")
+    if index and input.shape[-1] == 1:
+        # As indices, 0 would mean that the one class is present and 1 that it is not: 0s and 1s would be swapped.
+        raise ShapeError(f"target is {target.dtype} of shape {tuple(target.shape)} for an input of shape "
+                         f"{tuple(input.shape)}: expected one 0 or 1 for each logit, of the same shape."
+                         f"{_one_logit_hint(input, target)}")
     if target.device != input.device:
         raise ArgumentError(f"input is on {input.device} but target on {target.device}: move one of them.")
     if index:
@@ -246,6 +266,12 @@ def check_presence(input: Tensor, target: Tensor) -> None:
     values = target.long() if target.dtype in _WIDE_UNSIGNED else target
     if target.dtype != torch.bool and values_are_readable(values) and bool(((values < 0) | (values > 1)).any()):
         raise TargetError("target holds numbers outside [0, 1]: expected 0, 1 or a probability for each logit.")
+
+
+def _one_logit_hint(input: Tensor, target: Tensor) -> str:
+    """What to do where an input with one logit per example has an axis that its target lacks."""
+    fits = input.ndim > 0 and input.shape[-1] == 1 and target.shape == input.shape[:-1]
+    return " With one logit per example pass input[..., 0], or target[..., None]." if fits else ""
 
 
 def check_factor(name: str, factor: Tensor | None, input: Tensor) -> None:

@@ -72,6 +72,25 @@ def test_it_is_said_why_a_claim_has_no_verdict():
     assert "el_075 beats ce: accuracy: a number is NaN or infinite, so there is no interval" in text
 
 
+def test_claims_with_too_few_seeds_are_named_where_others_have_enough():
+    recipe = read_recipe("digits")
+    finals = {"ce": digits(90.0, 91.0, 90.5), "el_05": digits(95.0, 96.0, 95.2), "el_075": digits(95.0, 96.5)}
+    line = next(line for line in said(recipe, finals).splitlines() if "fewer than three" in line)
+    assert "train more for el_075 beats ce: accuracy" in line
+    assert "el_05 beats" not in line
+
+
+def test_the_heading_says_what_plus_means_where_lower_is_better(tmp_path):
+    (tmp_path / "n.csv").write_text("arm,seed,loss\n" + "".join(
+        f"{arm},{seed},{number + seed / 100}\n" for arm, number in (("ce", 0.3), ("el", 0.4)) for seed in range(3)))
+    texts = []
+    for better in ("lower", "higher"):
+        console = Console(record=True, width=150)
+        compare_file(tmp_path / "n.csv", ["loss"], None, console=console, better=better)
+        texts.append(" ".join(console.export_text().split()))
+    assert ["+ supports the claim (where lower is better, + is a decrease)" in text for text in texts] == [True, False]
+
+
 def test_a_claim_on_a_number_that_no_run_has_is_named_with_the_nearest_one():
     recipe = read_recipe("digits")
     wrong = [recipe.claims[0].model_copy(update={"metric": metric})

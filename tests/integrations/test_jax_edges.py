@@ -201,6 +201,11 @@ def test_the_sigmoid_losses_are_those_of_torch(how):
                 np.testing.assert_allclose(back(np.ones_like(losses))[0], z.grad.numpy(), rtol=1e-12, atol=1e-14)
 
 
+def test_labels_without_the_axis_of_a_single_logit_are_not_taken_for_class_indices():
+    with pytest.raises(ShapeError, match=r"pass logits\[\.\.\., 0\], or labels\[\.\.\., None\]"):
+        sigmoid_curve_loss(Z[:, :1], np.array([1, 0, 1]), EL)
+
+
 @pytest.mark.parametrize("dtype", ["int64", "bool", "float32"])
 def test_a_sigmoid_loss_of_infinite_logits_ends_as_in_torch(dtype):
     target = np.array([1, 0]).astype(dtype)

@@ -58,6 +58,16 @@ def test_focal_at_2_and_a_quarter_is_torchvisions_own_loss(build):
     assert list(ours.state_dict()) == list(model.state_dict())
 
 
+def test_a_detector_of_one_class_has_torchvisions_own_loss():
+    torch.manual_seed(0)
+    model = tiny_retinanet(1).train()
+    ours = with_curve(copy.deepcopy(model), curves.focal(2.0), alpha=0.25)
+    images, targets = batch()
+    targets = [{**target, "labels": torch.zeros_like(target["labels"])} for target in targets]
+    (expected, _), (found, _) = (losses_and_gradients(one, images, targets) for one in (model, ours))
+    torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("build", [retinanet_resnet50_fpn, retinanet_resnet50_fpn_v2])
 def test_weights_and_detections_stay_as_they_are(build):
     model = build(weights=None, weights_backbone=None, num_classes=CLASSES, min_size=32, max_size=48, score_thresh=0.0,

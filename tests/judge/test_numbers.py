@@ -73,6 +73,62 @@ def test_other_words_for_arm_and_seed_and_names_for_seeds():
                                                         "b": {0: {"x": 1.0}, 1: {"x": 1.0}}}
 
 
+@pytest.mark.parametrize("one", [{"0": 91.0, "1": 92.0}, {0.0: 91.0, 1.0: 92.0}], ids=["text", "floats"])
+def test_a_seed_is_the_same_as_text_and_as_a_number(one):
+    numbers = Reader(["x"]).read({"ce": one, "el": [91.5, 92.5]})
+    assert list(numbers["ce"]) == list(numbers["el"]) == [0, 1]
+    with pytest.raises(DataError, match="arm ce with seed 0 appears twice"):
+        Reader(["x"]).read({"ce": {0: 1.0, "0": 2.0}})
+
+
+WIDE = {"seed": [3, 5], "ce": [92.0, 92.1], "el": [92.5, 92.6]}
+
+
+@pytest.mark.parametrize("source", [
+    "seed,ce,el\n3,92.0,92.5\n5,92.1,92.6\n", WIDE, Frame(WIDE), [dict(zip(WIDE, row, strict=True)) for row in
+                                                                   zip(*WIDE.values(), strict=True)],
+], ids=["file", "columns", "frame", "rows"])
+def test_a_table_with_one_column_per_arm(tmp_path, source):
+    if isinstance(source, str):
+        (tmp_path / "n.csv").write_text(source)
+        source = tmp_path / "n.csv"
+    assert Reader(["accuracy"], "ce, el").read(source) == {
+        "ce": {3: {"accuracy": 92.0}, 5: {"accuracy": 92.1}}, "el": {3: {"accuracy": 92.5}, 5: {"accuracy": 92.6}}}
+
+
+def test_a_table_with_one_column_per_arm_needs_no_seeds_but_one_metric_and_columns_that_are_there(tmp_path):
+    path = tmp_path / "n.csv"
+    path.write_text("ce,el\n92.0,92.5\n92.1,92.6\n")
+    assert Reader(["x"], "ce,el").read(path)["el"] == {0: {"x": 92.5}, 1: {"x": 92.6}}
+    for metrics, arm, words in ((["x", "y"], "ce,el", "has one metric, got x, y"),
+                                (["x"], "ce,le", "no 'le'; there are ce, el"),
+                                (["x"], "arm", 'name these columns: --arm ce,el (in Python, arm="ce,el")')):
+        with pytest.raises(DataError) as error:
+            Reader(metrics, arm).read(path)
+        assert words in str(error.value)
+
+
+def test_a_file_may_begin_with_empty_lines_and_quote_other_marks(tmp_path):
+    path = tmp_path / "n.csv"
+    path.write_text('\n \r\narm,seed,"acc; top; 1; %"\nce,0,92\nce,1,x\n')
+    with pytest.raises(DataError, match="line 5: acc; top; 1; % is 'x', expected a number"):
+        Reader(["acc; top; 1; %"]).read(path)
+    path.write_text(path.read_text().replace("x", "91"))
+    assert Reader(["acc; top; 1; %"]).read(path) == {"ce": {0: {"acc; top; 1; %": 92.0}, 1: {"acc; top; 1; %": 91.0}}}
+
+
+@pytest.mark.parametrize(("source", "words"), [
+    ({1: [1.0], "1": [2.0], "el": [3.0]}, "arms: '1' appears twice among 1, 1, el"),
+    ({"arm": ["a"], "seed": [0], 1: [1.0], "1": [2.0]}, "columns: '1' appears twice"),
+    (Frame({"arm": ["a"], "seed": [0]}), "no 'x'"),
+    ([{"arm": "ce", "seed": float("nan"), "x": 1.0}], "row 1: seed is empty"),
+])
+def test_names_that_are_one_text_are_refused(source, words):
+    with pytest.raises(DataError) as error:
+        Reader(["x"]).read(source)
+    assert words in str(error.value)
+
+
 def test_an_empty_cell_is_a_seed_without_a_number():
     assert Reader(["x"]).read([{"arm": "a", "seed": 0, "x": ""}, {"arm": "a", "seed": 1, "x": "2"}]) == {
         "a": {0: {}, 1: {"x": 2.0}}}
@@ -106,6 +162,13 @@ def test_lists_by_arm_keep_every_number(source):
     ("n.jsonl", '{"arm": "ce", "seed": [1], "accuracy": 1}\n', "line 1: seed is a list, expected a name or a number"),
     ("n.jsonl", '{"arm": {"x": 1}, "seed": 1, "accuracy": 1}\n', "line 1: arm is a dict, expected a name"),
     ("n.jsonl", "[" * 100_000, "line 1: not JSON"),
+    ("n.csv", "\n\narm,seed,arm\nce,0,1\n", "line 3: expected the names of the columns"),
+    ("n.csv", "arm,seed,accuracy\nce,0,9_0.5\n", "line 2: accuracy is '9_0.5', expected a number"),
+    ("n.csv", "arm,seed,accuracy\nce,0,1\nc\0e,1,1\n", "line 3: has a NUL character"),
+    ("n.csv", "seed,ce,el\n0,1,2\n", "Where each arm has a column of its own, name these columns: --arm ce,el"),
+    ("n.csv", "arm,accuracy\nce,1\n", "Where no column does, add one: differences are taken between numbers"),
+    ("n.jsonl", '{"arm": "ce", "seed": 1, "seed": 2, "accuracy": 1}\n', "the key 'seed' appears twice"),
+    ("n.json", '{"ce": [1], "el": [2], "ce": [3]}', "cannot be read (the key 'ce' appears twice in one object)"),
     ("n.json", "{", "cannot be read"),
     ("n.json", "3", "numbers are a int"),
     ("n.json", '{"ce": 3}', "arm ce: int; expected a list of numbers"),

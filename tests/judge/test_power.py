@@ -59,6 +59,22 @@ def test_few_seeds_give_a_wide_range_and_many_a_narrow_one():
     assert seeds_to_decide(compare([1.0, 1.2], [0.0] * 2), 0.03) is None
 
 
+def test_the_seeds_that_would_decide_are_more_than_there_are():
+    supports = compare([0.31, -0.22, 0.13, 0.41, -0.1], [0.0] * 5)
+    assert supports.verdict == "undecided"
+    by_sought = {sought: seeds_to_decide(supports, sought) for sought in (0.05, 0.45, 3.0)}
+    assert by_sought[0.05].fewest > 6  # far from decided: both ends are those of the power
+    assert by_sought[0.45].fewest == 6 < by_sought[0.45].most  # the lower end would be 5 or fewer
+    assert by_sought[3.0] is None  # five seeds would have found it
+
+
+def test_no_seeds_are_promised_where_enough_of_them_contradict_the_claim():
+    contradicts = compare([-0.31, 0.22, -0.13, -0.41, 0.1], [0.0] * 5)
+    assert contradicts.verdict == "undecided"
+    assert seeds_to_decide(contradicts, 0.45) is None  # at the lower end five seeds would have found it
+    assert seeds_to_decide(contradicts, 0.05).fewest > 6  # five seeds say nothing about so small a difference
+
+
 def paper_claim(ours: float, theirs: float, spread: float | None = 0.05) -> Claim:
     more = {} if spread is None else {"paper_spread": {"el": spread, "ce": spread}, "paper_seeds": 5}
     return Claim(metric="accuracy", arm="el", beats="ce", paper={"el": ours, "ce": theirs}, **more)

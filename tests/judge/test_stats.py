@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import runpy
+import tracemalloc
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from encouraging.judge.family import judge
-from encouraging.judge.stats import compare, describe, looks_skewed, permutation_p
+from encouraging.judge.stats import _usual_skewness, compare, describe, looks_skewed, permutation_p
 
 values = st.lists(st.floats(-10, 10).map(lambda x: round(x, 2)), min_size=3, max_size=8)
 
@@ -128,6 +129,32 @@ def test_many_pairs_use_fixed_draws_close_to_the_exact_p():
     assert permutation_p(differences) == pytest.approx(scipy_stats.ttest_1samp(differences, 0).pvalue, abs=0.02)
 
 
+@pytest.mark.parametrize("n", [21, 50, 100])
+def test_signs_drawn_in_blocks_are_those_drawn_at_once(n):
+    differences = np.random.default_rng(n).normal(0.2, 1, n)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(100_000, n))
+    at_least = abs(signs @ differences) >= abs(differences.sum()) * (1 - 1e-9)
+    assert permutation_p(differences) == (1 + at_least.sum()) / 100_001
+
+
+def test_many_pairs_take_little_memory():
+    differences = np.random.default_rng(1).normal(0.02, 1, 4001)
+    tracemalloc.start()
+    try:
+        found = compare(differences, np.zeros(4001))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 << 20
+    assert found.p_permutation == pytest.approx(found.p_t, abs=0.01)
+
+
+def test_the_usual_skewness_of_many_numbers_is_that_of_draws():
+    for n in (101, 400):
+        draws = abs(scipy_stats.skew(np.random.default_rng(7).normal(size=(20_000, n)), axis=1))
+        assert _usual_skewness(n) == pytest.approx(np.quantile(draws, 0.9), rel=0.03)
+
+
 def test_mean_and_deviation():
     assert describe([1.0, 3.0]) == (2.0, pytest.approx(math.sqrt(2)))
     assert math.isnan(describe([1.0])[1])
@@ -142,6 +169,29 @@ def test_differences_without_spread_decide_nothing_and_do_not_stand_in_the_way_o
     assert math.isnan(alone.low)
     clear = ([1.0, 1.1, 0.9], [0.0, 0.0, 0.0], "higher")
     assert [found.verdict for found in judge([(ours, theirs, "higher"), clear])] == ["undecided", "holds"]
+
+
+@pytest.mark.parametrize("differences", [[2.0, 2.2, 1.9, 2.1], [0.3, -0.2, 0.1, 0.4], [-1.0, -1.3, -0.8, -1.1]])
+def test_the_verdict_does_not_depend_on_the_unit_or_on_a_constant(differences):
+    theirs = np.array([1.0, 2.0, 1.5, 1.2])
+    ours = theirs + differences
+    expected = compare(ours, theirs)
+    for unit in (1e-20, 1e-10, 1e-3, 1e10):
+        found = compare(ours * unit, theirs * unit)
+        assert found.verdict == expected.verdict
+        assert (found.low, found.high) == pytest.approx((expected.low * unit, expected.high * unit), rel=1e-9)
+    for constant in (1e3, 1e8, -1e8):
+        assert compare(ours + constant, theirs + constant).verdict == expected.verdict
+
+
+@pytest.mark.parametrize("unit", [1e-10, 1.0, 1e10])
+@pytest.mark.parametrize("constant", [0.0, 100.0, 1e6, 1e8, 1e10])
+def test_equal_differences_are_undecided_in_every_unit_and_beside_every_constant(unit, constant):
+    theirs = [unit * (constant + x) for x in (0.1, 0.7, 1.3, 2.9)]
+    for step in (0.1, -0.3, 0.0):
+        found = compare([unit * (constant + x + step) for x in (0.1, 0.7, 1.3, 2.9)], theirs)
+        assert found.verdict == "undecided"
+        assert math.isnan(found.low)
 
 
 def test_a_claim_without_an_interval_still_counts_among_the_many():

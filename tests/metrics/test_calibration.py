@@ -82,8 +82,9 @@ def test_what_is_no_confidence_is_refused() -> None:
         reliability(torch.tensor([0.5, 1.5]), torch.tensor([True, True]))
     with pytest.raises(ArgumentError, match="row 0 is nan"):
         reliability(torch.tensor([torch.nan]), torch.tensor([True]))
-    with pytest.raises(ArgumentError, match="one bin or more"):
-        reliability(torch.tensor([0.5]), torch.tensor([True]), 0)
+    for bins in (0, 2.5, "a", True):
+        with pytest.raises(ArgumentError, match="an integer, one bin or more"):
+            reliability(torch.tensor([0.5]), torch.tensor([True]), bins)  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"\(2,\) and \(1,\)"):
         reliability(torch.ones(2), torch.tensor([True]))
 
@@ -180,6 +181,29 @@ def test_the_temperature_follows_the_scale_of_the_logits(scale):
     true = torch.randn(4000, 5, dtype=torch.float64)
     labels = torch.distributions.Categorical(logits=true).sample()
     assert fit_temperature(scale * true, labels) == pytest.approx(scale, rel=0.1)
+
+
+@pytest.mark.parametrize("offset", [1e4, 1e6, -1e6])
+def test_a_constant_in_all_logits_does_not_change_the_temperature(offset):
+    logits = (48 * torch.randn(500, 10, generator=generator(0))).round() / 16  # exact in float32 beside the constant
+    labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator(1))[:, 0]
+    expected = fit_temperature(logits, labels)
+    assert expected == pytest.approx(fit_temperature(logits.double(), labels), rel=1e-5)
+    assert fit_temperature(logits + offset, labels) == expected
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-35, 1e-38, 1e-41])
+def test_tiny_logits_have_a_temperature_and_a_diagnosis(scale):
+    small = 16 * torch.randn(400, 5, generator=generator(0))
+    labels = torch.multinomial(small.softmax(1), 1, generator=generator(1))[:, 0]
+    expected, found = ([], [])
+    for logits, values in ((small, expected), ((small.double() * scale).float(), found)):
+        reader = Reader(5)
+        reader.update(logits, labels)
+        values += [fit_temperature(logits, labels), reader.diagnosis()["calibration"]["temperature"]]
+    assert found[0] == pytest.approx(scale * expected[0], rel=0.02)
+    assert found[1]["value"] == pytest.approx(scale * expected[1]["value"], rel=0.02)
+    assert found[1]["nll_after"] == pytest.approx(expected[1]["nll_after"], rel=0.02)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

@@ -290,6 +290,12 @@ def test_accuracy_of_classes_and_of_shots_is_a_count() -> None:
                                                                                "few": 50.0}
     with pytest.raises(ShapeError, match="labels up to 3"):
         shot_accuracy(found, torch.tensor([1, 2, 3]))
+    for metric in (class_accuracy, class_margin):
+        with pytest.raises(ArgumentError, match="classes=2: there are labels up to 3"):
+            metric(found, 2)
+    for bad in (math.nan, -1.0):
+        with pytest.raises(ArgumentError, match=f"class counts: got {bad:g}"):
+            shot_accuracy(found, [101, 100, bad, 20])
 
 
 def test_groups_of_classes_may_be_empty_and_margins_have_a_mean_per_class() -> None:

@@ -34,7 +34,9 @@ def compare(
         float | None, typer.Option(help="Test over training examples, for random splits of one dataset.")
     ] = None,
     title: Annotated[str, typer.Option(help="The title of the page.")] = "",
-    arm: Annotated[str, typer.Option(metavar="COLUMN", help="The column that names the arm.")] = "arm",
+    arm: Annotated[
+        str, typer.Option(metavar="COLUMN", help="The column that names the arm, or one column per arm: ce,el.")
+    ] = "arm",
     seed: Annotated[str, typer.Option(metavar="COLUMN", help="The column that names the seed.")] = "seed",
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("comparison.html"),
 ) -> None:

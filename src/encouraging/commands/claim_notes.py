@@ -28,8 +28,11 @@ def claim_words(row: ClaimRow) -> str:
 
 def notes(rows: Sequence[ClaimRow]) -> Iterator[str]:
     """What a reader should know about these verdicts."""
-    if any(row.verdict == UNDECIDED and 0 < row.comparison.n < 3 for row in rows):
-        yield "fewer than three seeds decide nothing, whatever the interval: train more"
+    few = [row for row in rows if row.verdict == UNDECIDED and 0 < row.comparison.n < 3]
+    if few:
+        others = any(row.comparison.n >= 3 for row in rows)
+        claims = f" for {'; '.join(map(claim_words, few))}" if others else ""
+        yield f"fewer than three seeds decide nothing, whatever the interval: train more{claims}"
     for row in rows:
         comparison = row.comparison
         if comparison.skewed:

@@ -80,6 +80,8 @@ def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
 def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | None = None) -> None:
     """Claims of the paper first, then others, in tables of their own."""
     judged = "95% interval of the paired differences, Holm-adjusted; + supports the claim"
+    if any(row.claim.better == "lower" for row in rows):
+        judged += " (where lower is better, + is a decrease)"
     both = len({row.papers for row in rows}) == 2
     for papers, words in ((True, "claims of the paper"), (False, own_heading(rows))):
         if chosen := [row for row in rows if row.papers == papers]:

@@ -177,6 +177,10 @@ def as_presence(values: Any, logits: jax.Array, included: jax.Array | None) -> j
         raise ShapeError(f"labels have shape {labels.shape} for logits of shape {logits.shape}: expected the same "
                          "shape, one 0 or 1 (or a probability) for each logit, or integers of shape "
                          f"{logits.shape[:-1]}, the index of the one class that is present.")
+    if index and logits.shape[-1] == 1:  # as indices, 0s and 1s would mean the opposite
+        raise ShapeError(f"labels have shape {labels.shape} for logits of shape {logits.shape}: expected one 0 or 1 "
+                         "for each logit, of the same shape. With one logit per example pass logits[..., 0], or "
+                         "labels[..., None].")
     if index:
         return _wide(labels)
     mask = None if included is None else _readable(included)

@@ -65,11 +65,12 @@ class CurveClassificationHead(RetinaNetClassificationHead):  # type: ignore[misc
             logits = logits.to(precise)  # the sum needs it: its constant is much larger than the difference
         arguments: dict[str, Any] = {"alpha": self.alpha, "negative_curve": self.negative_curve}
         if self.from_zero and not logits.is_cuda:
-            losses = sigmoid_curve_loss(logits, present, self.curve, weight[..., None], "none", **arguments)
+            losses = sigmoid_curve_loss(logits, _presence(present, logits), self.curve, weight[..., None], "none",
+                                        **arguments)
             above_lowest: Tensor = losses - self._constants(present, losses.dtype) * weight[..., None]
             return above_lowest.sum()
         # On a GPU the kernels add up and write no losses.
-        loss = sigmoid_curve_loss(logits, present, self.curve, weight[..., None], "sum", **arguments)
+        loss = sigmoid_curve_loss(logits, _presence(present, logits), self.curve, weight[..., None], "sum", **arguments)
         return loss - self._constant(present, weight) if self.from_zero else loss
 
     def _divisors(self, per_image: Tensor) -> Tensor:
@@ -223,6 +224,12 @@ def _labels(labels: Tensor, matched: Tensor) -> Tensor:
     if not len(labels):
         return torch.full_like(matched, -1)
     return torch.where(matched >= 0, labels[matched.clamp(min=0)], -1)
+
+
+def _presence(present: Tensor, logits: Tensor) -> Tensor:
+    """The index of each anchor's class, or, for a model of one class, whether it is present: the loss refuses indices
+    of one class, because they look like 0s and 1s."""
+    return present if logits.shape[-1] > 1 else (present == 0)[..., None]
 
 
 def _negatives(curve: Curve, negative_curve: Curve | None, halt_on: str) -> Curve:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from .claims import number_at
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 LARGEST = 64 << 20  # bytes of a file: numbers per arm and seed are few
 Numbers = dict[str, dict[int, dict[str, float]]]
+ByArm = dict[str, dict[str, dict[str, float]]]  # by arm and by the seed as text
 
 
 class Row(NamedTuple):
@@ -32,6 +34,9 @@ class Row(NamedTuple):
 @dataclass(frozen=True)
 class Reader:
     """Which columns, or paths inside rows, have the numbers, and which columns name the arm and the seed.
+
+    ``arm`` may also be several columns, ``"ce,el"``, for a table with one column per arm: these have the numbers, the
+    metric is only what they are called, and without a column of seeds every row is one.
 
     After :meth:`read`, ``empty`` says where a number is empty, and ``seed_names`` has the seeds as they were given.
     """
@@ -52,6 +57,7 @@ class Reader:
         if isinstance(source, str | Path):
             source = _content(Path(source))
         elif hasattr(source, "columns") and hasattr(source, "__getitem__"):
+            _check_names(source.columns, "columns")
             return self._from_rows(_rows_of_columns({str(name): list(source[name]) for name in source.columns}))
         if isinstance(source, Mapping):
             if self.arm in source or self.seed in source:
@@ -63,17 +69,37 @@ class Reader:
                         f"path of a file ({', '.join(ENDINGS)}).")
 
     def _from_rows(self, rows: Iterable[Row]) -> Numbers:
-        by_arm: dict[str, dict[Any, dict[str, float]]] = {}
-        for where, cells in rows:
-            arm, seed = (self._label(cells, name, where) for name in (self.arm, self.seed))
-            if seed in by_arm.setdefault(str(arm), {}):
-                raise DataError(f"{where}: {self.arm} {arm} with {self.seed} {seed} appears twice; expected one row "
-                                "per arm and seed. Where these are several runs, give each a seed of its own.")
-            by_arm[str(arm)][seed] = self._numbers(cells, where)
+        by_arm: ByArm = {}
+        for number, (where, cells) in enumerate(rows):
+            if columns := self._columns_of_arms(cells):
+                seed = self._label(cells, self.seed, where) if self.seed in cells else number
+                for arm in columns:
+                    self._add(by_arm, arm, seed, dict.fromkeys(self.metrics, _cell(cells, arm, where)),
+                              f"{where}, column {arm}")
+            else:
+                arm, seed = (self._label(cells, name, where) for name in (self.arm, self.seed))
+                self._add(by_arm, arm, seed, cells, where)
         return self._numbered(by_arm)
 
+    def _columns_of_arms(self, cells: Mapping[str, Any]) -> list[str]:
+        """The columns of a table that has one per arm; none where one column names the arms."""
+        if self.arm in cells or "," not in self.arm:
+            return []
+        if len(self.metrics) > 1:
+            raise DataError(f"arm {self.arm!r}: a table with one column per arm has one metric, got "
+                            f"{_listed(self.metrics)}. Several metrics need one row per arm and seed.")
+        return [name.strip() for name in self.arm.split(",")]
+
+    def _add(self, by_arm: ByArm, arm: Any, seed: Any, cells: Mapping[str, Any], where: str) -> None:
+        seeds = by_arm.setdefault(str(arm), {})
+        if (label := _seed_label(seed)) in seeds:
+            raise DataError(f"{where}: arm {arm} with {self.seed} {label} appears twice; expected one row "
+                            "per arm and seed. Where these are several runs, give each a seed of its own.")
+        seeds[label] = self._numbers(cells, where)
+
     def _by_arm(self, source: Mapping[Any, Any]) -> Numbers:
-        by_arm: dict[str, dict[Any, dict[str, float]]] = {}
+        by_arm: ByArm = {}
+        _check_names(source, "arms")
         for arm, values in source.items():
             if hasattr(values, "tolist"):
                 values = values.tolist()
@@ -82,22 +108,31 @@ class Reader:
             if not isinstance(values, Mapping):
                 raise DataError(f"arm {arm}: {type(values).__name__}; expected a list of numbers, one per seed, or a "
                                 "mapping from seeds to numbers.")
-            by_arm[str(arm)] = {seed: self._numbers(value if isinstance(value, Mapping) else
-                                                    dict.fromkeys(self.metrics, value), f"arm {arm}, seed {seed}")
-                                for seed, value in values.items()}
+            by_arm[str(arm)] = {}
+            for seed, value in values.items():
+                cells = value if isinstance(value, Mapping) else dict.fromkeys(self.metrics, value)
+                self._add(by_arm, arm, seed, cells, f"arm {arm}, seed {seed}")
         return self._numbered(by_arm)
 
     def _label(self, cells: Mapping[str, Any], name: str, where: str) -> Any:
         if name not in cells:
             which = "arm" if name == self.arm else "seed"
             raise DataError(f"{where}: no column {name!r}; there are {_listed(cells)}. Say which column names the "
-                            f"{which} with --{which} COLUMN (in Python, {which}=\"COLUMN\")."
-                            f"{did_you_mean(name, map(str, cells))}")
+                            f"{which} with --{which} COLUMN (in Python, {which}=\"COLUMN\"). "
+                            f"{self._without_column(which, cells)}{did_you_mean(name, map(str, cells))}".strip())
         if not isinstance(cells[name], Hashable):
             raise DataError(f"{where}: {name} is a {type(cells[name]).__name__}, expected a name or a number.")
-        if cells[name] in (None, ""):
+        if cells[name] in (None, "") or cells[name] != cells[name]:
             raise DataError(f"{where}: {name} is empty.")
         return cells[name]
+
+    def _without_column(self, which: str, cells: Mapping[str, Any]) -> str:
+        """What to do with a table that has no column of arms, or none of seeds."""
+        if which == "seed":
+            return "Where no column does, add one: differences are taken between numbers with the same seed."
+        numeric = [str(name) for name, value in cells.items() if name != self.seed and _is_number(value)]
+        return (f"Where each arm has a column of its own, name these columns: --arm {','.join(numeric)} (in Python, "
+                f"arm=\"{','.join(numeric)}\")." if len(numeric) > 1 else "")
 
     def _numbers(self, cells: Mapping[str, Any], where: str) -> dict[str, float]:
         numbers = {metric: _number(_cell(cells, metric, where), metric, where) for metric in self.metrics}
@@ -105,17 +140,25 @@ class Reader:
                           for metric, number in numbers.items() if number is None)
         return {metric: number for metric, number in numbers.items() if number is not None}
 
-    def _numbered(self, by_arm: Mapping[str, Mapping[Any, dict[str, float]]]) -> Numbers:
+    def _numbered(self, by_arm: ByArm) -> Numbers:
         """Seeds as numbers: as given where all are distinct integers, else numbered in the order of their names."""
-        labels = list(dict.fromkeys(seed for seeds in by_arm.values() for seed in seeds))
+        labels = list(dict.fromkeys(label for seeds in by_arm.values() for label in seeds))
         try:
-            numbers = {label: int(str(label)) for label in labels}
+            if not all(re.fullmatch(r"[-+]?[0-9]+", label) for label in labels):
+                raise ValueError
+            numbers = {label: int(label) for label in labels}
             if len(set(numbers.values())) < len(labels):
                 raise ValueError
         except ValueError:
-            numbers = {label: number for number, label in enumerate(sorted(labels, key=str))}
-        self.seed_names.update((number, str(label)) for label, number in numbers.items())
-        return {arm: {numbers[seed]: values for seed, values in seeds.items()} for arm, seeds in by_arm.items()}
+            numbers = {label: number for number, label in enumerate(sorted(labels))}
+        self.seed_names.update((number, label) for label, number in numbers.items())
+        return {arm: {numbers[label]: values for label, values in seeds.items()} for arm, seeds in by_arm.items()}
+
+
+def _seed_label(seed: Any) -> str:
+    """A seed as text: 0, 0.0 and "0" are the same one, because JSON has only text for keys, and a table with an empty
+    cell only floats."""
+    return str(int(seed)) if isinstance(seed, float) and math.isfinite(seed) and seed == int(seed) else str(seed)
 
 
 def _content(path: Path) -> Any:
@@ -126,8 +169,11 @@ def _content(path: Path) -> Any:
         if path.stat().st_size > LARGEST:
             raise DataError(f"{path}: larger than {LARGEST >> 20} MiB; expected one row per arm and seed.")
         text = path.read_bytes().decode("utf-8-sig")
+        if "\0" in text:
+            line = text.count("\n", 0, text.index("\0")) + 1
+            raise DataError(f"{path}, line {line}: has a NUL character, which text does not have. Save it as UTF-8.")
         if path.suffix.lower() == ".json":
-            return json.loads(text)
+            return json.loads(text, object_pairs_hook=_unrepeated)
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such file.") from error
     except UnicodeDecodeError as error:
@@ -143,31 +189,54 @@ def _json_lines(text: str, path: Path) -> Iterator[Row]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
-                yield _row(f"{path}, line {number}", json.loads(line))
+                yield _row(f"{path}, line {number}", json.loads(line, object_pairs_hook=_unrepeated))
             except (ValueError, RecursionError) as error:
                 raise error if isinstance(error, DataError) else DataError(
                     f"{path}, line {number}: not JSON ({error}).") from error
 
 
+def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; of a key that is there twice Python would keep the last value alone."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} appears twice in one object")
+    return content
+
+
 def _csv(text: str, path: Path) -> Iterator[Row]:
-    first = text.splitlines()[0]
-    table = csv.DictReader(io.StringIO(text, newline=""), delimiter=max("\t;,", key=first.count), skipinitialspace=True,
+    table_text = re.sub(r"\A(?:[ \t]*\r?\n)+", "", text)
+    skipped = text[: len(text) - len(table_text)].count("\n")
+    table = csv.DictReader(io.StringIO(table_text, newline=""), delimiter=_delimiter(table_text), skipinitialspace=True,
                            strict=True)
     try:
         headers = [header.strip() for header in table.fieldnames or []]
         if len(set(headers)) < len(headers) or "" in headers:
-            raise DataError(f"{path}, line 1: expected the names of the columns, each once, found {_listed(headers)}.")
+            raise DataError(f"{path}, line {skipped + 1}: expected the names of the columns, each once, found "
+                            f"{_listed(headers)}.")
         table.fieldnames = headers
         for cells in table:
-            where = f"{path}, line {table.line_num}"
+            where = f"{path}, line {skipped + table.line_num}"
             if None in cells or any(cell is None for cell in cells.values()):
                 raise DataError(f"{where}: not as many cells as the {len(headers)} columns {_listed(headers)}.")
             yield Row(where, {header: cell.strip() for header, cell in cells.items()})
     except csv.Error as error:
-        raise DataError(f"{path}, line {table.line_num}: {error}.") from error
+        raise DataError(f"{path}, line {skipped + table.line_num}: {error}.") from error
+
+
+def _delimiter(text: str) -> str:
+    """What separates the names of the columns: the mark that is most frequent among them, outside of quotes.
+
+    >>> _delimiter('arm,"acc; top; 1",seed')
+    ','
+    """
+    header = re.match(r'(?:"[^"]*"|[^"\r\n])*', text)
+    unquoted = re.sub(r'"[^"]*"', "", header.group() if header else "")
+    return max("\t;,", key=unquoted.count)
 
 
 def _rows_of_columns(columns: Mapping[Any, Any]) -> list[Row]:
+    _check_names(columns, "columns")
     lengths = {str(name): len(column) for name, column in columns.items() if hasattr(column, "__len__")}
     if len(lengths) < len(columns) or len(set(lengths.values())) > 1:
         raise DataError(f"columns of different lengths: {', '.join(f'{name} {n}' for name, n in lengths.items())}.")
@@ -200,12 +269,31 @@ def _number(value: Any, metric: str, where: str) -> float | None:
     if value is None or value == "":
         return None
     try:
-        if isinstance(value, bool):
+        if not _is_number(value):
             raise ValueError
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
         advice = " Write a point instead of the comma." if re.fullmatch(r"[-+]?\d+,\d+", str(value)) else ""
         raise DataError(f"{where}: {metric} is {str(value)[:40]!r}, expected a number.{advice}") from error
+
+
+def _is_number(value: Any) -> bool:
+    """Whether ``float`` reads it as a person would: Python also takes True for 1 and 9_0.5 for 90.5."""
+    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _check_names(names: Iterable[Any], noun: str) -> None:
+    texts = [str(name) for name in names]
+    if len(set(texts)) < len(texts):
+        repeated = next(name for name in texts if texts.count(name) > 1)
+        raise DataError(f"{noun}: {repeated!r} appears twice among {_listed(texts)}; expected each once. 1 and '1' are "
+                        "the same name.")
 
 
 def _listed(names: Iterable[Any]) -> str:

@@ -68,10 +68,16 @@ def seeds_to_decide(comparison: Comparison, sought: float | None, overlap: float
     """How many seeds would decide the sought difference at 80% power, at the level at which the claim is judged.
 
     The standard deviation is only known as well as the seeds so far tell, so the answer is a range: the numbers for the
-    two ends of its 95% interval. None where nothing is sought, or where there is no spread to start from.
+    two ends of its 95% interval, and more than there are. None where nothing is sought, where there is no spread to
+    start from, and where these seeds would probably have found the sought difference, so that more of them promise
+    nothing: they are as many as the upper end, or as the lower end while the measured difference contradicts the claim.
     """
     if sought is None or comparison.n < MINIMUM or not comparison.std > 0:
         return None
     alpha = 1 - comparison.level
-    ends = deviation_interval(comparison.std, comparison.n)
-    return SeedRange(*(seeds_for(sought, end, alpha, overlap) for end in ends))
+    fewest, most = (seeds_for(sought, end, alpha, overlap)
+                    for end in deviation_interval(comparison.std, comparison.n))
+    enough = fewest if comparison.mean < 0 else most
+    if enough is not None and comparison.n >= enough:
+        return None
+    return SeedRange(None if fewest is None else max(fewest, comparison.n + 1), most)

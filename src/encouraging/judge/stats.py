@@ -22,7 +22,11 @@ from scipy import special
 ALPHA = 0.05
 MINIMUM = 3
 EXACT_UP_TO = 20
+MANY = 100  # pairs above which random signs are drawn eight at a time, and skewness is about normal
+DRAWS = 100_000  # of signs, for the permutation p
+BLOCK = 1 << 20  # numbers drawn at a time
 SAME = 1e-9  # differences closer than this, relative to their size, are equal but for rounding
+ROUNDING = 16 * float(np.finfo(float).eps)  # of a number and of the arithmetic that made it, relative to its size
 _QUIET = np.errstate(over="ignore", invalid="ignore")  # an infinity or NaN shows in the result, no warning needed
 HOLDS, FAILS, NO_DIFFERENCE, UNDECIDED = "holds", "fails", "no difference", "undecided"
 
@@ -77,11 +81,21 @@ class TInterval(NamedTuple):
 def paired_differences(ours: Sequence[float], theirs: Sequence[float], better: str = "higher") -> np.ndarray:
     """Ours minus theirs, pair by pair, with the sign changed where lower is better: positive supports the claim.
 
+    Differences that are equal but for the rounding of the numbers that were subtracted are made equal: their spread
+    says nothing.
+
     >>> paired_differences([3.0, 1.0], [1.0, 2.0], better="lower").tolist()
     [-2.0, 1.0]
+    >>> len(set(paired_differences([0.2, 0.8, 3.0], [0.1, 0.7, 2.9]).tolist()))
+    1
     """
     sign = 1.0 if better == "higher" else -1.0
-    differences: np.ndarray = sign * (np.asarray(ours, float) - np.asarray(theirs, float))
+    minuend, subtrahend = np.asarray(ours, float), np.asarray(theirs, float)
+    differences: np.ndarray = sign * (minuend - subtrahend)
+    if len(differences):
+        size = max(abs(minuend).max(), abs(subtrahend).max())
+        if differences.max() - differences.min() <= ROUNDING * size:
+            return np.full_like(differences, np.median(differences))
     return differences
 
 
@@ -92,7 +106,7 @@ def t_interval(differences: np.ndarray, overlap: float | None = None) -> TInterv
     if n < 2 or not np.isfinite(differences).all():
         return None
     mean, std = float(differences.mean()), float(differences.std(ddof=1))
-    if std <= SAME * max(1.0, abs(mean)):  # as may happen with few seeds of a counted metric
+    if std <= SAME * abs(mean):  # as may happen with few seeds of a counted metric
         return None
     standard_error = std * math.sqrt(1 / n + (overlap or 0.0))
     return TInterval(n, mean, standard_error, float(2 * special.stdtr(n - 1, -abs(mean) / standard_error)))
@@ -172,7 +186,10 @@ def _skewness(values: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _usual_skewness(n: int) -> float:
-    """The skewness that one in ten sets of n normal numbers exceeds, from fixed draws."""
+    """The skewness that one in ten sets of n normal numbers exceeds: from fixed draws, or, for many numbers, from the
+    skewness's own standard deviation."""
+    if n > MANY:
+        return float(special.ndtri(0.95)) * math.sqrt(6 * (n - 2) / ((n + 1) * (n + 3)))
     draws = np.random.default_rng(0).normal(size=(20_000, n))
     return float(np.quantile(abs(_skewness(draws)), 0.9))
 
@@ -187,12 +204,26 @@ def permutation_p(differences: Sequence[float] | np.ndarray) -> float:
     n = len(values)
     observed = abs(values.sum()) - SAME * abs(values).sum()  # equal sums must count in spite of rounding
     if n > EXACT_UP_TO:
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(100_000, n))
-        return float((1 + (abs(signs @ values) >= observed).sum()) / (1 + len(signs)))
+        return float((1 + (abs(_random_sums(values)) >= observed).sum()) / (1 + DRAWS))
     sums = values[:1] if n else np.zeros(1)
     for value in values[1:]:  # 2^(n-1) sums by doubling; the others are their negatives
         sums = np.concatenate([sums - value, sums + value])
     return float((abs(sums) >= observed).mean())
+
+
+def _random_sums(values: np.ndarray) -> np.ndarray:
+    """Sums of the values with random signs, from fixed draws, in little memory."""
+    random = np.random.default_rng(0)
+    if len(values) <= MANY:
+        rows = BLOCK // len(values)
+        return np.concatenate([random.choice([-1.0, 1.0], size=(min(rows, DRAWS - start), len(values))) @ values
+                               for start in range(0, DRAWS, rows)])
+    # A random byte stands for the signs of eight values, and is looked up among the 256 sums that these have.
+    signs = 1.0 - 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+    sums = np.zeros(DRAWS)
+    for eight in np.pad(values, (0, -len(values) % 8)).reshape(-1, 8):
+        sums += (signs @ eight)[random.integers(256, size=DRAWS, dtype=np.uint8)]
+    return sums
 
 
 @_QUIET

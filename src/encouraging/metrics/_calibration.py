@@ -15,6 +15,7 @@ from ._readings import Readings, as_floats, as_tensor, check, read
 
 BINS = 10
 LOWEST, HIGHEST = 1e-4, 1e4  # temperatures, in units of how far apart a row's logits are
+SMALLEST, LARGEST = 1e-30, 1e30  # temperatures by which logits can be divided in float32
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliab
     >>> round(reliability(torch.tensor([0.95, 0.85]), torch.tensor([True, False])).ece, 6)
     0.45
     """
-    if bins < 1:
-        raise ArgumentError(f"reliability(bins={bins}): expected one bin or more.")
+    if isinstance(bins, bool) or not hasattr(bins, "__index__") or bins < 1:
+        raise ArgumentError(f"reliability(bins={bins!r}): expected an integer, one bin or more.")
     if confidence.shape != correct.shape or confidence.ndim != 1:
         raise ShapeError(f"reliability: expected one confidence and one answer per example, got the shapes "
                          f"{tuple(confidence.shape)} and {tuple(correct.shape)}.")
@@ -95,6 +96,11 @@ def temperature_bounds(logits: Tensor) -> tuple[float, float]:
     return LOWEST * scale, HIGHEST * scale
 
 
+def divided(logits: Tensor, temperature: float) -> Tensor:
+    """Logits over a temperature, in float64 where float32 would overflow."""
+    return (logits if SMALLEST < temperature < LARGEST else logits.double()) / temperature
+
+
 def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> float:
     """The temperature by which to divide logits so that their likelihood on held-out examples is best.
 
@@ -116,7 +122,12 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
     if bool(bad.any()) or not bool(values.gather(1, label[:, None]).isfinite().all()):
         raise TargetError("fit_temperature: the logits have NaN or infinite values (-inf is allowed for classes that "
                           "were masked out, except the label's).")
-    low, high = (math.log(bound) for bound in temperature_bounds(values))
+    bounds = temperature_bounds(values)
+    # A constant in all logits of a row changes no probability, but in the mean below it would cost digits.
+    values = values - values.amax(1, keepdim=True)
+    if not SMALLEST < bounds[0] < bounds[1] < LARGEST:
+        values = values.double()
+    low, high = (math.log(bound) for bound in bounds)
     chosen = float(values.gather(1, label[:, None]).double().mean())
 
     def slope(log_temperature: float) -> float:

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..curves import Curve
 from ..errors import ArgumentError, ShapeError
 from ._accuracy import accuracy
-from ._calibration import BINS, fit_temperature, nll, reliability, temperature_bounds
+from ._calibration import BINS, divided, fit_temperature, nll, reliability, temperature_bounds
 from ._energy import USUAL_NAMES, energies, scores
 from ._margin import margins
 from ._ood import Positive, detection, mean_row, openood_row
@@ -236,7 +236,7 @@ class _Sample:
         half = len(label) // 2
         value = fit_temperature(logits[:half], label[:half])
         low, high = temperature_bounds(logits[:half])
-        before, after = (read(scaled, label[half:]) for scaled in (logits[half:], logits[half:] / value))
+        before, after = (read(scaled, label[half:]) for scaled in (logits[half:], divided(logits[half:], value)))
         bound = "lowest" if value < 1.01 * low else "highest" if value > 0.99 * high else ""
         return {"value": value, "bound": bound, "fitted_on": half, "judged_on": len(label) - half,
                 "ece_before": reliability(before.confidence, before.correct, bins).ece,

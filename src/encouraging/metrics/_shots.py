@@ -28,7 +28,7 @@ def shot_groups(counts: Tensor | np.ndarray | Sequence[float], many: int = MANY,
     >>> {name: mask.tolist() for name, mask in shot_groups(torch.tensor([500, 100, 5])).items()}
     {'many': [True, False, False], 'medium': [False, True, False], 'few': [False, False, True]}
     """
-    counts = as_tensor(counts)
+    counts = _checked(counts)
     if few > many:
         raise ArgumentError(f"shot groups with many={many} and few={few}: expected few to be at most many.")
     return {"many": counts > many, "medium": (counts >= few) & (counts <= many), "few": counts < few}
@@ -45,13 +45,22 @@ def shot_accuracy(readings: Readings, counts: Tensor | np.ndarray | Sequence[flo
     >>> shot_accuracy(readings, torch.tensor([500, 5]))
     {'many': 100.0, 'few': 0.0}
     """
-    counts = as_tensor(counts)
+    counts = _checked(counts)
     if counts.ndim != 1 or (len(readings) and int(readings.label.max()) >= len(counts)):
         raise ShapeError(f"class counts: expected one number per class, got the shape {tuple(counts.shape)} for labels "
                          f"up to {int(readings.label.max()) if len(readings) else 0}.")
     groups = shot_groups(counts.to(readings.label.device)[readings.label], many, few)
     return {name: 100 * float(readings.correct[members].double().mean())
             for name, members in groups.items() if bool(members.any())}
+
+
+def _checked(counts: Tensor | np.ndarray | Sequence[float]) -> Tensor:
+    counts = as_tensor(counts)
+    bad = ~(counts >= 0)  # NaN too: it would be in no group
+    if bool(bad.any()):
+        raise ArgumentError(f"class counts: got {counts[bad].flatten()[0].item():g}; expected the number of training "
+                            "examples of each class, 0 or more.")
+    return counts
 
 
 def class_accuracy(readings: Readings, classes: int) -> list[float | None]:
@@ -65,6 +74,9 @@ def class_margin(readings: Readings, classes: int) -> list[float | None]:
 
 
 def _class_means(readings: Readings, values: Tensor, classes: int) -> list[float | None]:
+    if len(readings) and int(readings.label.max()) >= classes:
+        raise ArgumentError(f"classes={classes}: there are labels up to {int(readings.label.max())}; expected the "
+                            "number of classes.")
     counts = torch.bincount(readings.label, minlength=classes)
     sums = torch.bincount(readings.label, weights=values, minlength=classes)
     return [total / n if n else None for total, n in zip(sums.tolist(), counts.tolist(), strict=True)]
