@@ -78,7 +78,8 @@ def test_it_says_what_the_model_knows(mine: Path, page: list[Any]) -> None:
     for words in ("300 examples, 5 classes", f"accuracy     {found['accuracy']:.2f}%", "weakest classes",
                   f"ECE {found['calibration']['ece']:.4f}", "temperature",
                   f"median {found['margin']['median']:.4g}", "on the label", "far", "50 out-of-distribution examples",
-                  f"MaxLogit (minus the lowest energy): AUROC {found['ood']['far']['scores']['min_energy']['auroc']:.2f}", "many",
+                  "MaxLogit (minus the lowest energy): AUROC "
+                  f"{found['ood']['far']['scores']['min_energy']['auroc']:.2f}", "many",
                   "of its gradient from examples below p = 0.9", "encouraging, LE 0.75"):
         assert words in result.output, words
     assert len(result.output.splitlines()) <= 18

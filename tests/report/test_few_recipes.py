@@ -101,7 +101,8 @@ def test_a_report_that_takes_long_says_so_on_the_error_stream(tmp_path, monkeypa
     report.report_on([RECORDS / "bccd-retinanet"], tmp_path / "page.html")
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.splitlines() == ["reading the runs", *(f"drawing [{number}] ({number} of 3)" for number in range(3))]
+    drawn = [f"drawing [{number}] ({number} of 3)" for number in range(3)]
+    assert said.err.splitlines() == ["reading the runs", *drawn]
 
 
 def test_every_recipe_is_named_before_its_figures_are_drawn(tmp_path):

@@ -37,8 +37,9 @@ PAPER_EPSILONS = {"linf": LINF_EPSILONS, "l2": L2_EPSILONS}
 # RobustBench has 8/255 and 0.5 for natural images; the smaller ones are for models that were trained on clean images.
 NATURAL_EPSILONS = {"linf": tuple(k / 255 for k in (0, 1, 2, 4, 8)), "l2": (0.0, 0.125, 0.25, 0.5)}
 # Light on dark: models survive the paper's large epsilons. No change of a digit of 8 x 8 pixels is longer than 8.
-STROKE_EPSILONS = {"mnist": PAPER_EPSILONS, "fashion_mnist": PAPER_EPSILONS,
-                   "digits": {"linf": LINF_EPSILONS, "l2": tuple(eps for eps in L2_EPSILONS if eps <= 8)}}
+STROKE_EPSILONS: dict[str, Mapping[str, tuple[float, ...]]] = {
+    "mnist": PAPER_EPSILONS, "fashion_mnist": PAPER_EPSILONS,
+    "digits": {"linf": LINF_EPSILONS, "l2": tuple(eps for eps in L2_EPSILONS if eps <= 8)}}
 
 
 def default_epsilons(data: str) -> Mapping[str, tuple[float, ...]]:

@@ -1,5 +1,5 @@
-"""What is shown while runs are attacked: one bar per run, with the attack, its epsilon and the time left, and one for all
-runs."""
+"""What is shown while runs are attacked: one bar per run, with the attack and its epsilon, and one for all runs, with
+the time left."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def _json_words(path: Path) -> str:
         return (f"import numpy as np; import json, pathlib; a = json.loads({text}); np.savez('mine.npz', "
                 "logits=np.array(a['logits'], 'float32'), labels=np.array(a['labels']))")
     rows = f"json.loads({text})" if a_list else f"[json.loads(line) for line in {text}.splitlines()]"
-    return (f"import numpy as np; import json, pathlib; a = {rows}; np.savez('mine.npz', logits=np.array([row['logits'] "
-            "for row in a], 'float32'), labels=np.array([row['label'] for row in a]))")
+    return (f"import numpy as np; import json, pathlib; a = {rows}; np.savez('mine.npz', "
+            "logits=np.array([row['logits'] for row in a], 'float32'), labels=np.array([row['label'] for row in a]))")
 
 
 def probability_words(path: Path, binary_column: bool) -> str:

@@ -46,8 +46,8 @@ def _detection(diagnosis: Mapping[str, Any], score: str) -> Iterator[str]:
     for name, detection in diagnosis["ood"].items():
         chosen = headline(detection, score)
         words = (f"AUROC {show(detection['scores'][chosen]['auroc'])}%: how well {score_words(chosen)} separates "
-                 f"{plural(detection['examples'], 'image')} of {name} from {plural(diagnosis['examples'], 'test image')}. "
-                 "50% is chance, 100% is perfect.")
+                 f"{plural(detection['examples'], 'image')} of {name} from "
+                 f"{plural(diagnosis['examples'], 'test image')}. 50% is chance, 100% is perfect.")
         remarks = (best_words(detection, chosen), *below_chance(detection, diagnosis["examples"]))
         yield " ".join(filter(None, (words, *remarks)))
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SCORE = "min_energy"
-# The same names in the terminal, in tables and in sentences. Log-odds are not called a probability: they do not saturate.
+# The same names in the terminal, in tables and in sentences. Log-odds are no probability: they do not saturate.
 SCORES = {"min_energy": "MaxLogit (minus the lowest energy)", "free_energy": "Energy (minus the free energy)",
           "max_probability": "log-odds of the top class", "msp": "MSP (highest probability in float32)"}
 USUAL = {"msp": "MSP", "min_energy": "MaxLogit", "free_energy": "Energy",
