@@ -59,7 +59,7 @@ class AttackDisplay:
             if not self.console.is_terminal and now - self.printed[name] >= PRINT_EVERY:
                 self.printed[name] = now
                 self.console.print(f"{name}: {100 * self.fractions[name]:.0f}%, {status}{self._left()}", markup=False,
-                                   highlight=False)
+                                   highlight=False, soft_wrap=True)
         else:
             self._end(event)
 
@@ -90,4 +90,4 @@ class AttackDisplay:
             self.measured_before += not cells
             self._show_all()
             self.console.print(f"{self.finished}/{self.total} {event.job.name}: {words}{self._left()}", markup=False,
-                               highlight=False)
+                               highlight=False, soft_wrap=True)
