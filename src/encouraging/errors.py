@@ -34,8 +34,15 @@ def install_words(package: str, error: Exception) -> str:
     broken = "torchvision" if "torchvision" in str(error) else package
     torch = _version("torch")
     return (f"the package {package}, and {broken} {_version(broken)} does not work with torch {torch} ({error}). "
-            "Install two builds that belong together, from one source: pip install --force-reinstall "
-            f"torch=={torch.partition('+')[0]} {broken}")
+            f"Install two builds that belong together, from one index: {matching_builds(broken)}")
+
+
+def matching_builds(package: str) -> str:
+    """The command that installs this torch and a package that is built for it from one index: PyPI, or that of the
+    CPU or CUDA builds where this torch is from."""
+    version, _, build = _version("torch").partition("+")
+    index = f" --index-url https://download.pytorch.org/whl/{build}" if build.startswith(("cpu", "cu", "rocm")) else ""
+    return f"pip install --force-reinstall torch=={version} {package}{index}"
 
 
 def _version(package: str) -> str:

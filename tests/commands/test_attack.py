@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,20 @@ def test_a_stopped_command_goes_on_where_it_was(runs: Path, monkeypatch: pytest.
     call(*words)
     assert set(again) == {("pgd", 0.2)}
     assert content(run)["attacks"] == content(whole)["attacks"]
+
+
+def test_sigterm_stops_it_as_ctrl_c_does(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def stop(self: Any, step: Any) -> None:
+        assert signal.getsignal(signal.SIGTERM) != before  # or the signal would end the tests
+        signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command._Counter, "__call__", stop)
+        said = call(runs, "--attack", "fgsm", "--examples", "30", "--eps", "0.1", "--device", "cpu", code=130)
+    assert "stopped with 2 of 2 runs unfinished. What was measured is kept" in said
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_logits_that_are_only_scaled_are_caught(runs: Path) -> None:

@@ -106,3 +106,13 @@ def test_only_claims_under_attack_are_shown_and_those_without_numbers_are_counte
     assert "el beats ce: accuracy" not in said
     assert "attacks.pgd.0.7" not in said
     assert "2 claims under attack are not measured" in said
+
+
+def test_the_work_is_said_first_and_the_time_left_for_all_runs(runs: Path) -> None:
+    words = ["--attack", "fgsm", "--attack", "pgd", "--attack", "pgd_l2", "--eps", "0,0.1", "--examples", "20"]
+    said = call(runs, *words, "--device", "cpu")
+    assert said.startswith("hit: 2 runs with 8 measurements each, 16 in all, less what is measured already: fgsm, pgd "
+                           "at 0, 0.1; pgd_l2 at 0, 0.3, 1, 3 1/2 "), said
+    assert re.search(r"1/2 .*8 attacks and epsilons in [\d.]+ s, about [\d.]+ s left for all runs 2/2 ", said), said
+    again = call(runs, *words, "--device", "cpu")
+    assert "left for all runs" not in again  # nothing was left

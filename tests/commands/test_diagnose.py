@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from safetensors.numpy import save_file as save_numpy
 from safetensors.torch import save_file
 from torch import Tensor
 from typer.testing import CliRunner
@@ -77,7 +78,8 @@ def test_it_says_what_the_model_knows(mine: Path, page: list[Any]) -> None:
     for words in ("300 examples, 5 classes", f"accuracy     {found['accuracy']:.2f}%", "weakest classes",
                   f"ECE {found['calibration']['ece']:.4f}", "temperature",
                   f"median {found['margin']['median']:.4g}", "on the label", "far", "50 out-of-distribution examples",
-                  f"lowest energy: AUROC {found['ood']['far']['scores']['min_energy']['auroc']:.2f}", "many",
+                  "MaxLogit (minus the lowest energy): AUROC "
+                  f"{found['ood']['far']['scores']['min_energy']['auroc']:.2f}", "many",
                   "of its gradient from examples below p = 0.9", "encouraging, LE 0.75"):
         assert words in result.output, words
     assert len(result.output.splitlines()) <= 18
@@ -384,3 +386,54 @@ def test_arrays_of_other_names_are_answered_with_the_line_that_renames_them(mine
 def test_arrays_that_could_be_anything_get_no_advice(mine: Path) -> None:
     np.savez("other.npz", a=np.zeros(3), b=np.zeros(3), c=np.zeros(3))
     assert "Rename" not in run("other.npz").output
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("mine.json", '{"logits": [[0.5, -1], [2, 3.5]], "labels": [0, 1]}'),
+    ("mine.json", '[{"logits": [0.5, -1], "label": 0}, {"logits": [2, 3.5], "label": 1}]'),
+    ("mine.jsonl", '{"logits": [0.5, -1], "label": 0}\n{"logits": [2, 3.5], "label": 1}\n'),
+])
+def test_json_is_answered_with_the_line_that_converts_it(mine: Path, name: str, text: str) -> None:
+    Path(name).write_text(text)
+    result = run(name)
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    advised(result.output)
+    with np.load("mine.npz") as found:
+        assert found["logits"].tolist() == [[0.5, -1], [2, 3.5]]
+        assert found["labels"].tolist() == [0, 1]
+    assert run("mine.npz").exit_code == 0
+
+
+@pytest.mark.parametrize(("labels", "advice"), [
+    (np.eye(3, dtype="float32"), "Take labels.argmax(1) of one-hot rows."),
+    (np.eye(3, dtype="int64"), "Take labels.argmax(1) of one-hot rows."),
+    (np.zeros((3, 1)), "Take labels[:, 0].astype(int)."),
+])
+def test_one_hot_labels_of_any_type_get_the_right_advice_at_once(mine: Path, labels: Any, advice: str) -> None:
+    np.savez("hot.npz", logits=np.eye(3), labels=labels)
+    result = run("hot.npz")
+    assert result.exit_code == 2
+    assert result.output.strip().endswith(advice)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+def test_probabilities_come_with_the_line_that_makes_logits_of_them(mine: Path, columns: int, ending: str) -> None:
+    logits = np.random.default_rng(0).normal(size=(50, 3))
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    arrays = {"logits": probabilities if columns == 3 else 1 / (1 + np.exp(-logits[:, :1])),
+              "labels": np.arange(50) % 2, "ood_logits": probabilities[:, :columns].copy()}
+    np.savez("p.npz", **arrays) if ending == "npz" else save_numpy(arrays, "p.safetensors")
+    result = run(f"p.{ending}")
+    assert result.exit_code == 0, result.output
+    line = next(line for line in result.output.splitlines() if line.startswith("import numpy"))
+    assert result.output.index(line) < result.output.index("calibration")
+    exec(line, {})
+    again = run(f"logs.{ending}", "--json", "logs.json")
+    assert "probabilities, not logits" not in again.output
+    difference = logits[:, :1] if columns == 1 else logits
+    found = open_logits(f"logs.{ending}").logits
+    kept = next(found.blocks())[:, 1:] if columns == 1 else next(found.blocks())
+    np.testing.assert_allclose(kept - kept.mean(1, keepdim=True) * (columns == 3),
+                               difference - difference.mean(1, keepdims=True) * (columns == 3), atol=1e-9)

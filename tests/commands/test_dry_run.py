@@ -45,10 +45,9 @@ def test_finished_runs_are_not_counted_again(tmp_path):
     assert "1 arm, 2 seeds: 2 runs, of which 1 is finished" in said
 
 
-def test_a_misspelt_metric_of_a_claim_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(dry_run, "MINUTE", 0.5)
+def test_a_misspelt_metric_of_a_claim_is_refused(tmp_path):
     said = call("run", "digits", "--dry-run", "--out", tmp_path, "--device", "cpu", "--set",
-                'claims=[{metric="acuracy", arm="el_1", beats="ce"}]')
+                'claims=[{metric="acuracy", arm="el_1", beats="ce"}]', code=2)
     assert "Did you mean 'accuracy'?" in said
 
 

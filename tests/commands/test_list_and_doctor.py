@@ -13,6 +13,7 @@ import encouraging
 from encouraging import curves
 from encouraging.commands import doctor
 from encouraging.commands.doctor import OPTIONAL, print_doctor
+from encouraging.commands.import_checks import import_failures
 from encouraging.commands.list import print_list
 from encouraging.data import DATASETS
 from encouraging.models import MODELS
@@ -66,3 +67,46 @@ def test_doctor_advises_only_what_can_be_installed(monkeypatch: pytest.MonkeyPat
         assert f"pip install {package} " in said
     for promise in ("ImageNet", "IWSLT", "COCO"):
         assert promise not in said
+
+
+def said_by_doctor(monkeypatch: pytest.MonkeyPatch, packages: list[str]) -> str:
+    monkeypatch.setattr(doctor, "OPTIONAL", dict.fromkeys(packages, "a purpose"))
+    monkeypatch.setattr(doctor, "has", lambda package: package != "absent_toy")
+    printed = io.StringIO()
+    print_doctor(None, Console(file=printed, width=200))
+    return printed.getvalue()
+
+
+def test_doctor_imports_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A package that was built for another torch is installed and cannot be used."""
+    (tmp_path / "sound_toy.py").write_text("print('a package may print')")
+    (tmp_path / "later_toy.py").write_text("")
+    (tmp_path / "broken_toy.py").write_text("raise RuntimeError('first line\\noperator [toy]::nms does not exist')")
+    (tmp_path / "dying_toy.py").write_text("import os; os._exit(3)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    said = said_by_doctor(monkeypatch, ["sound_toy", "absent_toy", "broken_toy", "dying_toy", "later_toy"])
+    lines = [line.replace("│", " ").strip() for line in said.splitlines()]
+    rows = {line.split()[0]: line for line in lines if line}
+    assert rows["sound_toy"].split()[1:] == rows["later_toy"].split()[1:] == ["present"]
+    assert "none" in rows["absent_toy"]
+    assert "installed, but does not import: RuntimeError: operator [toy]::nms does not exist" in rows["broken_toy"]
+    assert "installed, but does not import: the process ended with exit code 3" in rows["dying_toy"]
+    assert "pip install --force-reinstall broken_toy" in said
+    assert "pip install sound_toy" not in said
+
+
+def test_doctor_says_how_to_get_a_torchvision_for_this_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for package in ("timm", "torchvision"):
+        (tmp_path / f"{package}.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    said = said_by_doctor(monkeypatch, ["timm", "torchvision"])
+    assert said.count("does not import: RuntimeError: operator torchvision::nms does not exist") == 2
+    assert said.count("pip install --force-reinstall torch==") == 1  # one command mends both
+    assert "torch and torchvision from one index: both CPU or both CUDA builds" in said
+
+
+def test_a_package_that_does_not_return_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "waiting_toy.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert list(import_failures(["waiting_toy", "json"], limit=2)) == [("waiting_toy", "no answer after 2 s"),
+                                                                      ("json", "")]

@@ -16,6 +16,7 @@ from encouraging.cli import app
 from encouraging.data import load
 from encouraging.engine.files import read_json
 from encouraging.recipes.trained import load_trained
+from encouraging.report.detection_words import below_chance, best_words
 from tiny_images import write_mnist
 
 RANDOM = np.random.default_rng(0)
@@ -117,11 +118,11 @@ def test_the_page_begins_with_the_answer_and_the_columns_have_names_of_their_own
         assert words in said
     found = json.loads((tmp_path / "o.json").read_text())
     assert found["test_images"] == 597
-    best = max(score["auroc"] for score in found["scores"].values())
+    auroc = found["scores"]["max_probability"]["auroc"]
     page = (tmp_path / "page.html").read_text()
     lead = page.index('class="lead"')
-    assert f"AUROC {best:.2f}%: how well the " in page[lead : lead + 300]
-    assert "the best of the scores, separates 40 images of noise from 597 test images." in page[lead : lead + 300]
+    assert (f"AUROC {auroc:.2f}%: how well the log-odds of the top class separates 40 images of noise from 597 test "
+            "images.") in page[lead : lead + 300]
     assert page.index("AUROC, noise") < page.index("negative log-likelihood")
 
 
@@ -155,3 +156,35 @@ def test_a_dataset_is_taken_by_its_name(trained: Path, tmp_path: Path) -> None:
     said = call(run, "--data", "fashion_mnist", "--datasets", tmp_path / "data", "--name", "clothes")
     assert "8 images of clothes" in said
     assert "the first one is resized" in said
+
+
+def test_scores_have_the_same_names_in_the_terminal_and_on_the_page(trained: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "noise.npz", images=RANDOM.integers(0, 256, (40, 8, 8), dtype=np.uint8))
+    said = call(trained / "el/seed0", "--data", tmp_path / "noise.npz", "-o", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    for name in ("MaxLogit (minus the lowest energy)", "Energy (minus the free energy)", "log-odds of the top class",
+                 "MSP (highest probability in float32)"):
+        assert name in said
+        assert name in page
+    assert ">highest probability<" not in page  # log-odds are none
+
+
+@pytest.mark.parametrize(("arm", "name"), [("ce", "the log-odds of the top class"),
+                                           ("el", "MaxLogit (minus the lowest energy)")])
+def test_the_score_is_chosen_by_the_loss_and_not_by_the_result(trained: Path, tmp_path: Path, arm: str,
+                                                                name: str) -> None:
+    np.savez(tmp_path / "noise.npz", images=RANDOM.integers(0, 256, (40, 8, 8), dtype=np.uint8))
+    said = call(trained / arm / "seed0", "--data", tmp_path / "noise.npz", "-o", tmp_path / "page.html")
+    assert f"Recommended after this loss: {name}, AUROC" in said
+    assert f"how well {name} separates" in (tmp_path / "page.html").read_text()
+
+
+def test_the_best_score_is_named_as_such_and_worse_than_chance_as_such() -> None:
+    detection = {"examples": 400, "scores": {"min_energy": {"auroc": 40.0}, "msp": {"auroc": 60.0},
+                                             "max_probability": {"auroc": 49.5}}}
+    assert best_words(detection, "min_energy") == \
+        "The best score on these data is MSP (highest probability in float32), 60.00%, which is known only afterwards."
+    assert best_words(detection, "msp") == ""
+    (words,) = below_chance(detection, 400)
+    assert words.startswith("The AUROC of MaxLogit (minus the lowest energy) is below 50%, worse than chance")
+    assert not list(below_chance({**detection, "examples": 5}, 400))  # five examples decide nothing

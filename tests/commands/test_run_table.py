@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import math
 import tomllib
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from encouraging.commands.claim_notes import unknown_metrics
 from encouraging.commands.compare import compare_file
+from encouraging.commands.run import run_recipe
 from encouraging.commands.run_table import print_table
 from encouraging.engine.records import read_records
+from encouraging.errors import RecipeError
 from encouraging.judge.claims import finals_of
 from encouraging.judge.metric_book import MetricBook
-from encouraging.recipes import Claim, names, read_recipe
+from encouraging.recipes import Claim, Recipe, names, read_recipe
 from synthetic_runs import write_mnist_runs
 
 
@@ -139,12 +143,47 @@ def test_a_misspelt_metric_is_named_before_the_training_and_a_right_one_is_not()
     for name in names():
         recipe = read_recipe(name)
         assert not list(unknown_metrics(recipe, MetricBook(recipe.needs().metrics))), name
-    for metric, expected in (("acuracy", "'accuracy'"), ("best_acuracy", "'best_accuracy'"), ("train_accuracy", ""),
-                             ("excess_risk", ""), ("my.own.number", "")):
-        claims = (Claim(metric=metric, arm="el_1", beats="ce"),)
-        recipe = read_recipe("digits").model_copy(update={"claims": claims})
-        words = " ".join(unknown_metrics(recipe, MetricBook(recipe.needs().metrics)))
-        assert (f"Did you mean {expected}?" in words) if expected else not words, words
+    for metric in ("train_accuracy", "excess_risk", "my.own.number"):
+        recipe = claiming("digits", metric)
+        assert not list(unknown_metrics(recipe, MetricBook(recipe.needs().metrics)))
+
+
+def claiming(name: str, metric: str) -> Recipe:
+    return read_recipe(name).model_copy(update={"claims": (Claim(metric=metric, arm="el_1", beats="ce"),)})
+
+
+@pytest.mark.parametrize(("metric", "right"), [("acuracy", "accuracy"), ("best_acuracy", "best_accuracy")])
+def test_a_misspelt_metric_is_refused_where_the_task_cannot_have_it(metric: str, right: str):
+    recipe = claiming("digits", metric)
+    book = MetricBook(recipe.needs().metrics)
+    with pytest.raises(RecipeError, match=f"digits: a claim is about '{metric}', .* Did you mean '{right}'?"):
+        list(unknown_metrics(recipe, book))
+    own = recipe.model_copy(update={"task": "mine:Task"})  # which may measure what it does not declare
+    assert f"Did you mean '{right}'?" in " ".join(unknown_metrics(own, book))
+    detection = claiming("bccd-retinanet", "val_ap75")  # which is measured, and not declared
+    assert "Did you mean 'val_ap50'?" in " ".join(unknown_metrics(detection, MetricBook(detection.needs().metrics)))
+
+
+def test_a_misspelt_metric_ends_the_command_before_training(tmp_path: Path):
+    (tmp_path / "mine.toml").write_text('''
+task = "image"
+data = "digits"
+model = "digits_mlp"
+seeds = 1
+train = { epochs = 1, lr = 0.1 }
+arms.ce = {}
+arms.el = { curve = "encouraging" }
+[[claims]]
+metric = "acuracy"
+arm = "el"
+beats = "ce"
+''')
+    for dry_run in (False, True):
+        text = io.StringIO()
+        with pytest.raises(RecipeError, match="Did you mean 'accuracy'"):
+            run_recipe(str(tmp_path / "mine.toml"), device="cpu", jobs=1, out=tmp_path / "runs", dry_run=dry_run,
+                       console=Console(file=text, width=200))
+        assert "started" not in text.getvalue()
 
 
 def test_a_recipe_that_concludes_on_the_best_epoch_is_compared_by_its_number():

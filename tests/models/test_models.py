@@ -15,7 +15,7 @@ from encouraging.data.picture_transforms import evaluation_transform
 from encouraging.errors import DataError, RecipeError, install_words
 from encouraging.models import MODELS, build_model
 from encouraging.models.detection import build_detector
-from encouraging.models.named import build_named
+from encouraging.models.named import build_named, check_library
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -71,6 +71,8 @@ class Unusable:
 @pytest.mark.parametrize("use", [
     lambda: build_named("torchvision/resnet18", 10, 3),
     lambda: build_named("timm/resnet18", 10, 3),
+    lambda: check_library("torchvision/resnet18"),
+    lambda: check_library("efficientnet_b0"),
     lambda: build_detector("retinanet_resnet50_fpn", 3),
     lambda: evaluation_transform(40, 32, "bicubic"),
 ])
@@ -82,7 +84,7 @@ def test_a_library_that_was_built_for_another_torch_is_refused_in_words(use, mon
     found = {"torch": "2.13.0+cpu", "torchvision": "0.28.1", "timm": "1.0"}
     monkeypatch.setattr(metadata, "version", found.__getitem__)
     words = (r"torchvision 0\.28\.1 does not work with torch 2\.13\.0\+cpu .*nms does not exist.*: pip install "
-             r"--force-reinstall torch==2\.13\.0 torchvision$")
+             r"--force-reinstall torch==2\.13\.0 torchvision --index-url https://download\.pytorch\.org/whl/cpu$")
     with pytest.raises((RecipeError, DataError), match=words):
         use()
 

@@ -361,3 +361,14 @@ def test_a_model_without_an_output_layer_is_refused(recipe, tmp_path):
     with pytest.raises(RecipeError, match=r"headless: its last linear layer was expected to be the output layer, with "
                                           r"3 outputs; found none. Return an encouraging.models.Classifier"):
         train(read_recipe(recipe(model="mine:headless")), tmp_path / "runs", "ce")
+
+
+def test_a_model_whose_library_does_not_import_is_refused_before_any_run_starts(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    (tmp_path / "mine.toml").write_text(RECIPE.format(data="digits", model="timm/resnet10t", more=""))
+    said = io.StringIO()
+    with pytest.raises(RecipeError, match="timm/resnet10t needs the package timm"):
+        run_recipe(str(tmp_path / "mine.toml"), device="cpu", jobs=1, out=tmp_path / "runs",
+                   console=Console(file=said, width=200))
+    assert "started" not in said.getvalue()
+    assert not (tmp_path / "runs").exists()

@@ -90,6 +90,21 @@ def test_a_terminal_shows_what_is_being_done_and_a_file_nothing(terminal, tmp_pa
     assert bool(text.getvalue()) == terminal
 
 
+def test_a_report_that_takes_long_says_so_on_the_error_stream(tmp_path, monkeypatch, capsys):
+    def drawing(records, out, say, **how):
+        for number in range(3):
+            say(f"drawing [{number}] ({number} of 3)")
+        return [out]
+
+    monkeypatch.setattr(report, "write_report", drawing)
+    monkeypatch.setattr(report, "PRINT_EVERY", 0.0)
+    report.report_on([RECORDS / "bccd-retinanet"], tmp_path / "page.html")
+    said = capsys.readouterr()
+    assert said.out == ""
+    drawn = [f"drawing [{number}] ({number} of 3)" for number in range(3)]
+    assert said.err.splitlines() == ["reading the runs", *drawn]
+
+
 def test_every_recipe_is_named_before_its_figures_are_drawn(tmp_path):
     words: list[str] = []
     records = [*synthetic.shipped("digits", 2), *synthetic.shipped("mnist", 2)]

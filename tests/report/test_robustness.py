@@ -185,7 +185,7 @@ def test_sets_have_openoods_columns_and_groups_their_means() -> None:
     own, usual = found[0].tables
     assert own.caption.startswith("Detection by four scores")
     assert usual.head[2:] == ["FPR@95", "AUROC", "AUPR_IN", "AUPR_OUT"]
-    assert [row[1].main for row in usual.rows] == ["MSP", "MaxLogit", "Energy", "log-odds of top class"]
+    assert [row[1].main for row in usual.rows] == ["MSP", "MaxLogit", "Energy", "log-odds of the top class"]
     (means,) = found[-1].tables
     near = next(row for row in means.rows if (row[0].main, row[2].main) == ("nearood", "MSP"))
     value = sum(record.final["ood"][name]["msp"]["openood"]["AUROC"] for record in records

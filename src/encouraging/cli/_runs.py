@@ -66,10 +66,14 @@ def attack(
         bool, typer.Option("--autoattack", help="Also AutoAttack in both norms; needs the extra attacks.")
     ] = False,
     eps: Annotated[
-        str | None, typer.Option(help="Largest changes of a pixel: 0,0.1. Default: the paper's on MNIST, else 8/255.")
+        str | None,
+        typer.Option(help="Largest changes of a pixel, for all attacks but those in L2: 0,0.1. Default: 0 to 0.3, the "
+                          "paper's, on MNIST, Fashion-MNIST and digits, else 0 to 8/255."),
     ] = None,
     eps_l2: Annotated[
-        str | None, typer.Option(help="Euclidean lengths for the L2 attacks: 0,1,3. Default: as for --eps.")
+        str | None,
+        typer.Option(help="Euclidean lengths of the change, for the attacks in L2: 0,1,3. Default: 0 to 100, the "
+                          "paper's, on MNIST and Fashion-MNIST, 0 to 3 on digits, else 0 to 0.5."),
     ] = None,
     examples: Annotated[int | None, typer.Option(help="How many test images, from the first on; default: all.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random starts.")] = 0,

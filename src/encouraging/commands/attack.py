@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,15 +70,19 @@ def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattac
     if examples is not None and examples < 1:
         raise ArgumentError(f"--examples {examples}: expected a positive number of test images.")
     chosen, folders = choose_device(device), run_folders(paths)
-    for recipe in kept_recipes(read_records(*folders)).values():
-        plan.attacks_on(recipe)  # refuse what cannot be done before the first run
+    records = read_records(*folders)
+    counts = Counter(record.recipe for record in records)
+    # What cannot be done is refused here, before the first run.
+    announcements = [plan.words(recipe, counts[recipe.name]) for recipe in kept_recipes(records).values()]
     check_run_data(folders, chosen, data)
+    for line in announcements:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     # A GPU needs one thread of its host: more would only wait for each other.
     threads = threads or (default_threads(jobs) if chosen.type == "cpu" else 1)
     grid = [AttackJob(str(folder.resolve()), plan, examples, seed, batch_size, str(chosen),
                       str(Path(data).resolve()) if data else None, threads) for folder in folders]
     started = time.monotonic()
-    with AttackDisplay(console, len(grid)) as display:
+    with AttackDisplay(console, len(grid)) as display, _terminate_as_interrupt():
         if jobs > 1:
             sweep.run_pool(grid, attack_job, display, min(jobs, len(grid)))
         else:
@@ -89,6 +97,19 @@ def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattac
     console.print(f"{measured} of {plural(len(grid), 'run')} measured in {time.monotonic() - started:.0f} s"
                   + ("; attacks.json in a run's directory has its numbers" if measured else ""), highlight=False)
     return 130 if display.stopped else int(bool(display.failed))
+
+
+@contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """SIGTERM, with which batch systems end a job, stops as Ctrl-C does: with what is measured kept, and said."""
+    if threading.current_thread() is not threading.main_thread():  # signals reach no other
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _show(folders: Sequence[Path], console: Console) -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 from ..attacks import DAMPING, L2_EPSILONS, LINF_EPSILONS, Attack
 from ..engine.attack_results import Measured
 from ..errors import ArgumentError, did_you_mean
+from ..judge.attack_names import size_words
 from ..recipes import Recipe
+from ..report.numbers import plural
 
 METHODS = ("fgsm", "pgd", "pgd_l2")
 LOSSES = ("ce", "margin", "dlr")
@@ -34,7 +36,10 @@ JUDGES = ("autoattack", "autoattack_l2")
 PAPER_EPSILONS = {"linf": LINF_EPSILONS, "l2": L2_EPSILONS}
 # RobustBench has 8/255 and 0.5 for natural images; the smaller ones are for models that were trained on clean images.
 NATURAL_EPSILONS = {"linf": tuple(k / 255 for k in (0, 1, 2, 4, 8)), "l2": (0.0, 0.125, 0.25, 0.5)}
-STROKES = frozenset({"mnist", "fashion_mnist", "digits"})  # light on dark: models survive the paper's large epsilons
+# Light on dark: models survive the paper's large epsilons. No change of a digit of 8 x 8 pixels is longer than 8.
+STROKE_EPSILONS: dict[str, Mapping[str, tuple[float, ...]]] = {
+    "mnist": PAPER_EPSILONS, "fashion_mnist": PAPER_EPSILONS,
+    "digits": {"linf": LINF_EPSILONS, "l2": tuple(eps for eps in L2_EPSILONS if eps <= 8)}}
 
 
 def default_epsilons(data: str) -> Mapping[str, tuple[float, ...]]:
@@ -42,8 +47,10 @@ def default_epsilons(data: str) -> Mapping[str, tuple[float, ...]]:
 
     >>> [f"{eps:g}" for eps in default_epsilons("cifar10")["linf"]]
     ['0', '0.00392157', '0.00784314', '0.0156863', '0.0313725']
+    >>> default_epsilons("digits")["l2"]
+    (0.0, 0.3, 1.0, 3.0)
     """
-    return PAPER_EPSILONS if data in STROKES else NATURAL_EPSILONS
+    return STROKE_EPSILONS.get(data, NATURAL_EPSILONS)
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,18 @@ class AttackPlan:
                                 "pyautoattack. Or choose other attacks with --attack.")
         return {name: (Measured(KNOWN[name].attack, KNOWN[name].units), self._epsilons(KNOWN[name].attack, recipe.data))
                 for name in names}
+
+    def words(self, recipe: Recipe, runs: int) -> str:
+        """What will be measured on this many runs of a recipe."""
+        grids: dict[tuple[float, ...], list[str]] = {}
+        for name, (_, epsilons) in self.attacks_on(recipe).items():
+            grids.setdefault(tuple(epsilons), []).append(name)
+        cells = sum(len(epsilons) * len(names) for epsilons, names in grids.items())
+        in_all = f" each, {cells * runs} in all" if runs > 1 else ""
+        grid_words = "; ".join(f"{', '.join(names)} at {', '.join(map(size_words, epsilons))}"
+                               for epsilons, names in grids.items())
+        return (f"{recipe.name}: {plural(runs, 'run')} with {plural(cells, 'measurement')}{in_all}, less what is "
+                f"measured already: {grid_words}")
 
     def _epsilons(self, attack: Attack, data: str) -> list[float]:
         epsilons = self.eps_l2 if attack.norm == "l2" else self.eps

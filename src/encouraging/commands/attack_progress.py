@@ -1,4 +1,5 @@
-"""What is shown while runs are attacked: one bar per run, with the attack, its epsilon and the time left."""
+"""What is shown while runs are attacked: one bar per run, with the attack and its epsilon, and one for all runs, with
+the time left."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import time
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from ..engine.sweep import Event
 from ..judge.attack_names import size_words
+from .progress import duration
 
 PRINT_EVERY = 60.0  # seconds between two lines about a run, where there is no terminal
 
@@ -24,11 +26,14 @@ class AttackDisplay:
         self.stopped: list[Event] = []
         self.bars: dict[str, TaskID] = {}
         self.printed: dict[str, float] = {}
+        self.started = time.monotonic()
+        self.fractions: dict[str, float] = {}  # how much of each run that is attacked now is done
+        self.measured_before = 0
         self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20),
                                  TextColumn("{task.percentage:3.0f}%"), TextColumn("{task.fields[status]}"),
-                                 TimeRemainingColumn(), console=console, disable=not console.is_terminal,
-                                 transient=True)
-        self.all_runs = self.progress.add_task("runs", total=total, status="")
+                                 TextColumn("{task.fields[left]}"), console=console,
+                                 disable=not console.is_terminal, transient=True)
+        self.all_runs = self.progress.add_task("runs", total=total, status="", left="")
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -40,7 +45,7 @@ class AttackDisplay:
     def __call__(self, event: Event) -> None:
         name = event.job.name
         if event.kind == "started":
-            self.bars[name] = self.progress.add_task(name, total=None, status="")
+            self.bars[name] = self.progress.add_task(name, total=None, status="", left="")
             self.printed[name] = time.monotonic()
         elif event.kind == "epoch":
             step = event.detail
@@ -48,15 +53,30 @@ class AttackDisplay:
             if step["accuracy"] is not None:
                 status += f": {step['accuracy']:.1f}%"
             self.progress.update(self.bars[name], completed=step["done"], total=step["total"], status=status)
+            self.fractions[name] = step["done"] / max(step["total"], 1)
+            self._show_all()
             now = time.monotonic()
             if not self.console.is_terminal and now - self.printed[name] >= PRINT_EVERY:
                 self.printed[name] = now
-                percent = 100 * step["done"] / max(step["total"], 1)
-                self.console.print(f"{name}: {percent:.0f}%, {status}", markup=False, highlight=False)
+                self.console.print(f"{name}: {100 * self.fractions[name]:.0f}%, {status}{self._left()}", markup=False,
+                                   highlight=False, soft_wrap=True)
         else:
             self._end(event)
 
+    def _left(self) -> str:
+        """The time left over all runs, from the part of them that is done; nothing at the beginning and the end."""
+        total = self.total - self.measured_before
+        done = self.finished - self.measured_before + sum(self.fractions.values())
+        if done <= 0 or done >= total:
+            return ""
+        return f", about {duration((time.monotonic() - self.started) * (total - done) / done)} left for all runs"
+
+    def _show_all(self) -> None:
+        self.progress.update(self.all_runs, completed=self.finished + sum(self.fractions.values()),
+                             status=f"{self.finished}/{self.total}", left=self._left().removeprefix(", "))
+
     def _end(self, event: Event) -> None:
+        self.fractions.pop(event.job.name, None)
         if event.job.name in self.bars:
             self.progress.remove_task(self.bars.pop(event.job.name))
         if event.kind == "failed":
@@ -67,5 +87,7 @@ class AttackDisplay:
             cells, seconds = event.detail["cells"], event.detail["seconds"]
             words = f"{cells} attacks and epsilons in {seconds:.1f} s" if cells else "everything was measured before"
             self.finished += 1
-            self.progress.advance(self.all_runs)
-            self.console.print(f"{self.finished}/{self.total} {event.job.name}: {words}", markup=False, highlight=False)
+            self.measured_before += not cells
+            self._show_all()
+            self.console.print(f"{self.finished}/{self.total} {event.job.name}: {words}{self._left()}", markup=False,
+                               highlight=False, soft_wrap=True)

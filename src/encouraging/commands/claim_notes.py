@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import did_you_mean
+from ..errors import RecipeError, did_you_mean
 from ..judge.claims import FAILED, NOT_MEASURED, ClaimRow, Finals, number_at
 from ..judge.stats import UNDECIDED
+from ..plugins import is_reference
 from ..report.numbers import listed, plural
 from ..report.sections.claim_words import SKEWED
 
@@ -74,12 +75,20 @@ def missing_numbers(recipe: Recipe, finals: Finals) -> Iterator[str]:
 
 def unknown_metrics(recipe: Recipe, book: MetricBook) -> Iterator[str]:
     """Metrics of claims that look like a misspelt declared one, reported before hours of training. Other metrics may be
-    among the final numbers, which a task need not declare; paths with dots are of this kind."""
+    among the final numbers, which a task need not declare; paths with dots are of this kind.
+
+    Raises:
+        RecipeError: no task of this package has such a number, because one of its words is no word of a metric.
+    """
     declared = [name for path in book.metrics for name in (path, f"best_{path}")]
     for path in dict.fromkeys(path for claim in recipe.claims for path in claim.metrics):
         near = difflib.get_close_matches(path, declared, n=1, cutoff=0.85)
         if near and path not in declared and "." not in path:
-            yield f"a claim is about {path!r}, which the task does not declare. Did you mean {near[0]!r}?"
+            words = f"a claim is about {path!r}, which the task does not declare. Did you mean {near[0]!r}?"
+            known_words = {word for name in declared for word in name.split("_")}
+            if not is_reference(recipe.task) and not known_words.issuperset(path.split("_")):
+                raise RecipeError(f"{recipe.name}: {words}", "claims")
+            yield words
 
 
 def _paths(final: Mapping[str, Any], before: str = "") -> Iterator[str]:

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..data.arrays import shown
 from ..data.logits import Logits, open_logits
+from ..data.logits_advice import probability_words
 from ..engine.outputs import check_output, write_output
 from ..errors import ArgumentError, DataError, TargetError, did_you_mean
 from ..metrics import Reader
@@ -39,7 +40,7 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
     label = profile if profile is None or isinstance(profile, int) else class_of(profile, class_names, source.classes)
     warnings = list(warnings_about(source))
     for warning in warnings:  # before the numbers that it makes doubtful
-        console.print(escape(warning), style="yellow", highlight=False)
+        console.print(escape(warning), style="yellow", highlight=False, soft_wrap=True)
     diagnosis = read_through(source, label, console)
     if class_names:
         diagnosis["class_names"] = class_names
@@ -123,12 +124,15 @@ def class_of(word: str, names: Sequence[str] | None, classes: int) -> int:
 
 def warnings_about(source: Logits) -> Iterator[str]:
     """Reasons to doubt all numbers of the diagnosis."""
-    if source.probabilities and source.binary_column:
-        yield ("These are probabilities, not logits: every number is between 0 and 1. Give the logits, "
-               "log(p / (1 - p)); the numbers here describe a sigmoid of probabilities.")
-    elif source.probabilities:
-        yield ("These are probabilities, not logits: no number is below 0, and rows sum to 1 (or 100). Give the "
-               "logits, or the logarithms of the probabilities; the numbers here describe a softmax of probabilities.")
+    if not source.probabilities:
+        return
+    signs, wrong, how = ("every number is between 0 and 1", "The numbers below are wrong: they describe a sigmoid",
+                         "their log-odds, np.log(p / (1 - p))") if source.binary_column else \
+        ("no number is below 0, and rows sum to 1 (or 100)",
+         "The numbers below, except the accuracy, are wrong: they describe a softmax", "their logarithms, np.log(p)")
+    yield (f"These are probabilities, not logits: {signs}. {wrong} of probabilities. Give the logits or, if you no "
+           f"longer have them, {how}:")
+    yield probability_words(source.path, source.binary_column)
 
 
 def notes_about(diagnosis: Mapping[str, Any], source: Logits) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from ..report.detection_words import below_chance
 from ..report.diagnosis_page import overconfidence, weakest
 from ..report.sections.out_of_distribution import SCORES, UNNAMED
 
@@ -40,6 +41,7 @@ def _lines(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if score != "msp" or line not in rates:  # only worth a line where rounding to float32 costs something
                 yield "", f"  {SCORES.get(score, score)}: {line}"
             rates[line] = None
+        yield from (("", f"  {words}") for words in below_chance(detection, diagnosis["examples"]))
     if "shots" in diagnosis:
         yield "frequency", ", ".join(f"{group} {accuracy:.2f}%" for group, accuracy in diagnosis["shots"].items())
     yield from (("gradient" if number == 0 else "", words) for number, words in enumerate(_gradient(diagnosis)))

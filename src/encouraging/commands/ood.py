@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from ..curves import catalogue
 from ..data.any_images import AnyImages, open_images
 from ..data.logits import open_logits
 from ..engine.environment import choose_device
@@ -20,11 +21,11 @@ from ..engine.precision import float32_is
 from ..errors import ArgumentError
 from ..metrics import Reader
 from ..recipes.trained import TrainedImages, load_trained
+from ..report.detection_words import RECOMMENDED, WITHOUT_BONUS, below_chance, best_words, score_words
 from ..report.numbers import PLAIN, plural, show
+from ..report.sections.out_of_distribution import SCORES, USUAL
 from .diagnose import ROUGH
 
-SCORES = {"msp": "MSP: highest probability in float32", "min_energy": "MaxLogit: minus the lowest energy (the paper's)",
-          "free_energy": "Energy: minus the free energy", "max_probability": "log-odds of the top class"}
 COLUMNS = ("AUROC", "AUPR_IN", "AUPR_OUT", "FPR@95")  # OpenOOD's
 FPRS = {"FPR@95": "OpenOOD's FPR@95", "FPR95": "the paper's FPR95"}  # they differ in which class is positive
 MEANINGS = ("All in percent. Higher is better for AUROC, AUPR_IN (test images are the positive class) and AUPR_OUT "
@@ -54,14 +55,15 @@ def score_images(run: Path, data: str | Path, *, name: str | None = None, out: P
                   f"{'grey' if channels == 1 else 'in colour'}" + (f": the first one is {fitted}" if fitted else ""),
                   markup=False, highlight=False)
     diagnosis = _diagnose(trained, images, name, console)
-    detections = diagnosis["ood"][name]["scores"]
+    detection, score = diagnosis["ood"][name], recommended(trained)
+    detections = detection["scores"]
     console.print(_table(detections, f"{trained.name}: {plural(diagnosis['examples'], 'test image')} against "
                                      f"{plural(len(images), 'image')} of {name}"))
     if len(images) < ROUGH:
         console.print(f"These numbers are rough: each of the {plural(len(images), 'image')} of {name} is "
                       f"{100 / len(images):.0f}% of all.", markup=False, highlight=False)
-    for line in MEANINGS:
-        console.print(line, highlight=False)
+    for line in (_answer(detection, score), *below_chance(detection, diagnosis["examples"]), *MEANINGS):
+        console.print(line, markup=False, highlight=False)
     written = []
     if json_out is not None:
         numbers = {score: {key: rates[key] for key in ("auroc", "aupr", "fpr95", "openood")}
@@ -73,7 +75,8 @@ def score_images(run: Path, data: str | Path, *, name: str | None = None, out: P
     if out is not None:
         from ..report.diagnosis_page import diagnosis_page
 
-        write_output(out, diagnosis_page(diagnosis, f"{trained.name} against {name}", first="ood").encode())
+        write_output(out, diagnosis_page(diagnosis, f"{trained.name} against {name}", first="ood",
+                                          score=score).encode())
         written.append(out)
     return written
 
@@ -93,12 +96,26 @@ def _diagnose(trained: TrainedImages, images: AnyImages, name: str, console: Con
     return reader.diagnosis()
 
 
+def recommended(trained: TrainedImages) -> str:
+    """The score to use after training with this run's loss, chosen before looking at the data: after a bonus the
+    largest logit, else the log-odds."""
+    objective = trained.recipe.stages_of(trained.arm)[-1].objective
+    entry = catalogue().get(objective.curve)
+    return RECOMMENDED if objective.bonus or (entry is not None and entry.group == "bonus") else WITHOUT_BONUS
+
+
+def _answer(detection: Mapping[str, Any], score: str) -> str:
+    auroc = detection["scores"][score]["auroc"]
+    words = f"Recommended after this loss: {score_words(score)}, AUROC {show(auroc, style=PLAIN)}%."
+    return f"{words} {best_words(detection, score)}".rstrip()
+
+
 def _table(detections: Mapping[str, Any], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     for head in ("score", *COLUMNS, "FPR95"):
         table.add_column(FPRS.get(head, head), justify="left" if head == "score" else "right")
-    for score, words in SCORES.items():
+    for score in USUAL:
         numbers = detections[score]
         cells = [numbers["openood"][column] for column in COLUMNS] + [numbers["fpr95"]]
-        table.add_row(words, *(show(cell, style=PLAIN) for cell in cells))
+        table.add_row(SCORES[score], *(show(cell, style=PLAIN) for cell in cells))
     return table

@@ -125,16 +125,17 @@ def _checked(array: Array) -> Array:
 
 
 def _labels(array: Array, logits: Array) -> Tensor:
-    if array.dtype not in INTEGERS:
-        raise DataError(f"{array.where}: expected integers, the right class of each example, got {array.dtype}."
-                        + type_words("labels", array.dtype))
-    if array.shape != logits.shape[:1]:
+    whole = array.dtype in INTEGERS
+    if array.shape != logits.shape[:1]:  # first, because one-hot rows are often floats
         wide = len(array.shape) == 2 and array.shape[0] == logits.shape[0]
-        advice = " Take labels[:, 0]." if wide and array.shape[1] == 1 else \
+        advice = f" Take labels[:, 0]{'' if whole else '.astype(int)'}." if wide and array.shape[1] == 1 else \
             " Take labels.argmax(1) of one-hot rows." if wide else \
             " Take logits.T: a row is an example." if array.shape == logits.shape[1:] else ""
         raise DataError(f"{array.where}: expected the shape {logits.shape[:1]}, one label per row of the logits, got "
                         f"{array.shape}.{advice}")
+    if not whole:
+        raise DataError(f"{array.where}: expected integers, the right class of each example, got {array.dtype}."
+                        + type_words("labels", array.dtype))
     labels, classes = array.whole().to(torch.int64), _classes(logits)
     wrong = ((labels < 0) | (labels >= classes)).nonzero()
     if len(wrong):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from .arrays import shown
@@ -29,7 +30,36 @@ def other_ending(path: Path) -> str:
                 f"line of names): import numpy as np; a = np.loadtxt({shown(path.name)!r}, "
                 f"delimiter={SEPARATORS[suffix]}, skiprows=1); np.savez('mine.npz', logits=a[:, :-1], "
                 "labels=a[:, -1].astype(int))")
+    if suffix in (".json", ".jsonl"):
+        return f"{EXPECTED}, got JSON. Convert it once (change the names to yours): {_json_words(path)}"
     return f"{EXPECTED}, got {suffix!r}." if suffix else f"{EXPECTED}, got a name without a suffix."
+
+
+def _json_words(path: Path) -> str:
+    """The line that converts an object of two lists, or a list (or lines) of objects, one per example."""
+    a_list = False
+    with suppress(OSError), open(path, "rb") as file:
+        a_list = file.read(64).lstrip().startswith(b"[")
+    text = f"pathlib.Path({shown(path.name)!r}).read_text()"
+    if path.suffix.lower() == ".json" and not a_list:
+        return (f"import numpy as np; import json, pathlib; a = json.loads({text}); np.savez('mine.npz', "
+                "logits=np.array(a['logits'], 'float32'), labels=np.array(a['labels']))")
+    rows = f"json.loads({text})" if a_list else f"[json.loads(line) for line in {text}.splitlines()]"
+    return (f"import numpy as np; import json, pathlib; a = {rows}; np.savez('mine.npz', "
+            "logits=np.array([row['logits'] for row in a], 'float32'), labels=np.array([row['label'] for row in a]))")
+
+
+def probability_words(path: Path, binary_column: bool) -> str:
+    """The line that makes logits of probabilities: their logarithms, or the log-odds of a single column."""
+    log = "np.log(p / (1 - p))" if binary_column else "np.log(p)"
+    file = shown(path.name)
+    if path.is_dir():
+        return f"import numpy as np; p = np.load('logits.npy'); np.save('logits.npy', {log})"
+    if path.suffix.lower() == ".npz":
+        return (f"import numpy as np; np.savez('logs.npz', **{{name: {log} if 'logits' in name else p for name, p in "
+                f"np.load({file!r}).items()}})")
+    return (f"import numpy as np; from safetensors.numpy import load_file, save_file; save_file({{name: {log} if "
+            f"'logits' in name else p for name, p in load_file({file!r}).items()}}, 'logs.safetensors')")
 
 
 def lacking_words(key: str, path: Path, names: Collection[str]) -> str:

@@ -117,8 +117,8 @@ class RunDir:
             raise RunError(f"{self.path} is in use by another process (number {other}). Wait for it, or choose "
                            "another --out.") from error
         except OSError as error:
-            raise RunError(f"{self.path}: cannot be written to ({error}). Make it writable, or choose another "
-                           "--out.") from error
+            raise RunError(f"{self.path}: cannot be written to ({error}). Make it writable, or use another "
+                           "folder.") from error
         try:
             yield
         finally:

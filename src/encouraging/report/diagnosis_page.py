@@ -9,27 +9,29 @@ from typing import Any, Literal
 from .. import __version__
 from .arms import single_model
 from .chapters import model_sections
+from .detection_words import RECOMMENDED, below_chance, best_words, headline, score_words
 from .explorer.section import explorer
 from .numbers import listed, plural, show
 from .page import fill_template
-from .sections.out_of_distribution import SCORES, UNNAMED
+from .sections.out_of_distribution import UNNAMED
 from .sections.parts import Cell, Table
 
 WEAKEST = 3
 
 
 def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str] = (),
-                   warnings: Sequence[str] = (), first: Literal["accuracy", "ood"] = "accuracy") -> str:
+                   warnings: Sequence[str] = (), first: Literal["accuracy", "ood"] = "accuracy",
+                   score: str = RECOMMENDED) -> str:
     """The diagnosis of one model as HTML; warnings come before the numbers, notes after. ``first`` is the question that
-    the page begins with."""
+    the page begins with, ``score`` the one by which detection is reported."""
     sections = model_sections([single_model(title, diagnosis)])
     keys = {section.key for section in sections}
     rows = [[Cell(name, href=f"#{key}" if key in keys else ""), Cell(value), Cell(words, words=True)]
-            for name, value, words, key in sorted(_answers(diagnosis), key=lambda row: first == "ood" and
+            for name, value, words, key in sorted(_answers(diagnosis, score), key=lambda row: first == "ood" and
                                                   not row[3].startswith("out-of-distribution"))]
     return fill_template(
         title=title, kicker="encouraging · diagnosis", warnings=warnings,
-        lead=[*(_detection(diagnosis) if first == "ood" else ()), _lead(diagnosis)],
+        lead=[*(_detection(diagnosis, score) if first == "ood" else ()), _lead(diagnosis)],
         answer=Table("", ["", "", "what it means"], rows), notes=notes, sections=sections, explorer=explorer(),
         made=f"Made on {date.today().isoformat()} with encouraging {__version__}.")
 
@@ -39,16 +41,18 @@ def _lead(diagnosis: Mapping[str, Any]) -> str:
             "classes are classified correctly.")
 
 
-def _detection(diagnosis: Mapping[str, Any]) -> Iterator[str]:
+def _detection(diagnosis: Mapping[str, Any], score: str) -> Iterator[str]:
     """How well each set of new images is told apart from the test images, in a sentence."""
     for name, detection in diagnosis["ood"].items():
-        best, rates = max(detection["scores"].items(), key=lambda item: item[1]["auroc"])
-        yield (f"AUROC {show(rates['auroc'])}%: how well the {SCORES.get(best, best)}, the best of the scores, "
-               f"separates {plural(detection['examples'], 'image')} of {name} from "
-               f"{plural(diagnosis['examples'], 'test image')}. 50% is chance, 100% is perfect.")
+        chosen = headline(detection, score)
+        words = (f"AUROC {show(detection['scores'][chosen]['auroc'])}%: how well {score_words(chosen)} separates "
+                 f"{plural(detection['examples'], 'image')} of {name} from "
+                 f"{plural(diagnosis['examples'], 'test image')}. 50% is chance, 100% is perfect.")
+        remarks = (best_words(detection, chosen), *below_chance(detection, diagnosis["examples"]))
+        yield " ".join(filter(None, (words, *remarks)))
 
 
-def _answers(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+def _answers(diagnosis: Mapping[str, Any], score: str) -> Iterator[tuple[str, str, str, str]]:
     """The rows of the table: the name of a number, its value, what it means, and the section that shows it."""
     margin, energy = diagnosis["margin"], diagnosis["energy"]
     weak_classes = weakest(diagnosis)
@@ -62,11 +66,13 @@ def _answers(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]
     yield ("energy on the data", show(energy["label"]["mean"]), "Minus the label’s logit, on average. Its best rival "
            f"has {show(energy['rival']['mean'])}, and the free energy is {show(energy['free']['mean'])}.", "energy")
     for number, (name, detection) in enumerate(diagnosis.get("ood", {}).items(), 1):
-        best, rates = max(detection["scores"].items(), key=lambda item: item[1]["auroc"])
+        chosen = headline(detection, score)
+        rates = detection["scores"][chosen]
+        words = (f"How well {plural(detection['examples'], 'out-of-distribution example')} are told apart by "
+                 f"{score_words(chosen)}; FPR95 {show(rates['fpr95'])}%.")
+        remarks = (best_words(detection, chosen), *below_chance(detection, diagnosis["examples"]))
         yield ("AUROC" if name == UNNAMED else f"AUROC, {name}", f"{show(rates['auroc'])}%",
-               f"How well {plural(detection['examples'], 'out-of-distribution example')} are told apart by the "
-               f"{SCORES.get(best, best)}, the best of the scores; FPR95 {show(rates['fpr95'])}%.",
-               f"out-of-distribution-{number}")
+               " ".join(filter(None, (words, *remarks))), f"out-of-distribution-{number}")
     if diagnosis.get("shots"):
         groups = [f"{group} {show(accuracy)}%" for group, accuracy in diagnosis["shots"].items()]
         rare = min(diagnosis["shots"].values())

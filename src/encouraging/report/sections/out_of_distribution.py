@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SCORE = "min_energy"
-SCORES = {"min_energy": "lowest energy", "free_energy": "free energy", "max_probability": "highest probability",
-          "msp": "highest probability in float32"}
-USUAL = {"msp": "MSP", "min_energy": "MaxLogit", "free_energy": "Energy", "max_probability": "log-odds of top class"}
+# The same names in the terminal, in tables and in sentences. Log-odds are no probability: they do not saturate.
+SCORES = {"min_energy": "MaxLogit (minus the lowest energy)", "free_energy": "Energy (minus the free energy)",
+          "max_probability": "log-odds of the top class", "msp": "MSP (highest probability in float32)"}
+USUAL = {"msp": "MSP", "min_energy": "MaxLogit", "free_energy": "Energy",
+         "max_probability": "log-odds of the top class"}
 COLUMNS = ("FPR@95", "AUROC", "AUPR_IN", "AUPR_OUT")  # OpenOOD's
 NUMBERS = {3: "three", 4: "four"}
 UNNAMED = "outside"
