@@ -140,18 +140,12 @@ def groups_of(records: Iterable[Record], recipes: Mapping[str, Recipe]) -> list[
 
 
 def for_picking(group: Group) -> Group:
-    """Where there are more arms than colours the reader picks some: every arm gets a tag, and those that are shown at
-    first get the distinct colours."""
+    """Where there are more arms than colours the reader picks some: every arm gets a tag."""
     shown = [arm.name for arm in group.shown]
     if len(shown) <= len(COLOURS):
         return group
-    tagged = replace(group, arms=[replace(arm, tag=f"{TAG}{index}" if arm.name in shown else None)
-                                  for index, arm in enumerate(group.arms)])
-    names = [arm.name for arm in tagged.picked]
-    names += [arm.name for arm in group.arms if arm.name not in names]
-    looks = {name: look(index) for index, name in enumerate(names)}
-    return replace(tagged, arms=[replace(arm, colour=looks[arm.name][0], dashes=looks[arm.name][1])
-                                 for arm in tagged.arms])
+    return replace(group, arms=[replace(arm, tag=f"{TAG}{index}" if arm.name in shown else None)
+                                for index, arm in enumerate(group.arms)])
 
 
 def _arm(index: int, name: str, records: list[Record]) -> Arm:

@@ -13,7 +13,7 @@ from ...judge.metric_book import MetricBook
 from ...recipes.sweep import references
 from ..arms import Arm, Group
 from ..drawing.panels import WIDTH, Key, Panel, Picture, printable, within
-from ..drawing.style import BLUE
+from ..drawing.style import BLUE, Dash
 from ..numbers import capitalised, listed, plus_minus, show
 from .parts import Cell, Section, Table, present, with_unit
 
@@ -33,6 +33,19 @@ class Sweep:
     keys: tuple[str, ...]
     arms: Sequence[Arm]
     references: Sequence[Arm]
+    copied: Sequence[Arm] = ()  # the arms of which those of a sweep are copies, where they were trained too
+
+    def line(self, base: str) -> Arm:
+        """The arm whose look a line has: the one that it is named after, or else its first."""
+        own = [arm for arm in self.arms if arm.swept and arm.swept.arm == base]
+        return next((arm for arm in (*own, *self.copied) if arm.name == base), own[0])
+
+    def strokes(self) -> dict[str, str | Dash]:
+        """The dashes of all lines, by name of the arm: references are dashed and lines are not, unless the figure has
+        more of them than there are colours."""
+        lines = [*((arm, "-") for arm in map(self.line, self.bases)), *((arm, "--") for arm in self.references)]
+        shared = len({arm.colour for arm, _ in lines}) < len(lines)
+        return {arm.name: arm.dashes if shared else dashes for arm, dashes in lines}
 
     @property
     def bases(self) -> list[str]:
@@ -57,7 +70,8 @@ def sweeps_of(group: Group) -> list[Sweep]:
     for arm in group.arms:
         if arm.swept:
             by_keys.setdefault(tuple(arm.swept.values), []).append(arm)
-    return [Sweep(keys, arms, _references(group, arms)) for keys, arms in by_keys.items()]
+    unswept = [arm for arm in group.arms if not arm.swept]
+    return [Sweep(keys, arms, _references(group, arms), unswept) for keys, arms in by_keys.items()]
 
 
 def _references(group: Group, swept: Sequence[Arm]) -> list[Arm]:
@@ -132,29 +146,31 @@ def lines_over(name: str, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | 
         words.append(f"{base} has {', '.join(reached)}")
     words += [f"{arm.name} has {show(arm.mean(first.path).value, first.digits)}" for arm in sweep.references
               if arm.values(first.path)]
-    drawn = [arm for base in sweep.bases for _, arm in sweep.points(base)[:1]]
-    keys = [Key(base, arm.colour, "-") for base, arm in zip(sweep.bases, drawn, strict=True)]
+    strokes = sweep.strokes()
+    keys = [Key(base, arm.colour, strokes[arm.name]) for base in sweep.bases for arm in [sweep.line(base)]]
     return Picture(name, f"{capitalised(first.words)} over {key}: {'; '.join(words)}.",
                    "Mean over the seeds by the value; the band is one standard deviation to either side."
-                   + (" Dashed lines: arms without this key, with the same band." if sweep.references else ""),
-                   panels, [*keys, *(Key(arm.name, arm.colour, "--") for arm in sweep.references)])
+                   + (" Lines without points: arms without this key, with the same band." if sweep.references else ""),
+                   panels, [*keys, *(Key(arm.name, arm.colour, strokes[arm.name]) for arm in sweep.references)])
 
 
 def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Axes], None]:
     x_of, log = positions(values)
+    strokes = sweep.strokes()
 
     def draw(axes: Axes) -> None:
         for arm in sweep.references:
             mean = arm.mean(m.path)
             if mean.n:
-                axes.axhline(mean.value, color=arm.colour, ls="--", lw=1.4)
+                axes.axhline(mean.value, color=arm.colour, ls=strokes[arm.name], lw=1.4)
                 if math.isfinite(mean.std):
                     axes.axhspan(mean.value - mean.std, mean.value + mean.std, color=arm.colour, alpha=0.1, lw=0)
         for base in sweep.bases:
             points = [(x_of[sort_key(point[0])], arm.mean(m.path), arm) for point, arm in sweep.points(base)
                       if arm.values(m.path)]
             if points:
-                colour = sweep.points(base)[0][1].colour
+                line = sweep.line(base)
+                colour = line.colour
                 x = [x_value for x_value, _, _ in points]
                 low, high = ([mean.value + sign * (mean.std if math.isfinite(mean.std) else 0) for _, mean, _ in points]
                              for sign in (-1, 1))
@@ -162,7 +178,8 @@ def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Ax
                     axes.fill_between(x, low, high, color=colour, alpha=0.16, lw=0)
                 else:
                     axes.vlines(x, low, high, color=colour, alpha=0.5, lw=2)
-                axes.plot(x, [mean.value for _, mean, _ in points], color=colour, lw=1.8, marker="o", ms=5)
+                axes.plot(x, [mean.value for _, mean, _ in points], color=colour, ls=strokes[line.name], lw=1.8,
+                          marker="o", ms=5)
         if log:
             axes.set_xscale("log")
             axes.minorticks_off()
