@@ -48,13 +48,14 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     """
     recipe = read_recipe(name, [*overrides, *([f"seeds={_seeds(seeds)}"] if seeds is not None else [])])
     if sweeps and until_decided:
-        raise RecipeError("--sweep with --until-decided: a sweep draws a curve and decides nothing. Use one of them.")
+        raise RecipeError("--sweep with --until-decided: the values of a sweep are judged once, over the seeds that "
+                          "you name. Use one of the two.")
     if until_decided:
         check_until_decided(recipe, arms, seeds)
     check_arms(recipe, arms)
     if sweeps:
         recipe, arms = sweep_recipe(recipe, sweeps, arms)
-    shown = narrowed(recipe, arms) if sweeps else recipe
+    shown = narrowed(recipe, arms, book_for(recipe).compared) if sweeps else recipe
     console = console or Console()
     check_tracker(track)  # refused once, instead of once per run
     chosen = choose_device(device)
@@ -137,8 +138,8 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
     ended = read_runs(folder, failed=True) if folder.is_dir() else []
     records = [record for record in ended if record.failed is None]
     if records:
-        print_table(console, shown, finals_of(recipe.name, ended), plan_of(recipe, ended),
-                    departures_of(recipe.name, ended), folder)
+        plan = plan_of(recipe, ended) if shown is recipe else LookPlan()  # a sweep has no looks
+        print_table(console, shown, finals_of(recipe.name, ended), plan, departures_of(recipe.name, ended), folder)
     if display.stopped:
         words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
         console.print(f"stopped with {len(display.stopped)} of {display.total} runs unfinished. {words}".strip(),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,11 @@ from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of, o
 from ..judge.looks import LookPlan
 from ..judge.metric_book import MetricBook, book_for
 from ..judge.stats import UNDECIDED
-from ..report.numbers import PLAIN, interval, plus_minus, show, signed
+from ..recipes.sweep import arm_labels
+from ..report.numbers import PLAIN, interval, listed, plus_minus, show, signed
 from ..report.sections.claim_words import needed_words, overall
 from ..report.sections.splits import split_lines
+from ..report.sections.sweep_verdicts import sweep_tally
 from .claim_notes import attack_words, awaits_attack, claim_words, missing_numbers, notes
 from .long_names import LongNames
 
@@ -34,11 +37,12 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: LookPlan
     interval and verdict. Claims that wait for an attack on the runs in ``folder`` are only counted."""
     print_departures(console, departures)
     book = book_for(recipe)
-    console.print(_arms(recipe, finals, book))
+    labels = arm_labels({name: arm.swept for name, arm in recipe.arms.items() if arm.swept})
+    console.print(_arms(recipe, finals, book, labels))
     if recipe.claims:
-        rows = claim_rows(recipe, finals, book, plan, departures)
+        rows = [_relabelled(row, labels) for row in claim_rows(recipe, finals, book, plan, departures)]
         waiting = [row for row in rows if awaits_attack(row)]
-        print_claims(console, [row for row in rows if row not in waiting], plan)
+        print_claims(console, [row for row in rows if row not in waiting], plan, "values" if labels else "claims")
         if waiting:
             console.print(attack_words(recipe, waiting, finals, folder), markup=False, highlight=False, soft_wrap=True)
         for line in split_lines(rows, recipe.overlap):
@@ -58,8 +62,17 @@ def print_departures(console: Console, departures: Departures | None) -> None:
         console.print(words, markup=False, highlight=False, style="yellow")
 
 
-def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
-    table = Table(title=recipe.name + (f" ({recipe.paper})" if recipe.paper else ""), title_justify="left")
+def _relabelled(row: ClaimRow, labels: Mapping[str, str]) -> ClaimRow:
+    """The same row with the names by which readers know the arms of a sweep."""
+    arm, beats = (labels.get(name or "", name) for name in (row.claim.arm, row.claim.beats))
+    return replace(row, claim=row.claim.model_copy(update={"arm": arm, "beats": beats})) if labels else row
+
+
+def _arms(recipe: Recipe, finals: Finals, book: MetricBook, labels: Mapping[str, str]) -> Table:
+    title = recipe.name + (f" ({recipe.paper})" if recipe.paper else "")
+    if swept := dict.fromkeys(arm.swept.arm for arm in recipe.arms.values() if arm.swept):
+        title += f", sweep of {listed(list(swept))}"
+    table = Table(title=title, title_justify="left")
     table.add_column("arm", overflow="fold")
     table.add_column("n", justify="right")
     rows = arm_rows(recipe, finals, book)
@@ -72,19 +85,20 @@ def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
                  + (f"\n[dim]paper {reached.paper:g}[/]" if reached.paper is not None else "")
                  for path in paths for reached in [row.numbers[path]]]
         n = str(max(reached.n for reached in row.numbers.values()))
-        table.add_row(LongNames(row.arm), n + (f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""),
-                      *cells)
+        diverged = f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""
+        table.add_row(LongNames(labels.get(row.arm, row.arm)), n + diverged, *cells)
     return table
 
 
-def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | None = None) -> None:
-    """Claims of the paper first, then others, in tables of their own."""
+def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | None = None,
+                 kind: str = "claims") -> None:
+    """Claims of the paper first, then others, in tables of their own; ``kind`` is what they are where all are alike."""
     judged = "95% interval of the paired differences, Holm-adjusted; + supports the claim"
     both = len({row.papers for row in rows}) == 2
     for papers, words in ((True, "claims of the paper"), (False, own_heading(rows))):
         if chosen := [row for row in rows if row.papers == papers]:
             table = _claims if console.width >= WIDE else _narrow_claims
-            console.print(table(chosen, f"{words if both else 'claims'}: {judged}"))
+            console.print(table(chosen, f"{words if both else kind}: {judged}"))
             judged = "judged in the same way, together with those above"
     if plan is not None and plan.looks:
         console.print(f"planned looks at {', '.join(map(str, plan.looks))} seeds: p is multiplied by "
@@ -93,7 +107,8 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | No
         console.print(line, markup=False, highlight=False, style="yellow")
     if len(rows) > 1:
         undecided = " Undecided: these seeds cannot tell." if any(row.verdict == UNDECIDED for row in rows) else ""
-        console.print(overall(rows) + undecided, markup=False, highlight=False)
+        sentence = sweep_tally(rows) if kind == "values" else overall(rows)
+        console.print(sentence + undecided, markup=False, highlight=False)
 
 
 def _claims(rows: Sequence[ClaimRow], title: str) -> Table:

@@ -16,6 +16,7 @@ from ..judge.stats import Mean, mean_of
 from ..metrics import summary
 from ..recipes import Departures, Recipe, departures_of
 from ..recipes.schema import Swept
+from ..recipes.sweep import arm_labels
 from .drawing.panels import Key
 from .drawing.style import COLOURS, Dash, look
 from .drawing.svg import TAG
@@ -92,6 +93,12 @@ class Group:
         compare."""
         unswept = [arm for arm in self.arms if arm.swept is None]
         return unswept if len(unswept) > 1 else self.arms
+
+    @property
+    def readable(self) -> list[Arm]:
+        """The same arms with the names by which readers know those of a sweep."""
+        labels = arm_labels({arm.name: arm.swept for arm in self.shown if arm.swept})
+        return [replace(arm, name=labels.get(arm.name, arm.name)) for arm in self.shown]
 
     @property
     def picked(self) -> list[Arm]:

@@ -135,10 +135,11 @@ def _chapter(number: int, group: Group) -> Chapter:
     lines, notes = commands(group)
     gained = gains_under_attack([score.row for score in scores], {arm.name: arm.finals for arm in group.arms})
     claimed = [(claim.arm, claim.beats) for claim in recipe.claims if claim.beats] if recipe else []
-    losses = arm_words({arm.name: arm.records[0].config for arm in group.shown})
-    sections = [*sweep.sections(group), arms.section(group.shown, losses, group.metrics),
-                *by_setting.sections(group), training.section(group.shown, group.metrics),
-                *model_sections(group.shown, gained, claimed)]
+    subjects = group.readable
+    losses = arm_words({arm.name: arm.records[0].config for arm in subjects})
+    sections = [*sweep.sections(group), arms.section(subjects, losses, group.metrics),
+                *by_setting.sections(group), training.section(subjects, group.metrics),
+                *model_sections(subjects, gained, claimed)]
     return Chapter(key, group, about, facts, claims, scores, [section for section in sections if section], lines, notes)
 
 

@@ -18,6 +18,7 @@ from ..engine import Metric
 from ..engine.records import Record
 from ..errors import ArgumentError, did_you_mean
 from ..recipes import kept_recipes, names, read_recipe
+from ..recipes.sweep import value_word
 from .arms import Group
 from .board import ScoreRow
 from .looks import drawn_groups
@@ -26,7 +27,7 @@ from .markdown_table import cells, plain_text, table
 from .numbers import PLAIN, listed, plus_minus, show
 from .scoreboard import score_rows
 from .sections.by_setting import setting_at, sweep_over
-from .sections.sweep import Sweep, lines_over, sort_key, value_word
+from .sections.sweep import Sweep, lines_over, sort_key
 
 _BLOCK = re.compile(r"(<!-- figure: *(\S+) over (\S+?): *([^>]*?) *-->\n)(.*?)(<!-- end of figure -->)", re.DOTALL)
 _OPENING = re.compile(r"<!-- figure:")

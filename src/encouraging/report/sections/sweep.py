@@ -9,21 +9,24 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...engine import Metric
+from ...judge.claims import ClaimRow
 from ...judge.metric_book import MetricBook
-from ...recipes.sweep import references
+from ...recipes.sweep import references, value_word, values_words
 from ..arms import Arm, Group
 from ..drawing.panels import WIDTH, Key, Panel, Picture, printable, within
 from ..drawing.style import BLUE, Dash
 from ..numbers import capitalised, listed, plus_minus, show
+from .claim_words import namer
 from .parts import Cell, Section, Table, present, with_unit
+from .sweep_verdicts import difference_words, judged, labels_of, sweep_tally, verdict_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAPS = 4  # at most so many metrics are drawn as maps
 _FAR_APART = 20  # from this ratio of the largest to the smallest value on, the axis is logarithmic
-_NOTE = ("A sweep looks at many values of which the best is chosen by the same test data: it shows where to look, and "
-         "makes no claim.")
+_NOTE = ("All values are judged together, so their verdicts can be trusted however many there are. Which value is the "
+         "best was seen on the same test data: that it beats the other values is not tested.")
 
 
 @dataclass(frozen=True)
@@ -82,21 +85,26 @@ def _references(group: Group, swept: Sequence[Arm]) -> list[Arm]:
 
 def sections(group: Group) -> list[Section]:
     """One section per sweep."""
-    return [sweep_section(f"sweep-{number}", "Sweep of {}", sweep, group.metrics, _NOTE)
+    return [sweep_section(f"sweep-{number}", "Sweep of {}", sweep, group.metrics, _NOTE, judged(group, sweep.arms))
             for number, sweep in enumerate(sweeps_of(group), 1)]
 
 
-def sweep_section(name: str, title: str, sweep: Sweep, book: MetricBook, note: str) -> Section:
-    """Answer, picture and table; the braces of the title are for the keys."""
+def sweep_section(name: str, title: str, sweep: Sweep, book: MetricBook, note: str,
+                  rows: Sequence[ClaimRow] = ()) -> Section:
+    """Answer, picture and tables; the braces of the title are for the keys, ``rows`` compare the values with the
+    baseline."""
     metrics = book.shown(lambda path: any(arm.values(path) for arm in sweep.arms))
     pictures = present((_map if len(sweep.keys) > 1 else lines_over)(name, sweep, metrics))
-    return Section(name, title.format(listed([_name(key) for key in sweep.keys])), [_best(sweep, book.compared), note],
-                   pictures, [_table(sweep, metrics)])
+    return Section(name, title.format(listed([_name(key) for key in sweep.keys])),
+                   [_best(sweep, book.compared, rows), note],
+                   pictures, [*verdict_table(rows, labels_of(sweep.arms), namer(book)(book.compared.path)),
+                              _table(sweep, metrics)])
 
 
-def _best(sweep: Sweep, primary: Metric) -> str:
-    """The answer of the sweep: where the primary metric is best, and what the others have."""
+def _best(sweep: Sweep, primary: Metric, rows: Sequence[ClaimRow]) -> str:
+    """The answer of the sweep: the verdicts, where the primary metric is best, and what the others have."""
     words, alone = [], []
+    by_arm, labels = {row.claim.arm: row for row in rows}, labels_of(sweep.arms)
     for base in sweep.bases:
         points = [(values, arm) for values, arm in sweep.points(base) if arm.values(primary.path)]
         if len(points) == 1:
@@ -106,8 +114,10 @@ def _best(sweep: Sweep, primary: Metric) -> str:
             values, arm = max(points, key=lambda point: sign * point[1].mean(primary.path).value)
             pairs = zip(sweep.keys, values, strict=True)
             where = listed([f"{_name(key)} = {value_word(value)}" for key, value in pairs])
-            words.append(f"{base} at {where} ({_reached(arm, primary)})")
-    text = f"The best mean {primary.words} over these values: {listed(words)}." if words else ""
+            beside = f"; {difference_words(by_arm[arm.name], labels)}" if arm.name in by_arm else ""
+            words.append(f"{base} at {where} ({_reached(arm, primary)}{beside})")
+    text = f"{sweep_tally(rows)} " if rows else ""
+    text += f"The best mean {primary.words} over these values: {listed(words)}." if words else ""
     reference_words = [f"{arm.name} {_reached(arm, primary)}" for arm in sweep.references if arm.values(primary.path)]
     text += f" With one value alone: {listed(alone)}." if alone else ""
     return (text + (f" For comparison: {listed(reference_words)}." if reference_words else "")).strip()
@@ -119,15 +129,14 @@ def _reached(arm: Arm, metric: Metric) -> str:
 
 
 def _table(sweep: Sweep, metrics: Sequence[Metric]) -> Table:
-    def row(arm: Arm, name: str, values: str = "") -> list[Cell]:
+    def row(arm: Arm, name: str, small: str = "") -> list[Cell]:
         means = [arm.mean(m.path) for m in metrics]
-        return [Cell(name, values), Cell(str(len(arm.finals))),
+        return [Cell(name, small), Cell(str(len(arm.finals))),
                 *(Cell(plus_minus(mean.value, mean.std, m.digits)) for mean, m in zip(means, metrics, strict=True))]
-    rows = [row(arm, base, ", ".join(f"{_name(key)} = {value_word(value)}"
-                                     for key, value in zip(sweep.keys, values, strict=True)))
+    rows = [row(arm, values_words(dict(zip(sweep.keys, values, strict=True))), arm.name)
             for base in sweep.bases for values, arm in sweep.points(base)]
-    return Table("Mean over the seeds ± standard deviation.",
-                 ["arm", "n", *map(with_unit, metrics)],
+    return Table("Mean over the seeds ± standard deviation; the names of the arms are below their values.",
+                 ["", "n", *map(with_unit, metrics)],
                  [*rows, *(row(arm, arm.name) for arm in sweep.references)])
 
 
@@ -291,11 +300,6 @@ def _cells(cells: dict[tuple[Any, ...], float], across: Sequence[Any], down: Seq
 def _name(key: str) -> str:
     """A key as a reader knows it: ``train.lr`` is the learning rate's own key, ``lr``."""
     return key.rpartition(".")[2]
-
-
-def value_word(value: Any) -> str:
-    """A value as a reader would write it."""
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def sort_key(value: Any) -> tuple[int, Any]:
