@@ -84,7 +84,8 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
             make_folder(folder)  # refused once, instead of once per run
 
         def train(part: list[Job]) -> ProgressDisplay:
-            return _train(part, console, jobs, threads, ray, chosen.type, world)
+            until = "until this look" if until_decided else "in all"
+            return _train(part, console, jobs, threads, ray, chosen.type, world, until)
 
         def agree(question: Callable[[], bool]) -> bool:
             return world.by_leader(question, chosen)
@@ -112,12 +113,12 @@ def _dry_run(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, d
 
 
 def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str | None, device: str,
-           world: World) -> ProgressDisplay:
+           world: World, until: str) -> ProgressDisplay:
     """Train what is not finished of these jobs."""
     unfinished = [job for job in grid if not RunDir(job.folder).done]
     if len(unfinished) < len(grid):
         console.print(f"{len(grid) - len(unfinished)} of {len(grid)} runs were finished before", highlight=False)
-    with ProgressDisplay(console, len(unfinished)) as display:
+    with ProgressDisplay(console, len(unfinished), until) as display:
         if ray is not None:
             sweep.run_ray(unfinished, train_job, display, ray, cpus=threads,
                           gpus=1 / jobs if device == "cuda" else 0, names=Job.names)
@@ -138,7 +139,8 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
     ended = read_runs(folder, failed=True) if folder.is_dir() else []
     records = [record for record in ended if record.failed is None]
     if records:
-        plan = plan_of(recipe, ended) if shown is recipe else LookPlan()  # a sweep has no looks
+        swept = any(arm.swept for arm in shown.arms.values())
+        plan = LookPlan() if swept else plan_of(recipe, ended)  # a sweep has no looks
         print_table(console, shown, finals_of(recipe.name, ended), plan, departures_of(recipe.name, ended), folder)
     if display.stopped:
         words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
