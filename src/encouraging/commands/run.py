@@ -147,8 +147,8 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
         console.print(f"stopped with {len(display.stopped)} of {display.total} runs unfinished. {words}".strip(),
                       markup=False, highlight=False)
     seconds = sum(float(record.timing.get("seconds", 0)) for record in records)
-    console.print(f"{plural(len(records), 'run')}, {seconds:.0f} s of training in all, in {folder}", markup=False,
-                  highlight=False)
+    console.print(f"{folder} has {plural(len(records), 'run')}, {seconds:.0f} s of training in all",
+                  markup=False, highlight=False, soft_wrap=True)
     if records:
         _report(recipe, ended, folder / "report.html", console)
     return 130 if display.stopped else int(bool(display.failed))
