@@ -43,6 +43,9 @@ def test_finished_runs_are_not_counted_again(tmp_path):
     call(*run, "--seeds", "1")
     said = call(*run, "--seeds", "2", "--dry-run")
     assert "1 arm, 2 seeds: 2 runs, of which 1 is finished" in said
+    said = call(*run, "--seeds", "1", "--dry-run")
+    assert "all of them are finished: there is nothing to train" in said
+    assert "to measure its speed" not in said
 
 
 def test_a_misspelt_metric_of_a_claim_is_refused(tmp_path):

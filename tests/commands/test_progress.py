@@ -11,6 +11,7 @@ from rich.console import Console
 
 from encouraging.commands.attack_progress import AttackDisplay
 from encouraging.commands.progress import ProgressDisplay
+from encouraging.commands.time_left import TimeLeft
 from encouraging.engine.sweep import Event, run_here
 from encouraging.recipes import read_recipe
 from encouraging.recipes.grid import Job, jobs_of, train_job
@@ -90,10 +91,43 @@ def test_without_a_terminal_a_run_is_heard_of_when_it_starts_and_now_and_then(mo
     display(Event(job, "done", {"accuracy": 80.0}))
     display(Event(other, "started"))
     lines = text.getvalue().splitlines()
-    assert lines[1] == ("ce seed 0: epoch 30, batch 3/7, 900 images/s, 1 min left (the epoch before: loss 0.5000, "
-                        "accuracy 71.50)")
+    assert lines[1] == ("ce seed 0: run 1 of 2, epoch 30, batch 3/7, 900 images/s, 1 min left of this run, about 3 min "
+                        "left in all (the epoch before: loss 0.5000, accuracy 71.50)")
     assert len(lines) < 80  # a run of two hours is not heard of every half minute
     assert lines[-1] == "1/2 ce seed 0: accuracy 80.00"
+
+
+def test_the_time_of_all_runs_follows_from_those_that_ended(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    clock = TimeLeft(4)
+    assert clock.seconds is None
+    clock.start("a")
+    assert clock.seconds is None  # nothing is known yet
+    clock.expect("a", 100.0)
+    assert clock.seconds == 400.0
+    now[0] = 50.0
+    assert clock.seconds == 350.0
+    now[0] = 60.0
+    clock.end("a", done=True)
+    clock.start("b")
+    assert clock.seconds == 180.0
+    clock.start("c")  # side by side
+    assert clock.seconds == 90.0
+    clock.end("b", done=False)  # a failure says nothing about the others
+    assert clock.took == [60.0]
+    clock.start("d")
+    now[0] = 100.0
+    assert clock.seconds == 20.0  # the slowest of those under way
+
+
+def test_on_a_terminal_the_bar_of_all_runs_has_their_time():
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    display = ProgressDisplay(console, 3)
+    job = Job(read_recipe("digits"), "ce", 0, str(Path("out")))
+    display(Event(job, "started"))
+    display(Event(job, "progress", {**WITHIN, "seconds_left": 600.0}))
+    assert display.progress.tasks[0].fields["status"] == "about 30 min left in all"
 
 
 def test_with_a_limit_of_updates_these_are_counted():

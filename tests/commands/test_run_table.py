@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import tomllib
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from encouraging.engine.records import read_records
 from encouraging.errors import RecipeError
 from encouraging.judge.claims import finals_of
 from encouraging.judge.metric_book import MetricBook
-from encouraging.recipes import Claim, Recipe, names, read_recipe
+from encouraging.recipes import Claim, Departures, Recipe, names, read_recipe
 from synthetic_runs import write_mnist_runs
 
 
@@ -51,7 +52,24 @@ def test_an_arm_without_runs_is_not_measured(runs):
     del finals["el"]
     console = Console(record=True, width=150)
     print_table(console, read_recipe("mnist"), finals)
-    assert "not measured" in console.export_text()
+    text = console.export_text()
+    assert "5 claims are not measured: they need arms that have no runs" in text
+    assert "│ el" not in text
+    assert "el has no runs" in text
+
+
+def test_a_rehearsal_of_one_arm_has_one_row_and_nothing_of_the_paper():
+    recipe = read_recipe("cifar100-learning-rate-quick")
+    finals = {"ce": {0: {"accuracy": 1.0, "best_accuracy": 1.0}}}
+    for departures, beside in ((Departures(settings=(("options.train_images", 256, None),)), False), (None, True)):
+        console = Console(record=True, width=150)
+        print_table(console, recipe, finals, departures=departures)
+        text = console.export_text()
+        assert [line.split()[1] for line in text.splitlines() if re.match("│ \\w", line)] == ["ce"]
+        assert "15 other arms have no runs" in text
+        assert "13 claims are not measured: they need arms that have no runs" in text
+        assert text.count("beats") == 0
+        assert ("paper 74.39" in text) == beside
 
 
 def said(recipe, finals, **changed):

@@ -65,6 +65,7 @@ def seeds_of(out: Path, arm: str = "el") -> list[int]:
 
 def test_it_ends_at_the_first_look_that_decides_every_claim(recipe, tmp_path):
     said = run(recipe, tmp_path / "runs")
+    assert said.startswith("up to 14 runs (2 arms, 7 seeds), of which 0 are finished; the claims are judged at 3, ")
     assert "look 1 of 3, 3 seeds: 1 of 1 claims undecided" in said
     assert "look 2 of 3, 5 seeds: 0 of 1 claims undecided" in said
     assert "holds at look 2" in said

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from encouraging.engine import Metric
 from encouraging.errors import RecipeError
 from encouraging.recipes import Recipe, read_recipe
 from encouraging.recipes.schema import NAME
-from encouraging.recipes.sweep import narrowed, parse_sweep, references, sweep_recipe
+from encouraging.recipes.sweep import arm_labels, narrowed, parse_sweep, references, sweep_recipe
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +78,38 @@ def test_arms_whose_weights_are_needed_come_along():
     assert recipe.arms[started].after in arms
 
 
-def test_a_sweep_makes_no_claims(digits):
+def beaten(recipe, texts, arms=()):
+    """The claims of a sweep as pairs of arms."""
+    claims = narrowed(*sweep_recipe(recipe, texts, arms), Metric("accuracy", "accuracy")).claims
+    assert not any(claim.is_papers for claim in claims)
+    return [(claim.arm, claim.beats) for claim in claims]
+
+
+def test_a_sweep_claims_that_every_value_beats_the_baseline(digits):
     swept, arms = sweep_recipe(digits, ["log_end=0,1"])
-    assert narrowed(swept, arms).claims == ()
-    assert list(narrowed(swept, arms).arms) == arms
+    assert list(narrowed(swept, arms, Metric("accuracy", "accuracy")).arms) == arms
+    assert beaten(digits, ["log_end=0,1"]) == [("el_05.log_end-0", "ce"), ("el_05.log_end-1", "ce")]
+    assert beaten(digits, ["train.lr=0.1,1"], ["ce"]) == []
+
+
+def test_where_the_baseline_is_swept_too_equal_values_are_compared(digits):
+    assert beaten(digits, ["train.lr=0.1,1"], ["ce", "el_1"]) == [
+        ("el_1.lr-0.1", "ce.lr-0.1"), ("el_1.lr-1", "ce.lr-1")]
+
+
+def test_a_claim_of_a_sweep_knows_that_lower_is_better(digits):
+    claims = narrowed(*sweep_recipe(digits, ["log_end=0"]), Metric("ece", "calibration error", better="lower")).claims
+    assert [(claim.metric, claim.better) for claim in claims] == [("ece", "lower")]
+
+
+def test_copies_are_called_by_their_values(digits):
+    def labels(*texts, arms=()):
+        swept, names = sweep_recipe(digits, texts, arms)
+        return list(arm_labels({name: swept.arms[name].swept for name in names if swept.arms[name].swept}).values())
+    assert labels("log_end=0,0.75") == ["log_end = 0", "log_end = 0.75"]
+    assert labels("log_end=0.5", "train.lr=0.1") == ["log_end = 0.5, lr = 0.1"]
+    assert labels("train.lr=1", arms=["ce", "el_1"]) == ["ce, lr = 1", "el_1, lr = 1"]
+    assert len(set(labels("log_end=0.9999999999999999,1"))) == 2
 
 
 def test_commas_in_brackets_belong_to_a_value(digits):

@@ -8,6 +8,7 @@ import pytest
 
 import synthetic_runs as synthetic
 from encouraging.report.arms import for_picking, groups_of
+from encouraging.report.looks import drawn_groups
 from encouraging.report.page import build_report
 from encouraging.report.sections import arms
 
@@ -148,7 +149,7 @@ def test_the_bar_is_one_row_on_a_phone(open_page, page_file):
 
 
 def test_arms_that_are_shown_at_first_have_colours_of_their_own():
-    group = for_picking(groups_of(runs(ARMS), {})[0])
+    group, = drawn_groups(runs(ARMS), {})
     assert len(group.picked) == 6
     assert len({arm.colour for arm in group.picked}) == 6
     assert {arm.dashes for arm in group.picked} == {"-"}

@@ -18,7 +18,7 @@ from encouraging.recipes.sweep import sweep_recipe
 from encouraging.report.arms import groups_of
 from encouraging.report.numbers import show
 from encouraging.report.page import build_report, write_report
-from encouraging.report.sections import sweep
+from encouraging.report.sections import sweep, sweep_verdicts
 from encouraging.report.sections.sweep import positions
 from page_text import PageText
 
@@ -63,6 +63,15 @@ def test_every_value_is_trained_beside_the_baseline(trained):
     assert "not measured" not in printed
 
 
+def test_every_value_has_a_verdict_in_the_terminal(trained):
+    printed = trained[1]
+    assert "sweep of el_1" in printed
+    for end in ENDS:
+        assert f"log_end = {end:g} beats ce: accuracy" in printed
+        assert f"│ log_end = {end:g} " in printed
+    assert "All 6 comparisons with ce are undecided." in printed
+
+
 def test_the_page_has_the_figure_with_its_words(trained):
     text = (trained[0] / "digits" / "report.html").read_text()
     section = re.search(r'<section id="r1-sweep-1">.*?</section>', text, re.DOTALL)[0]
@@ -73,7 +82,8 @@ def test_the_page_has_the_figure_with_its_words(trained):
         assert f"{end:g}: {show(sum(values) / len(values))}" in alt
     assert "ce has" in alt
     assert section.count('<svg class="fig"') >= 5
-    assert "makes no claim" in section
+    assert "with ce are undecided" in section  # two seeds decide nothing
+    assert all(f'<th scope="row">log_end = {end:g}' in section for end in ENDS)
     assert 'class="legend"' in section
     assert 'id="scoreboard"' not in text  # no claim was measured, so none is listed
 
@@ -105,6 +115,34 @@ def test_a_sweep_beside_the_recipe_s_own_runs_stays_out_of_its_figures():
     assert [arm.name for arm in group.shown] == ["ce", "el_05", "el_1"]
     alone = group_of(made_up(["log_end=0,1"]))
     assert len(alone.shown) == 3
+
+
+def test_every_value_is_judged_against_the_baseline_on_the_page():
+    records = made_up(["log_end=0,0.5,1"], seeds=4)
+    for number, record in enumerate(records):
+        record.final["accuracy"] += 0.01 * (number % 5)
+    section, = sweep.sections(group_of(records))
+    verdicts, means = section.tables
+    assert [[cell.main for cell in row][::5] for row in verdicts.rows] == [
+        [f"log_end = {end}", "holds"] for end in ("0", "0.5", "1")]
+    assert "Does a value beat ce on accuracy?" in verdicts.caption
+    assert section.lead[0].startswith("All 3 comparisons with ce hold. The best mean accuracy")
+    assert re.search(r"log_end = 1 \(93.*?; \+3.*? against ce, interval .* to .*: holds\)", section.lead[0])
+    assert [row[0].main for row in means.rows] == ["log_end = 0", "log_end = 0.5", "log_end = 1", "ce"]
+
+
+def test_all_values_of_a_sweep_are_one_family():
+    few, many = (sweep_verdicts.judged(group, group.arms) for group in (
+        group_of(made_up([f"log_end={ends}"], seeds=4)) for ends in ("0,1", "0,0.1,0.2,0.3,0.4,1")))
+    assert (len(few), len(many)) == (2, 6)
+    assert max(row.comparison.level for row in many) > max(row.comparison.level for row in few)
+
+
+def test_copies_of_the_baseline_are_what_is_compared_where_both_are_swept():
+    section, = sweep.sections(group_of(made_up(["train.lr=0.01,0.1"], ["ce", "el_1"], seeds=3)))
+    verdicts = section.tables[0]
+    assert [(row[0].main, row[0].small) for row in verdicts.rows] == [
+        ("el_1, lr = 0.01", "against ce, lr = 0.01"), ("el_1, lr = 0.1", "against ce, lr = 0.1")]
 
 
 def test_two_keys_make_a_map_whose_frame_is_around_the_best(tmp_path):

@@ -42,6 +42,9 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
     _print(console, f"on {device_name(device)}, {plural(threads, 'thread')}")
     for line in (*unreached(recipe, chosen), *unknown_metrics(recipe, book_for(recipe))):
         _print(console, line)
+    if finished == len(jobs):
+        _print(console, "all of them are finished: there is nothing to train")
+        return
     complete = _print_data(recipe, data, console)
     if not complete:
         return

@@ -16,6 +16,7 @@ from ..engine.sweep import Event
 from ..judge.metric_book import MetricBook, book_for
 from ..recipes.grid import Job
 from ..report.numbers import listed, plural
+from .time_left import TimeLeft
 
 # Seconds between two lines about runs, where there is no terminal: the second number for a run of a few hours.
 PRINT_EVERY, PRINT_LATER = 30.0, 300.0
@@ -37,8 +38,11 @@ class ProgressDisplay:
     """Takes the events of a sweep. Where there is no terminal, it prints one line per finished run, one when the first
     runs start, and one now and then about a run that takes longer."""
 
-    def __init__(self, console: Console, total: int) -> None:
+    def __init__(self, console: Console, total: int, until: str = "in all") -> None:
+        """``total`` runs are trained; ``until`` says of what their time is."""
         self.console = console
+        self.until = until
+        self.time_left = TimeLeft(total)
         self.failed: list[Event] = []
         self.stopped: list[Event] = []
         self.bars: dict[str, TaskID] = {}
@@ -66,6 +70,7 @@ class ProgressDisplay:
             total, unit = _length(job)
             self.bars[job.name] = self.progress.add_task(job.name, total=total, status="", count="", unit=unit)
             self.started[job.name] = self.printed[job.name] = time.monotonic()
+            self.time_left.start(job.name)
             if not (self.finished or self.failed or self.console.is_terminal):
                 self._print(job, "started")
         elif event.kind == "epoch":
@@ -74,7 +79,8 @@ class ProgressDisplay:
             self.words[job.name] = "  ".join(filter(None, [epoch, patience]))
             self._show(job, event.detail, event.detail["epoch"], event.detail["step"], self.words[job.name])
             if self._due(job):
-                self._print(job, f"epoch {event.detail['epoch']}: {_with_commas(self.words[job.name])}")
+                self._print(job, f"{self._number(job)}epoch {event.detail['epoch']}: "
+                                 f"{_with_commas(self.words[job.name])}{self._in_all(', ')}")
         elif event.kind == "progress":
             self._within(job, event.detail)
         else:
@@ -93,9 +99,21 @@ class ProgressDisplay:
         fraction = 1.0 if "evaluating" in detail else detail["batch"] / detail["batches"]
         self._show(job, detail, max(detail["epoch"] - 1 + fraction, 0.0), detail["step"],
                    "  ".join(filter(None, [before, words])))
+        whole_run = len(job.recipe.stages_of(job.arm)) == 1  # otherwise it is the time of a stage
+        self.time_left.expect(job.name, detail["seconds_left"] if whole_run else None)
+        self.progress.update(self.all_runs, status=self._in_all().strip())
         if self._due(job):
-            self._print(job, f"epoch {detail['epoch']}, {words}"
+            in_all = self._in_all(f" of this {'run' if whole_run else 'stage'}, " if " left" in words else ", ")
+            self._print(job, f"{self._number(job)}epoch {detail['epoch']}, {words}{in_all}"
                         + (f" (the epoch before: {_with_commas(before)})" if before else ""))
+
+    def _number(self, job: Job) -> str:
+        return f"run {self.time_left.numbers[job.name]} of {self.total}, " if self.total > 1 else ""
+
+    def _in_all(self, before: str = "") -> str:
+        """How long all runs still take, after ``before``; nothing for a single run, or as long as it is not known."""
+        seconds = self.time_left.seconds if self.total > 1 else None
+        return "" if seconds is None else f"{before}about {duration(seconds)} left {self.until}"
 
     def _due(self, job: Job) -> bool:
         """Whether it is time for a line about this run: lines are rarer the longer it takes and the more runs there are
@@ -111,6 +129,7 @@ class ProgressDisplay:
     def _end(self, job: Job, event: Event) -> None:
         if job.name in self.bars:
             self.progress.remove_task(self.bars.pop(job.name))
+        self.time_left.end(job.name, done=event.kind == "done")
         if event.kind == "failed":
             self.failed.append(event)
         elif event.kind == "stopped":

@@ -49,13 +49,14 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     """
     recipe = read_recipe(name, [*overrides, *([f"seeds={_seeds(seeds)}"] if seeds is not None else [])])
     if sweeps and until_decided:
-        raise RecipeError("--sweep with --until-decided: a sweep draws a curve and decides nothing. Use one of them.")
+        raise RecipeError("--sweep with --until-decided: the values of a sweep are judged once, over the seeds that "
+                          "you name. Use one of the two.")
     if until_decided:
         check_until_decided(recipe, arms, seeds)
     check_arms(recipe, arms)
     if sweeps:
         recipe, arms = sweep_recipe(recipe, sweeps, arms)
-    shown = narrowed(recipe, arms) if sweeps else recipe
+    shown = narrowed(recipe, arms, book_for(recipe).compared) if sweeps else recipe
     console = console or Console()
     check_tracker(track)  # refused once, instead of once per run
     chosen = choose_device(device)
@@ -85,7 +86,8 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
             make_folder(folder)
 
         def train(part: list[Job]) -> ProgressDisplay:
-            return _train(part, console, jobs, threads, ray, chosen.type, world)
+            until = "until this look" if until_decided else "in all"
+            return _train(part, console, jobs, threads, ray, chosen.type, world, until)
 
         def agree(question: Callable[[], bool]) -> bool:
             return world.by_leader(question, chosen)
@@ -113,12 +115,12 @@ def _dry_run(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, d
 
 
 def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str | None, device: str,
-           world: World) -> ProgressDisplay:
+           world: World, until: str) -> ProgressDisplay:
     """Train what is not finished of these jobs."""
     unfinished = [job for job in grid if not RunDir(job.folder).done]
     if len(unfinished) < len(grid):
         console.print(f"{len(grid) - len(unfinished)} of {len(grid)} runs were finished before", highlight=False)
-    with ProgressDisplay(console, len(unfinished)) as display:
+    with ProgressDisplay(console, len(unfinished), until) as display:
         if ray is not None:
             sweep.run_ray(unfinished, train_job, display, ray, cpus=threads,
                           gpus=1 / jobs if device == "cuda" else 0, names=Job.names)
@@ -139,15 +141,16 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
     ended = read_runs(folder, failed=True) if folder.is_dir() else []
     records = [record for record in ended if record.failed is None]
     if records:
-        print_table(console, shown, finals_of(recipe.name, ended), plan_of(recipe, ended),
-                    departures_of(recipe.name, ended), folder)
+        swept = any(arm.swept for arm in shown.arms.values())
+        plan = LookPlan() if swept else plan_of(recipe, ended)  # a sweep has no looks
+        print_table(console, shown, finals_of(recipe.name, ended), plan, departures_of(recipe.name, ended), folder)
     if display.stopped:
         words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
         console.print(f"stopped with {len(display.stopped)} of {display.total} runs unfinished. {words}".strip(),
                       markup=False, highlight=False)
     seconds = sum(float(record.timing.get("seconds", 0)) for record in records)
-    console.print(f"{plural(len(records), 'run')}, {seconds:.0f} s of training in all, in {folder}", markup=False,
-                  highlight=False)
+    console.print(f"{folder} has {plural(len(records), 'run')}, {seconds:.0f} s of training in all",
+                  markup=False, highlight=False, soft_wrap=True)
     if records:
         _report(recipe, ended, folder / "report.html", console)
     return 130 if display.stopped else int(bool(display.failed))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.table import Table
 
-from ..judge.claims import ClaimRow, Finals, arm_rows, claim_rows, metrics_of, own_heading
+from ..judge.claims import NOT_MEASURED, ClaimRow, Finals, arm_rows, claim_rows, metrics_of, own_heading
 from ..judge.looks import LookPlan
 from ..judge.metric_book import MetricBook, book_for
 from ..judge.stats import UNDECIDED
-from ..report.numbers import PLAIN, interval, plus_minus, show, signed
+from ..recipes.sweep import arm_labels
+from ..report.numbers import PLAIN, interval, listed, plural, plus_minus, show, signed
 from ..report.sections.claim_words import needed_words, overall
 from ..report.sections.splits import split_lines
+from ..report.sections.sweep_verdicts import sweep_tally
 from .claim_notes import attack_words, awaits_attack, claim_words, missing_numbers, notes
 from .long_names import LongNames
 
@@ -25,25 +28,37 @@ if TYPE_CHECKING:
 COLOURS = {"reproduced": "green", "contradicted": "red", "holds": "green", "fails": "red", "no difference": "cyan",
            "undecided": "yellow", "not measured": "dim"}
 
+_NAMED = 3  # arms without runs that are named; of more the number is given
 WIDE = 72  # columns of a terminal from which claims have a column per number
 
 
 def print_table(console: Console, recipe: Recipe, finals: Finals, plan: LookPlan | None = None,
                 departures: Departures | None = None, folder: Path | None = None) -> None:
     """Print how the runs differ from the recipe, mean and deviation of every arm, and every claim's paired difference,
-    interval and verdict. Claims that wait for an attack on the runs in ``folder`` are only counted."""
+    interval and verdict. Arms without runs, their claims, and claims that wait for an attack on the runs in ``folder``
+    are only counted."""
     print_departures(console, departures)
     book = book_for(recipe)
-    console.print(_arms(recipe, finals, book))
+    labels = arm_labels({name: arm.swept for name, arm in recipe.arms.items() if arm.swept})
+    console.print(_arms(recipe, finals, book, labels, beside_paper=departures is None or not departures.settings))
+    if absent := [labels.get(arm, arm) for arm in recipe.arms if not finals.get(arm)]:
+        _say(console, _without_runs(absent))
     if recipe.claims:
-        rows = claim_rows(recipe, finals, book, plan, departures)
+        rows = [_relabelled(row, labels) for row in claim_rows(recipe, finals, book, plan, departures)]
         waiting = [row for row in rows if awaits_attack(row)]
-        print_claims(console, [row for row in rows if row not in waiting], plan)
+        untrained = [row for row in rows if row not in waiting and row.verdict == NOT_MEASURED
+                     and not set(absent).isdisjoint(row.claim.arms)]
+        print_claims(console, [row for row in rows if row not in waiting and row not in untrained], plan,
+                     "values" if labels else "claims")
+        if untrained:
+            are, them = ("is", "it needs") if len(untrained) == 1 else ("are", "they need")
+            _say(console, f"{plural(len(untrained), 'claim')} {are} not measured: {them} arms that have no runs")
         if waiting:
-            console.print(attack_words(recipe, waiting, finals, folder), markup=False, highlight=False, soft_wrap=True)
+            _say(console, attack_words(recipe, waiting, finals, folder))
         for line in split_lines(rows, recipe.overlap):
             console.print(line, markup=False, highlight=False)
-        for line in missing_numbers(recipe, finals):
+        trained = tuple(claim for claim in recipe.claims if all(finals.get(arm) for arm in claim.arms))
+        for line in missing_numbers(recipe.model_copy(update={"claims": trained}), finals):
             console.print(line, markup=False, highlight=False, style="yellow")
     elif len(recipe.arms) > 1 and not any(arm.swept for arm in recipe.arms.values()):
         (first, second, *_), metric = recipe.arms, book.compared
@@ -58,27 +73,52 @@ def print_departures(console: Console, departures: Departures | None) -> None:
         console.print(words, markup=False, highlight=False, style="yellow")
 
 
-def _arms(recipe: Recipe, finals: Finals, book: MetricBook) -> Table:
-    table = Table(title=recipe.name + (f" ({recipe.paper})" if recipe.paper else ""), title_justify="left")
+def _relabelled(row: ClaimRow, labels: Mapping[str, str]) -> ClaimRow:
+    """The same row with the names by which readers know the arms of a sweep."""
+    arm, beats = (labels.get(name or "", name) for name in (row.claim.arm, row.claim.beats))
+    return replace(row, claim=row.claim.model_copy(update={"arm": arm, "beats": beats})) if labels else row
+
+
+def _say(console: Console, words: str) -> None:
+    console.print(words, markup=False, highlight=False, soft_wrap=True)
+
+
+def _without_runs(arms: Sequence[str]) -> str:
+    """
+    >>> _without_runs(["el_1"]), _without_runs(["a", "b", "c", "d"])
+    ('el_1 has no runs', '4 other arms have no runs')
+    """
+    if len(arms) > _NAMED:
+        return f"{len(arms)} other arms have no runs"
+    return f"{listed(arms)} {'has' if len(arms) == 1 else 'have'} no runs"
+
+
+def _arms(recipe: Recipe, finals: Finals, book: MetricBook, labels: Mapping[str, str], beside_paper: bool) -> Table:
+    """What the arms with runs reached; ``beside_paper``, the numbers of the paper are below ours."""
+    title = recipe.name + (f" ({recipe.paper})" if recipe.paper else "")
+    if swept := dict.fromkeys(arm.swept.arm for arm in recipe.arms.values() if arm.swept):
+        title += f", sweep of {listed(list(swept))}"
+    table = Table(title=title, title_justify="left")
     table.add_column("arm", overflow="fold")
     table.add_column("n", justify="right")
-    rows = arm_rows(recipe, finals, book)
+    rows = [row for row in arm_rows(recipe, finals, book) if finals.get(row.arm)]
     # What no run has been measured on yet (attacks come after training) has no column, but its claims have their rows.
     paths = [path for path in metrics_of(recipe, book) if any(row.numbers[path].n for row in rows)]
     for path in paths:
         table.add_column(LongNames(path), justify="right", overflow="fold")
     for row in rows:
         cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
-                 + (f"\n[dim]paper {reached.paper:g}[/]" if reached.paper is not None else "")
+                 + (f"\n[dim]paper {reached.paper:g}[/]" if beside_paper and reached.paper is not None else "")
                  for path in paths for reached in [row.numbers[path]]]
         n = str(max(reached.n for reached in row.numbers.values()))
-        table.add_row(LongNames(row.arm), n + (f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""),
-                      *cells)
+        diverged = f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""
+        table.add_row(LongNames(labels.get(row.arm, row.arm)), n + diverged, *cells)
     return table
 
 
-def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | None = None) -> None:
-    """Claims of the paper first, then others, in tables of their own."""
+def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | None = None,
+                 kind: str = "claims") -> None:
+    """Claims of the paper first, then others, in tables of their own; ``kind`` is what they are where all are alike."""
     judged = "95% interval of the paired differences, Holm-adjusted; + supports the claim"
     if any(row.claim.better == "lower" for row in rows):
         judged += " (where lower is better, + is a decrease)"
@@ -86,7 +126,7 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | No
     for papers, words in ((True, "claims of the paper"), (False, own_heading(rows))):
         if chosen := [row for row in rows if row.papers == papers]:
             table = _claims if console.width >= WIDE else _narrow_claims
-            console.print(table(chosen, f"{words if both else 'claims'}: {judged}"))
+            console.print(table(chosen, f"{words if both else kind}: {judged}"))
             judged = "judged in the same way, together with those above"
     if plan is not None and plan.looks:
         console.print(f"planned looks at {', '.join(map(str, plan.looks))} seeds: p is multiplied by "
@@ -95,7 +135,8 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | No
         console.print(line, markup=False, highlight=False, style="yellow")
     if len(rows) > 1:
         undecided = " Undecided: these seeds cannot tell." if any(row.verdict == UNDECIDED for row in rows) else ""
-        console.print(overall(rows) + undecided, markup=False, highlight=False)
+        sentence = sweep_tally(rows) if kind == "values" else overall(rows)
+        console.print(sentence + undecided, markup=False, highlight=False)
 
 
 def _claims(rows: Sequence[ClaimRow], title: str) -> Table:

@@ -23,6 +23,7 @@ from ..judge.metric_book import book_for
 from ..judge.stats import UNDECIDED
 from ..recipes import Recipe
 from ..recipes.grid import Job
+from ..report.numbers import plural
 from .progress import ProgressDisplay
 
 
@@ -55,6 +56,12 @@ def train_to_looks(recipe: Recipe, grid: Sequence[Job], folder: Path, train: Cal
     finds."""
     failed: list[Event] = []
     before = 0
+    arms = plural(len({job.arm for job in grid}), "arm")
+    finished = sum(RunDir(job.folder).done for job in grid)
+    are = "is" if finished == 1 else "are"
+    console.print(f"up to {len(grid)} runs ({arms}, {recipe.looks[-1]} seeds), of which {finished} {are} finished; the "
+                  f"claims are judged at {_listed(recipe.looks)} seeds, and training ends as soon as all are decided",
+                  highlight=False, soft_wrap=True)
     for count in recipe.looks:
         display = train([job for job in grid if job.seed in recipe.seeds[before:count]])
         failed, display.failed = [*failed, *display.failed], [*failed, *display.failed]

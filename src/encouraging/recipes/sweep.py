@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..engine import Metric
 from ..engine.settings import Train
 from ..errors import RecipeError, did_you_mean
+from .claim import Claim
 from .grid import check_arms
 from .read import apply_override, check_recipe
-from .schema import Arm, Recipe
+from .schema import Arm, Recipe, Swept
 
 MOST_KEYS = 2
 
@@ -76,9 +78,59 @@ def sweep_recipe(recipe: Recipe, texts: Sequence[str], arms: Sequence[str] = ())
     return swept, [*(arm for arm in recipe.arms if arm in others), *copies]
 
 
-def narrowed(recipe: Recipe, arms: Sequence[str]) -> Recipe:
-    """A recipe with only these arms and no claims: choosing the best of many values is not a test of a claim."""
-    return recipe.model_copy(update={"arms": {arm: recipe.arms[arm] for arm in arms}, "claims": ()})
+def narrowed(recipe: Recipe, arms: Sequence[str], metric: Metric) -> Recipe:
+    """A recipe with only these arms, and with the claims of the sweep instead of its own."""
+    chosen = {arm: recipe.arms[arm] for arm in arms}
+    copies = {name: arm.swept for name, arm in chosen.items() if arm.swept}
+    return recipe.model_copy(update={"arms": chosen, "claims": sweep_claims(recipe, copies, metric)})
+
+
+def sweep_claims(recipe: Recipe, copies: Mapping[str, Swept], metric: Metric) -> tuple[Claim, ...]:
+    """One claim per copy: it beats the baseline on this metric. Where the baseline is swept too, copies with the same
+    values are compared."""
+    by_values = {(copy.arm, _comparable(copy)): name for name, copy in copies.items()}
+    claims = []
+    for name, copy in copies.items():
+        beats = baseline_of(recipe, copy.arm)
+        if any(other.arm == beats for other in copies.values()):
+            beats = by_values.get((str(beats), _comparable(copy)))
+        if beats is not None:
+            claims.append(Claim(metric=metric.path, arm=name, beats=beats, better=metric.better))
+    return tuple(claims)
+
+
+def baseline_of(recipe: Recipe, base: str) -> str | None:
+    """The arm that copies of ``base`` should beat: one with cross-entropy, if there is one among its references.
+    Copies of an arm with cross-entropy have none."""
+    if base not in recipe.arms or recipe.arms[base].curve == "cross_entropy":
+        return None
+    others = references(recipe, [base])
+    return next((arm for arm in others if recipe.arms[arm].curve == "cross_entropy"), next(iter(others), None))
+
+
+def arm_labels(copies: Mapping[str, Swept]) -> dict[str, str]:
+    """What readers call the copies: their values, and the arm where several were swept.
+
+    >>> arm_labels({"el_1.lr-0.1": Swept(arm="el_1", values={"train.lr": 0.1})})
+    {'el_1.lr-0.1': 'lr = 0.1'}
+    """
+    several = len({copy.arm for copy in copies.values()}) > 1
+    labels = {name: (f"{copy.arm}, " if several else "") + values_words(copy.values) for name, copy in copies.items()}
+    return labels if len(set(labels.values())) == len(labels) else {name: name for name in copies}
+
+
+def values_words(values: Mapping[str, Any]) -> str:
+    """Keys and values as a reader would write them: ``lr = 0.1`` for the key ``train.lr``."""
+    return ", ".join(f"{key.rpartition('.')[2]} = {value_word(value)}" for key, value in values.items())
+
+
+def value_word(value: Any) -> str:
+    """A value as a reader would write it."""
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _comparable(copy: Swept) -> str:
+    return repr(sorted(copy.values.items()))
 
 
 def references(recipe: Recipe, bases: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ from ..judge.stats import Mean, mean_of
 from ..metrics import summary
 from ..recipes import Departures, Recipe, departures_of
 from ..recipes.schema import Swept
+from ..recipes.sweep import arm_labels
 from .drawing.panels import Key
 from .drawing.style import COLOURS, Dash, look
 from .drawing.svg import TAG
@@ -94,6 +95,12 @@ class Group:
         return unswept if len(unswept) > 1 else self.arms
 
     @property
+    def readable(self) -> list[Arm]:
+        """The same arms with the names by which readers know those of a sweep."""
+        labels = arm_labels({arm.name: arm.swept for arm in self.shown if arm.swept})
+        return [replace(arm, name=labels.get(arm.name, arm.name)) for arm in self.shown]
+
+    @property
     def picked(self) -> list[Arm]:
         """Where the reader picks arms, those that are shown at first: the first one, and the best by the metric that
         arms are compared by."""
@@ -140,18 +147,12 @@ def groups_of(records: Iterable[Record], recipes: Mapping[str, Recipe]) -> list[
 
 
 def for_picking(group: Group) -> Group:
-    """Where there are more arms than colours the reader picks some: every arm gets a tag, and those that are shown at
-    first get the distinct colours."""
+    """Where there are more arms than colours the reader picks some: every arm gets a tag."""
     shown = [arm.name for arm in group.shown]
     if len(shown) <= len(COLOURS):
         return group
-    tagged = replace(group, arms=[replace(arm, tag=f"{TAG}{index}" if arm.name in shown else None)
-                                  for index, arm in enumerate(group.arms)])
-    names = [arm.name for arm in tagged.picked]
-    names += [arm.name for arm in group.arms if arm.name not in names]
-    looks = {name: look(index) for index, name in enumerate(names)}
-    return replace(tagged, arms=[replace(arm, colour=looks[arm.name][0], dashes=looks[arm.name][1])
-                                 for arm in tagged.arms])
+    return replace(group, arms=[replace(arm, tag=f"{TAG}{index}" if arm.name in shown else None)
+                                for index, arm in enumerate(group.arms)])
 
 
 def _arm(index: int, name: str, records: list[Record]) -> Arm:

@@ -10,10 +10,11 @@ from ..engine.records import Record
 from ..errors import RunError
 from ..judge.scale_free import Gain, gains_under_attack
 from ..recipes import Recipe, kept_recipes, names, read_recipe
-from .arms import Arm, Group, for_picking, groups_of
+from .arms import Arm, Group
 from .board import ScoreRow
 from .config_words import arm_words, setup_rows
 from .drawing.panels import Picture
+from .looks import drawn_groups
 from .scoreboard import score_rows
 from .sections import (
     arms,
@@ -80,9 +81,9 @@ def chapters_of(records: Iterable[Record], recipes: Mapping[str, Recipe] | None 
     records = list(records)
     shipped = {name: read_recipe(name) for name in names() if any(record.recipe == name for record in records)}
     chapters = []
-    for number, group in enumerate(groups_of(records, {**kept_recipes(records), **shipped, **(recipes or {})}), 1):
+    for number, group in enumerate(drawn_groups(records, {**kept_recipes(records), **shipped, **(recipes or {})}), 1):
         with in_words(group.name):
-            chapters.append(_chapter(number, for_picking(group)))
+            chapters.append(_chapter(number, group))
     return chapters
 
 
@@ -134,10 +135,11 @@ def _chapter(number: int, group: Group) -> Chapter:
     lines, notes = commands(group)
     gained = gains_under_attack([score.row for score in scores], {arm.name: arm.finals for arm in group.arms})
     claimed = [(claim.arm, claim.beats) for claim in recipe.claims if claim.beats] if recipe else []
-    losses = arm_words({arm.name: arm.records[0].config for arm in group.shown})
-    sections = [*sweep.sections(group), arms.section(group.shown, losses, group.metrics),
-                *by_setting.sections(group), training.section(group.shown, group.metrics),
-                *model_sections(group.shown, gained, claimed)]
+    subjects = group.readable
+    losses = arm_words({arm.name: arm.records[0].config for arm in subjects})
+    sections = [*sweep.sections(group), arms.section(subjects, losses, group.metrics),
+                *by_setting.sections(group), training.section(subjects, group.metrics),
+                *model_sections(subjects, gained, claimed)]
     return Chapter(key, group, about, facts, claims, scores, [section for section in sections if section], lines, notes)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ..judge.attack_names import attack_words
 from .board import Scoreboard, ScoreRow
+from .bonus import tone_of
 from .markdown_table import cells, plain_text, table
 from .numbers import PLAIN, plural, range_words, signed
 
@@ -106,13 +107,6 @@ def _arms(row: ScoreRow) -> str:
     """The arm with a bonus first."""
     arms = [row.row.claim.arm, str(row.row.claim.beats)]
     return plain_text(" against ".join(arms[::row.bonus]))
-
-
-def tone_of(row: ScoreRow) -> str:
-    """The tone of the verdict on the bonus: reversed where the claim is that the bonus costs something. A gain under
-    attack that scale-free attacks do not confirm is ``masked``."""
-    tone = "masked" if row.is_masked else row.verdict.tone
-    return {"good": "bad", "bad": "good"}.get(tone, tone) if row.bonus < 0 else tone
 
 
 def _towards_bonus(row: ScoreRow) -> ScoreRow:

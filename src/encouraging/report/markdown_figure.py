@@ -18,14 +18,16 @@ from ..engine import Metric
 from ..engine.records import Record
 from ..errors import ArgumentError, did_you_mean
 from ..recipes import kept_recipes, names, read_recipe
-from .arms import Group, groups_of
+from ..recipes.sweep import value_word
+from .arms import Group
 from .board import ScoreRow
+from .looks import drawn_groups
 from .markdown_attacks import attack_figure
 from .markdown_table import cells, plain_text, table
 from .numbers import PLAIN, listed, plus_minus, show
 from .scoreboard import score_rows
 from .sections.by_setting import setting_at, sweep_over
-from .sections.sweep import Sweep, lines_over, sort_key, value_word
+from .sections.sweep import Sweep, lines_over, sort_key
 
 _BLOCK = re.compile(r"(<!-- figure: *(\S+) over (\S+?): *([^>]*?) *-->\n)(.*?)(<!-- end of figure -->)", re.DOTALL)
 _OPENING = re.compile(r"<!-- figure:")
@@ -60,7 +62,7 @@ def _figure(name: str, key: str, paths: Sequence[str], records: Sequence[Record]
         suggestions = sorted({record.recipe for record in records})
         raise ArgumentError(f"{source}: there are no records of {name}.{did_you_mean(name, suggestions)}")
     recipe = read_recipe(name) if name in names() else kept_recipes(mine).get(name)
-    groups = groups_of(mine, {} if recipe is None else {name: recipe})
+    groups = drawn_groups(mine, {} if recipe is None else {name: recipe})
     if not groups:
         raise ArgumentError(f"{source}: all runs of {name} diverged, and there is nothing to draw.")
     group = groups[0]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections import Counter
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from .board import Scoreboard, ScoreRow
-from .markdown_bonus import tone_of, without_and_with
+from .bonus import bonus_counts, tone_of
+from .markdown_bonus import without_and_with
 from .markdown_table import cells, plain_text, table
 from .numbers import plural
 
@@ -29,13 +29,9 @@ def question_board(board: Scoreboard) -> list[str]:
         for number, (setting, row) in enumerate(answers):
             lines.append(cells([f"**{question['ask']}**" if number == 0 else "", plain_text(setting), *_answer(row)]))
         measured += sum(row.measured for _, row in answers)
-    tones = Counter(tone_of(row) for row in rows.values() if row.measured)
-    unmeasured = sum(not row.measured for row in rows.values())
-    counts = (f"{tones['good']} are better with a bonus, {tones['masked']} only under attacks that follow "
-              f"cross-entropy, {tones['bad']} are worse, {tones['same']} show no difference and {tones['open']} are "
-              "undecided")
-    return [*lines, "", f"These are {measured} of {tones.total()} comparisons: {counts}. "
-            f"{plural(unmeasured, 'more claim')} {'is' if unmeasured == 1 else 'are'} not measured yet."]
+    counts = bonus_counts(board.rows)
+    return [*lines, "", f"These are {measured} of {counts.measured} comparisons: {counts.words}. "
+            f"{plural(counts.unmeasured, 'more claim')} {'is' if counts.unmeasured == 1 else 'are'} not measured yet."]
 
 
 @cache

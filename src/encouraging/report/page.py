@@ -19,6 +19,7 @@ from ..recipes import Recipe, names, read_recipe
 from ..recipes.runs import read_recipe_once
 from .arms import Group
 from .board import scoreboard_of
+from .bonus import bonus_answer
 from .chapters import Chapter, chapters_of, in_words
 from .drawing.style import VARIABLES
 from .explorer.section import explorer
@@ -96,8 +97,8 @@ def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = 
     return fill_template(
         begin=begin, title=title if len(chapters) == 1 else f"{plural(len(chapters), 'recipe')}, {plural(runs, 'run')}",
         kicker="encouraging · report",
-        lead=[*(_departures(groups) if board or len(chapters) > 1 else []), *([board.answer] if board else []),
-              *_sweeps(chapters)],
+        lead=[*(_departures(groups) if board or len(chapters) > 1 else []),
+              *([board.answer, *bonus_answer(board.rows)] if board else []), *_sweeps(chapters)],
         board=board, notes=[] if whole_paper else _missing_recipes(groups),
         chapters=chapters, paper=paper.section([group for group in groups if not group.departures.settings]),
         costs=costs.section(groups, whole_paper), explorer=explorer(),

@@ -150,7 +150,7 @@ def _section(recipe: Recipe, records: list[Record], alone: Mapping[str, Any] | N
         if not runs:
             continue
         numbers = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
-                 + (f" (paper {reached.paper:g})" if reached.paper is not None else "")
+                 + (f" (paper {reached.paper:g})" if reached.paper is not None and not departures.settings else "")
                  for path, reached in row.numbers.items()]
         lines.append(cells([row.arm, str(len(runs)), *numbers,
                            *(_mean(number_at(r.final, path) for r in runs) for path in extra.values()),

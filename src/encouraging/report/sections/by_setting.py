@@ -19,11 +19,15 @@ _NOTE = "Where a line is best was seen on the same test data. Questions asked be
 
 def sections(group: Group) -> list[Section]:
     """One section per numeric setting of which some arms, equal in everything else, have several values."""
-    unswept = replace(group, arms=[arm for arm in group.arms if arm.swept is None])
-    sweeps = [sweep_over(unswept, key) for key in _numbers(unswept.arms)]
-    drawn = [sweep for sweep in sweeps if _has_a_line(sweep)]
+    drawn = [sweep for sweep in all_sweeps(group) if _has_a_line(sweep)]
     return [sweep_section(f"setting-{number}", "What {} changes", sweep, group.metrics, _NOTE)
             for number, sweep in enumerate(drawn, 1)]
+
+
+def all_sweeps(group: Group) -> list[Sweep]:
+    """The arms over every numeric setting in which they differ."""
+    unswept = replace(group, arms=[arm for arm in group.arms if arm.swept is None])
+    return [sweep_over(unswept, key) for key in _numbers(unswept.arms)]
 
 
 def _has_a_line(sweep: Sweep) -> bool:

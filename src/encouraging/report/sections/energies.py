@@ -64,24 +64,42 @@ def _profile(arms: Sequence[Arm], chosen: str | None = None) -> _Part | None:
     words = [f"{arm.name} {show(row[label_index], 1)} on its own label and "
              f"{show(_lowest(np.delete(row, label_index)), 1)} on the closest rival" for arm, row in lines]
 
+    many = classes > _MOST_NAMED
+
     def draw(axes: Axes) -> None:
-        many = classes > 40
+        axes.grid(axis="x", visible=False)
+        if many:
+            _draw_sorted(axes, lines, label_index)
+            return
         axes.axvspan(label_index - 0.45, label_index + 0.45, color=LINE, alpha=0.6, lw=0, zorder=0)
         for arm, row in lines:
-            axes.plot(row, color=arm.colour, ls=arm.dashes, lw=1 if many else 1.6, marker="" if many else "o", ms=4,
-                      gid=arm.tag)
-        axes.grid(axis="x", visible=False)
+            axes.plot(row, color=arm.colour, ls=arm.dashes, lw=1.6, marker="o", ms=4, gid=arm.tag)
         if named:
             axes.set_xticks(range(classes), named)
             if below:
                 axes.tick_params(axis="x", labelrotation=90, labelsize=9)
         elif classes <= 16:
             axes.set_xticks(range(classes))
-    return (Panel(draw, f"Examples of {class_name}", "class", "energy", height=_height(arms) + below, left=38,
-                  below=below),
+    order = "at the left the label’s, then the other classes’ from the lowest to the highest" if many else \
+        "ideally there is a single dip, at the label (shaded)"
+    return (Panel(draw, f"Examples of {class_name}", "other classes, lowest first" if many else "class", "energy",
+                  height=_height(arms) + below, left=38, below=below),
             f"Mean energy of every class over the test examples of {class_name}: {listed(words)}.",
             f"{'First panel' if chosen is None else f'Panel of {class_name}'}: the mean energy of every class over the "
-            f"examples of {class_name}{hardest}; ideally there is a single dip, at the label (shaded).")
+            f"examples of {class_name}{hardest}; {order}.")
+
+
+def _draw_sorted(axes: Axes, lines: Sequence[tuple[Arm, np.ndarray]], label: int) -> None:
+    """Lines over the numbers of many classes would cross at every class: each arm has its classes in order."""
+    classes = len(lines[0][1])
+    at_label = -0.05 * classes
+    axes.axvspan(at_label - 0.02 * classes, at_label + 0.02 * classes, color=LINE, alpha=0.6, lw=0, zorder=0)
+    for arm, row in lines:
+        rivals = np.sort(np.delete(row, label))
+        axes.plot(np.arange(1, classes), rivals, color=arm.colour, ls=arm.dashes, lw=1.6, gid=arm.tag)
+        axes.plot([at_label], [row[label]], "o", color=arm.colour, ms=5, gid=arm.tag)
+    ticks = [classes // 4, classes // 2, 3 * classes // 4, classes - 1]
+    axes.set_xticks([at_label, *ticks], ["label", *map(str, ticks)])
 
 
 def _class_ticks(names: Sequence[str], classes: int) -> tuple[list[str], int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from .parts import Section, pictured
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_FAR_WIDER = 2.5  # times the margins of a typical arm
 _MEDIAN = LEVELS.index(0.5)
 _Bins = tuple[np.ndarray, np.ndarray]
 
@@ -38,15 +39,16 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
     arms = [arm for arm in arms if arm.name in quantiles]
     if not arms:
         return None
-    common_edges = bin_edges(list(quantiles.values()), include=0.0)
-    limits = common_edges[0], common_edges[-1]
+    wide = _far_wider(quantiles)
+    limits = {name: _limits([row for other, row in quantiles.items() if (other in wide) == (name in wide)])
+              for name in quantiles}
     bins = {}
     for name, row in quantiles.items():
         edges = bin_edges([row])  # its own bins: those that suit large margins would be too wide for small ones
         bins[name] = edges, heights(row, edges)
     panels = []
     for arm, title in zip(arms, titles(arms), strict=True):
-        draw = _histogram(bins[arm.name], arm.colour, quantiles[arm.name][_MEDIAN], limits,
+        draw = _histogram(bins[arm.name], arm.colour, quantiles[arm.name][_MEDIAN], limits[arm.name],
                           None if arm is arms[0] else bins[arms[0].name])
         panels.append(Panel(draw, title, "margin, in logits", height=176, left=2, tag=arm.tag))
     if len(arms) > 1:
@@ -58,8 +60,23 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
                f"highest bin. Left of 0 an example is misclassified. {over_seeds(arms)}")
     if len(arms) > 1:
         caption += f" The grey outline repeats {arms[0].name}."
+    if wide:
+        caption += (f" The margins of {listed([arm.name for arm in arms if arm.name in wide])} are far wider than "
+                    "those of the others, and have an axis of their own.")
     return Picture("margins", f"Histograms of the margin. Medians: {listed(medians)}. Share of the examples without a "
                    f"margin: {listed(wrong)}.", caption, panels)
+
+
+def _far_wider(quantiles: Mapping[str, np.ndarray]) -> set[str]:
+    """The arms whose margins would compress those of all others on a common axis."""
+    extents = {name: max(map(abs, _limits([row]))) for name, row in quantiles.items()}
+    typical = float(np.median(list(extents.values())))
+    return {name for name, extent in extents.items() if extent > _FAR_WIDER * typical}
+
+
+def _limits(rows: Sequence[np.ndarray]) -> tuple[float, float]:
+    edges = bin_edges(rows, include=0.0)
+    return float(edges[0]), float(edges[-1])
 
 
 def _histogram(bins: _Bins, colour: str, median: float, limits: tuple[float, float], reference: _Bins | None) -> Any:

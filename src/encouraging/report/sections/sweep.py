@@ -9,21 +9,24 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...engine import Metric
+from ...judge.claims import ClaimRow
 from ...judge.metric_book import MetricBook
-from ...recipes.sweep import references
+from ...recipes.sweep import references, value_word, values_words
 from ..arms import Arm, Group
 from ..drawing.panels import WIDTH, Key, Panel, Picture, printable, within
-from ..drawing.style import BLUE
+from ..drawing.style import BLUE, Dash
 from ..numbers import capitalised, listed, plus_minus, show
+from .claim_words import namer
 from .parts import Cell, Section, Table, present, with_unit
+from .sweep_verdicts import difference_words, judged, labels_of, sweep_tally, verdict_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAPS = 4  # at most so many metrics are drawn as maps
 _FAR_APART = 20  # from this ratio of the largest to the smallest value on, the axis is logarithmic
-_NOTE = ("A sweep looks at many values of which the best is chosen by the same test data: it shows where to look, and "
-         "makes no claim.")
+_NOTE = ("All values are judged together, so their verdicts can be trusted however many there are. Which value is the "
+         "best was seen on the same test data: that it beats the other values is not tested.")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,19 @@ class Sweep:
     keys: tuple[str, ...]
     arms: Sequence[Arm]
     references: Sequence[Arm]
+    copied: Sequence[Arm] = ()  # the arms of which those of a sweep are copies, where they were trained too
+
+    def line(self, base: str) -> Arm:
+        """The arm whose look a line has: the one that it is named after, or else its first."""
+        own = [arm for arm in self.arms if arm.swept and arm.swept.arm == base]
+        return next((arm for arm in (*own, *self.copied) if arm.name == base), own[0])
+
+    def strokes(self) -> dict[str, str | Dash]:
+        """The dashes of all lines, by name of the arm: references are dashed and lines are not, unless the figure has
+        more of them than there are colours."""
+        lines = [*((arm, "-") for arm in map(self.line, self.bases)), *((arm, "--") for arm in self.references)]
+        shared = len({arm.colour for arm, _ in lines}) < len(lines)
+        return {arm.name: arm.dashes if shared else dashes for arm, dashes in lines}
 
     @property
     def bases(self) -> list[str]:
@@ -57,7 +73,8 @@ def sweeps_of(group: Group) -> list[Sweep]:
     for arm in group.arms:
         if arm.swept:
             by_keys.setdefault(tuple(arm.swept.values), []).append(arm)
-    return [Sweep(keys, arms, _references(group, arms)) for keys, arms in by_keys.items()]
+    unswept = [arm for arm in group.arms if not arm.swept]
+    return [Sweep(keys, arms, _references(group, arms), unswept) for keys, arms in by_keys.items()]
 
 
 def _references(group: Group, swept: Sequence[Arm]) -> list[Arm]:
@@ -68,21 +85,26 @@ def _references(group: Group, swept: Sequence[Arm]) -> list[Arm]:
 
 def sections(group: Group) -> list[Section]:
     """One section per sweep."""
-    return [sweep_section(f"sweep-{number}", "Sweep of {}", sweep, group.metrics, _NOTE)
+    return [sweep_section(f"sweep-{number}", "Sweep of {}", sweep, group.metrics, _NOTE, judged(group, sweep.arms))
             for number, sweep in enumerate(sweeps_of(group), 1)]
 
 
-def sweep_section(name: str, title: str, sweep: Sweep, book: MetricBook, note: str) -> Section:
-    """Answer, picture and table; the braces of the title are for the keys."""
+def sweep_section(name: str, title: str, sweep: Sweep, book: MetricBook, note: str,
+                  rows: Sequence[ClaimRow] = ()) -> Section:
+    """Answer, picture and tables; the braces of the title are for the keys, ``rows`` compare the values with the
+    baseline."""
     metrics = book.shown(lambda path: any(arm.values(path) for arm in sweep.arms))
     pictures = present((_map if len(sweep.keys) > 1 else lines_over)(name, sweep, metrics))
-    return Section(name, title.format(listed([_name(key) for key in sweep.keys])), [_best(sweep, book.compared), note],
-                   pictures, [_table(sweep, metrics)])
+    return Section(name, title.format(listed([_name(key) for key in sweep.keys])),
+                   [_best(sweep, book.compared, rows), note],
+                   pictures, [*verdict_table(rows, labels_of(sweep.arms), namer(book)(book.compared.path)),
+                              _table(sweep, metrics)])
 
 
-def _best(sweep: Sweep, primary: Metric) -> str:
-    """The answer of the sweep: where the primary metric is best, and what the others have."""
+def _best(sweep: Sweep, primary: Metric, rows: Sequence[ClaimRow]) -> str:
+    """The answer of the sweep: the verdicts, where the primary metric is best, and what the others have."""
     words, alone = [], []
+    by_arm, labels = {row.claim.arm: row for row in rows}, labels_of(sweep.arms)
     for base in sweep.bases:
         points = [(values, arm) for values, arm in sweep.points(base) if arm.values(primary.path)]
         if len(points) == 1:
@@ -92,8 +114,10 @@ def _best(sweep: Sweep, primary: Metric) -> str:
             values, arm = max(points, key=lambda point: sign * point[1].mean(primary.path).value)
             pairs = zip(sweep.keys, values, strict=True)
             where = listed([f"{_name(key)} = {value_word(value)}" for key, value in pairs])
-            words.append(f"{base} at {where} ({_reached(arm, primary)})")
-    text = f"The best mean {primary.words} over these values: {listed(words)}." if words else ""
+            beside = f"; {difference_words(by_arm[arm.name], labels)}" if arm.name in by_arm else ""
+            words.append(f"{base} at {where} ({_reached(arm, primary)}{beside})")
+    text = f"{sweep_tally(rows)} " if rows else ""
+    text += f"The best mean {primary.words} over these values: {listed(words)}." if words else ""
     reference_words = [f"{arm.name} {_reached(arm, primary)}" for arm in sweep.references if arm.values(primary.path)]
     text += f" With one value alone: {listed(alone)}." if alone else ""
     return (text + (f" For comparison: {listed(reference_words)}." if reference_words else "")).strip()
@@ -105,15 +129,14 @@ def _reached(arm: Arm, metric: Metric) -> str:
 
 
 def _table(sweep: Sweep, metrics: Sequence[Metric]) -> Table:
-    def row(arm: Arm, name: str, values: str = "") -> list[Cell]:
+    def row(arm: Arm, name: str, small: str = "") -> list[Cell]:
         means = [arm.mean(m.path) for m in metrics]
-        return [Cell(name, values), Cell(str(len(arm.finals))),
+        return [Cell(name, small), Cell(str(len(arm.finals))),
                 *(Cell(plus_minus(mean.value, mean.std, m.digits)) for mean, m in zip(means, metrics, strict=True))]
-    rows = [row(arm, base, ", ".join(f"{_name(key)} = {value_word(value)}"
-                                     for key, value in zip(sweep.keys, values, strict=True)))
+    rows = [row(arm, values_words(dict(zip(sweep.keys, values, strict=True))), arm.name)
             for base in sweep.bases for values, arm in sweep.points(base)]
-    return Table("Mean over the seeds ± standard deviation.",
-                 ["arm", "n", *map(with_unit, metrics)],
+    return Table("Mean over the seeds ± standard deviation; the names of the arms are below their values.",
+                 ["", "n", *map(with_unit, metrics)],
                  [*rows, *(row(arm, arm.name) for arm in sweep.references)])
 
 
@@ -132,29 +155,31 @@ def lines_over(name: str, sweep: Sweep, metrics: Sequence[Metric]) -> Picture | 
         words.append(f"{base} has {', '.join(reached)}")
     words += [f"{arm.name} has {show(arm.mean(first.path).value, first.digits)}" for arm in sweep.references
               if arm.values(first.path)]
-    drawn = [arm for base in sweep.bases for _, arm in sweep.points(base)[:1]]
-    keys = [Key(base, arm.colour, "-") for base, arm in zip(sweep.bases, drawn, strict=True)]
+    strokes = sweep.strokes()
+    keys = [Key(base, arm.colour, strokes[arm.name]) for base in sweep.bases for arm in [sweep.line(base)]]
     return Picture(name, f"{capitalised(first.words)} over {key}: {'; '.join(words)}.",
                    "Mean over the seeds by the value; the band is one standard deviation to either side."
-                   + (" Dashed lines: arms without this key, with the same band." if sweep.references else ""),
-                   panels, [*keys, *(Key(arm.name, arm.colour, "--") for arm in sweep.references)])
+                   + (" Lines without points: arms without this key, with the same band." if sweep.references else ""),
+                   panels, [*keys, *(Key(arm.name, arm.colour, strokes[arm.name]) for arm in sweep.references)])
 
 
 def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Axes], None]:
     x_of, log = positions(values)
+    strokes = sweep.strokes()
 
     def draw(axes: Axes) -> None:
         for arm in sweep.references:
             mean = arm.mean(m.path)
             if mean.n:
-                axes.axhline(mean.value, color=arm.colour, ls="--", lw=1.4)
+                axes.axhline(mean.value, color=arm.colour, ls=strokes[arm.name], lw=1.4)
                 if math.isfinite(mean.std):
                     axes.axhspan(mean.value - mean.std, mean.value + mean.std, color=arm.colour, alpha=0.1, lw=0)
         for base in sweep.bases:
             points = [(x_of[sort_key(point[0])], arm.mean(m.path), arm) for point, arm in sweep.points(base)
                       if arm.values(m.path)]
             if points:
-                colour = sweep.points(base)[0][1].colour
+                line = sweep.line(base)
+                colour = line.colour
                 x = [x_value for x_value, _, _ in points]
                 low, high = ([mean.value + sign * (mean.std if math.isfinite(mean.std) else 0) for _, mean, _ in points]
                              for sign in (-1, 1))
@@ -162,7 +187,8 @@ def _over_values(sweep: Sweep, m: Metric, values: Sequence[Any]) -> Callable[[Ax
                     axes.fill_between(x, low, high, color=colour, alpha=0.16, lw=0)
                 else:
                     axes.vlines(x, low, high, color=colour, alpha=0.5, lw=2)
-                axes.plot(x, [mean.value for _, mean, _ in points], color=colour, lw=1.8, marker="o", ms=5)
+                axes.plot(x, [mean.value for _, mean, _ in points], color=colour, ls=strokes[line.name], lw=1.8,
+                          marker="o", ms=5)
         if log:
             axes.set_xscale("log")
             axes.minorticks_off()
@@ -274,11 +300,6 @@ def _cells(cells: dict[tuple[Any, ...], float], across: Sequence[Any], down: Seq
 def _name(key: str) -> str:
     """A key as a reader knows it: ``train.lr`` is the learning rate's own key, ``lr``."""
     return key.rpartition(".")[2]
-
-
-def value_word(value: Any) -> str:
-    """A value as a reader would write it."""
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def sort_key(value: Any) -> tuple[int, Any]:
