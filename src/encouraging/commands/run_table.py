@@ -14,11 +14,9 @@ from ..judge.claims import NOT_MEASURED, ClaimRow, Finals, arm_rows, claim_rows,
 from ..judge.looks import LookPlan
 from ..judge.metric_book import MetricBook, book_for
 from ..judge.stats import UNDECIDED
-from ..recipes.sweep import arm_labels
 from ..report.numbers import PLAIN, interval, listed, plural, plus_minus, show, signed
-from ..report.sections.claim_words import needed_words, overall
+from ..report.sections.claim_words import needed_words, overall, sweep_tally
 from ..report.sections.splits import split_lines
-from ..report.sections.sweep_verdicts import sweep_tally
 from .claim_notes import attack_words, awaits_attack, claim_words, missing_numbers, notes
 from .long_names import LongNames
 
@@ -37,6 +35,8 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: LookPlan
     """Print how the runs differ from the recipe, mean and deviation of every arm, and every claim's paired difference,
     interval and verdict. Arms without runs, their claims, and claims that wait for an attack on the runs in ``folder``
     are only counted."""
+    from ..recipes.sweep import arm_labels  # brings torch, without which `encouraging compare` prints claims
+
     print_departures(console, departures)
     book = book_for(recipe)
     labels = arm_labels({name: arm.swept for name, arm in recipe.arms.items() if arm.swept})

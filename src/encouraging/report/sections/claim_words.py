@@ -61,6 +61,13 @@ def overall(rows: Sequence[ClaimRow]) -> str:
             + counted(kinds[False], False, "question", " of our own"))
 
 
+def sweep_tally(rows: Sequence[ClaimRow]) -> str:
+    """How many values of a sweep beat the baseline, in a sentence."""
+    baselines = list(dict.fromkeys(str(row.claim.beats) for row in rows))
+    whose = f" with {baselines[0]}" if len(baselines) == 1 else ""
+    return counted([row.verdict for row in rows], False, "comparison", whose) if rows else ""
+
+
 def namer(book: MetricBook) -> Callable[[str], str]:
     """What a metric is called in a sentence."""
     return lambda path: book[path].words if book.is_named_alone(book[path]) else f"the {book[path].words}"

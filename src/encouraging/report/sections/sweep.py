@@ -16,9 +16,9 @@ from ..arms import Arm, Group
 from ..drawing.panels import WIDTH, Key, Panel, Picture, printable, within
 from ..drawing.style import BLUE, Dash
 from ..numbers import capitalised, listed, plus_minus, show
-from .claim_words import namer
+from .claim_words import namer, sweep_tally
 from .parts import Cell, Section, Table, present, with_unit
-from .sweep_verdicts import difference_words, judged, labels_of, sweep_tally, verdict_table
+from .sweep_verdicts import difference_words, judged, labels_of, verdict_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from ...judge.stats import UNDECIDED
 from ...recipes.sweep import arm_labels, sweep_claims
 from ..arms import Arm, Group
 from ..numbers import between, enough_digits, listed, show, signed
-from .claim_words import counted, needed_words
+from .claim_words import needed_words
 from .parts import Cell, Table
 
 
@@ -27,13 +27,6 @@ def judged(group: Group, arms: Sequence[Arm]) -> list[ClaimRow]:
 def labels_of(arms: Iterable[Arm]) -> dict[str, str]:
     """What readers call the arms of a sweep."""
     return arm_labels({arm.name: arm.swept for arm in arms if arm.swept})
-
-
-def sweep_tally(rows: Sequence[ClaimRow]) -> str:
-    """How many values beat the baseline, in a sentence."""
-    baselines = list(dict.fromkeys(str(row.claim.beats) for row in rows))
-    whose = f" with {baselines[0]}" if len(baselines) == 1 else ""
-    return counted([row.verdict for row in rows], False, "comparison", whose) if rows else ""
 
 
 def difference_words(row: ClaimRow, labels: Mapping[str, str]) -> str:
