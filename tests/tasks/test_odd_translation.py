@@ -88,7 +88,7 @@ def recipe(tmp_path_factory):
 
 @pytest.mark.parametrize(("override", "words"), [
     ("model_options.layers=two", "layers = 'two'"), ("model_options.width=16.0", "width = 16.0"),
-    ("model_options.heads=true", "heads = True"), ("model_options.hidden=[]", "expected whole numbers"),
+    ("model_options.heads=true", "heads = True"), ("model_options.hidden=[]", "expected sizes that are whole numbers"),
     ("model_options.dropout=abc", "dropout = 'abc'"), ("model_options.dropout=nan", "dropout = nan"),
     ("model_options.width=18", None), ("model_options.heads=3", "an even width that the heads divide"),
     ("model_options.share=some", "expected 'none', 'output' or 'all'"),
