@@ -286,3 +286,11 @@ def test_types_that_are_not_numbers_of_ours(tmp_path: Path) -> None:
     (tmp_path / "small.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(6))
     with pytest.raises(DataError, match="got F8_E4M3"):
         open_logits(tmp_path / "small.safetensors")
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 1), (4,)])
+def test_labels_that_are_names_are_to_be_numbered_whatever_their_shape(tmp_path, shape):
+    path = tmp_path / "named.npz"
+    np.savez(path, logits=np.random.randn(6, 3), labels=np.full(shape, "cat"))
+    with pytest.raises(DataError, match="Number the classes"):
+        open_logits(path)

@@ -97,6 +97,17 @@ def test_where_the_baseline_is_swept_too_equal_values_are_compared(digits):
         ("el_1.lr-0.1", "ce.lr-0.1"), ("el_1.lr-1", "ce.lr-1")]
 
 
+@pytest.mark.parametrize(("recipe", "bases"), [
+    ("bccd-retinanet", ["focal", "halted"]), ("cifar10-learning-rate", ["el_075_2x", "el_0"]),
+    ("mnist-mse", ["mse_softmax_bonus"])])
+def test_every_baseline_of_a_sweep_is_trained(recipe, bases):
+    """An arm with claims hid the baseline of one without; squared errors have cross-entropy's default curve."""
+    swept, chosen = sweep_recipe(read_recipe(recipe), ["train.lr=0.1,0.2"], arms=bases)
+    claims = narrowed(swept, chosen, Metric("accuracy", "accuracy")).claims
+    assert len(claims) >= 2
+    assert {claim.beats for claim in claims} <= set(chosen)
+
+
 def test_a_claim_of_a_sweep_knows_that_lower_is_better(digits):
     claims = narrowed(*sweep_recipe(digits, ["log_end=0"]), Metric("ece", "calibration error", better="lower")).claims
     assert [(claim.metric, claim.better) for claim in claims] == [("ece", "lower")]

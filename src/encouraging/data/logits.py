@@ -126,7 +126,11 @@ def _checked(array: Array) -> Array:
 
 def _labels(array: Array, logits: Array) -> Tensor:
     whole = array.dtype in INTEGERS
-    if array.shape != logits.shape[:1]:  # first, because one-hot rows are often floats
+    wrong_type = (f"{array.where}: expected integers, the right class of each example, got {array.dtype}."
+                  + type_words("labels", array.dtype))
+    if not whole and array.dtype not in (*FLOATS, "bool"):
+        raise DataError(wrong_type)
+    if array.shape != logits.shape[:1]:  # before other types, because one-hot rows are often floats
         wide = len(array.shape) == 2 and array.shape[0] == logits.shape[0]
         advice = f" Take labels[:, 0]{'' if whole else '.astype(int)'}." if wide and array.shape[1] == 1 else \
             " Take labels.argmax(1) of one-hot rows." if wide else \
@@ -134,8 +138,7 @@ def _labels(array: Array, logits: Array) -> Tensor:
         raise DataError(f"{array.where}: expected the shape {logits.shape[:1]}, one label per row of the logits, got "
                         f"{array.shape}.{advice}")
     if not whole:
-        raise DataError(f"{array.where}: expected integers, the right class of each example, got {array.dtype}."
-                        + type_words("labels", array.dtype))
+        raise DataError(wrong_type)
     labels, classes = array.whole().to(torch.int64), _classes(logits)
     wrong = ((labels < 0) | (labels >= classes)).nonzero()
     if len(wrong):

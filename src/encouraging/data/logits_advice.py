@@ -54,7 +54,8 @@ def probability_words(path: Path, binary_column: bool) -> str:
     log = "np.log(p / (1 - p))" if binary_column else "np.log(p)"
     file = shown(path.name)
     if path.is_dir():
-        return f"import numpy as np; p = np.load('logits.npy'); np.save('logits.npy', {log})"
+        return ("import numpy as np; from pathlib import Path; Path('logs').mkdir(); [np.save(Path('logs', file.name), "
+                f"{log} if 'logits' in file.name else p) for file in Path().glob('*.npy') for p in [np.load(file)]]")
     if path.suffix.lower() == ".npz":
         return (f"import numpy as np; np.savez('logs.npz', **{{name: {log} if 'logits' in name else p for name, p in "
                 f"np.load({file!r}).items()}})")

@@ -154,7 +154,7 @@ class ReadPosition(NamedTuple):
 
 
 class Requests(Iterable[Any]):
-    """The requests to workers: the batches after ``first``, of its epoch and of later ones up to ``epochs``.
+    """The requests to workers: the batches from ``first`` on, of its epoch and of later ones up to ``epochs``.
 
     It has no reference to the source: workers end as soon as nothing refers to their source.
     """

@@ -68,7 +68,9 @@ def sweep_recipe(recipe: Recipe, texts: Sequence[str], arms: Sequence[str] = ())
         for values in itertools.product(*(sweep.values for sweep in sweeps)):
             name, arm = _copy(base, tree["arms"][base], [sweep.key for sweep in sweeps], values)
             copies[name] = arm
-    others = _with_starting_points(recipe, bases, references(recipe, bases))
+    # Of each base by itself, as its claims are: together, one that has claims would hide what another one needs.
+    compared = [arm for base in bases for arm in references(recipe, [base]) if arm not in bases]
+    others = _with_starting_points(recipe, bases, list(dict.fromkeys(compared)))
     source = f"{recipe.name}.toml" if recipe._folder is None else str(Path(recipe._folder) / f"{recipe.name}.toml")
     try:
         swept = check_recipe({**tree, "arms": {**tree["arms"], **copies}}, recipe.name, source)
@@ -102,10 +104,14 @@ def sweep_claims(recipe: Recipe, copies: Mapping[str, Swept], metric: Metric) ->
 def baseline_of(recipe: Recipe, base: str) -> str | None:
     """The arm that copies of ``base`` should beat: one with cross-entropy, if there is one among its references.
     Copies of an arm with cross-entropy have none."""
-    if base not in recipe.arms or recipe.arms[base].curve == "cross_entropy":
+    if base not in recipe.arms or _has_cross_entropy(recipe, base):
         return None
     others = references(recipe, [base])
-    return next((arm for arm in others if recipe.arms[arm].curve == "cross_entropy"), next(iter(others), None))
+    return next((arm for arm in others if _has_cross_entropy(recipe, arm)), next(iter(others), None))
+
+
+def _has_cross_entropy(recipe: Recipe, arm: str) -> bool:
+    return recipe.arms[arm].loss == "curve" and recipe.arms[arm].curve == "cross_entropy"
 
 
 def arm_labels(copies: Mapping[str, Swept]) -> dict[str, str]:
@@ -138,7 +144,7 @@ def references(recipe: Recipe, bases: Iterable[str]) -> list[str]:
     cross-entropy, or the first one; without the bases themselves."""
     bases = list(bases)
     claimed = [claim.beats for claim in recipe.claims if claim.arm in bases and claim.beats]
-    plain = [name for name, arm in recipe.arms.items() if arm.curve == "cross_entropy"]
+    plain = [name for name in recipe.arms if _has_cross_entropy(recipe, name)]
     return [arm for arm in dict.fromkeys(claimed or plain[:1] or list(recipe.arms)[:1]) if arm not in bases]
 
 
