@@ -81,6 +81,9 @@ def labels_case(rows: int, classes: int, dtype: torch.dtype, curve: Curve, offse
     if rows > 2:
         y[1] = -100
         z[2, (y[2] + classes // 2) % classes] = z[2].float().max() + 12  # a certain mistake, in another segment
+    if rows > 3:  # two equal classes far above all others, in segments of their own
+        z[3] -= 40
+        z[3, [(y[3] + classes // 3) % classes, (y[3] + 2 * classes // 3) % classes]] = 20.25
     weight = torch.rand(classes, device="cuda") + 0.5 if weighted else None
     view, storage = at_odd_place(z, offset)
     arguments = {"weight": weight, "label_smoothing": smoothing}
@@ -118,6 +121,24 @@ def few_long_rows_of_labels() -> str:
     cases += [(17, 50257, dtype, curve, 1, 0.1, True) for dtype in TYPES for curve in CURVES[:3]]
     worst = [both_ways(lambda case=case: labels_case(*case)) for case in mine(cases)]
     return f"{len(worst)} cases: at most {max(worst, default=0):.2f} of what is allowed"
+
+
+@check
+def soft_targets_that_begin_anywhere() -> str:
+    """Repeated calls whose targets are slices of one tensor: each begins at another alignment."""
+    rows, classes = 2, 50257
+    for dtype in TYPES:
+        z, y = draw(rows, classes, dtype)
+        target = soft_targets(rows, classes, y, dtype)
+        expected = None
+        for offset in (0, 0, 1, 3, 1, 0):
+            view, _ = at_odd_place(target, offset)
+            leaf = z.clone().requires_grad_()
+            curve_loss(leaf, view, EL).backward()
+            expected = leaf.grad if expected is None else expected
+            expect(bool(torch.allclose(leaf.grad.float(), expected.float(), rtol=2e-2, atol=1e-6)),
+                   f"{dtype}, offset {offset}")
+    return f"{len(TYPES)} types at six places"
 
 
 def losses_of(y: Tensor, classes: int) -> dict[str, Callable[[Tensor], Tensor]]:

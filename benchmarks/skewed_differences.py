@@ -24,7 +24,8 @@ DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] =
 def wrong_families(differences: np.ndarray) -> np.ndarray:
     """Which families have a decided claim: Holm decides any exactly when the smallest p is at most alpha / m.
 
-    ``differences`` has the shape (families, claims, seeds). It is :func:`encouraging.judge.stats.judge` for many.
+    ``differences`` has the shape (families, claims, seeds). It is
+    :func:`encouraging.judge.family.judge_cases` for many.
     """
     claims, seeds = differences.shape[1:]
     t = differences.mean(-1) / (differences.std(-1, ddof=1) / np.sqrt(seeds))

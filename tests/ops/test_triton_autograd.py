@@ -137,6 +137,20 @@ def test_in_place_is_refused_on_rows_that_overlap() -> None:
     hard_loss(every_other, torch.arange(4), curves.normal(), inplace=True).backward()
 
 
+def test_a_kept_graph_over_logits_with_gaps_writes_into_memory_of_its_own() -> None:
+    """A padded vocabulary: the gradient has the gaps of the logits that it was written over."""
+    z, y = torch.randn(8, 16), torch.arange(8) % 9
+    with use_tiling(WHOLE):
+        plain = z.clone().requires_grad_()
+        hard_loss(plain[:, :9], y, curves.conservative(0.75)).backward(torch.tensor(3.0))
+        leaf = z.clone().requires_grad_()
+        hidden = leaf * 1
+        loss = hard_loss(hidden[:, :9], y, curves.conservative(0.75), inplace=True)
+        for _ in range(2):
+            (gradient,) = torch.autograd.grad(loss, leaf, torch.tensor(3.0), retain_graph=True)
+            torch.testing.assert_close(gradient, plain.grad)
+
+
 def test_in_place_is_refused_where_it_cannot_be() -> None:
     z, y = draw(4, seed=20)
     leaf = z.clone().requires_grad_()

@@ -18,7 +18,7 @@ from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
 from encouraging.curves import Curve
 from encouraging.errors import ArgumentError
 from encouraging.ops import dispatch, repeat
-from encouraging.ops.triton import autograd
+from encouraging.ops.triton import autograd, soft_autograd
 from kernel_cases import MARKS, draw
 
 pytestmark = MARKS
@@ -335,3 +335,30 @@ def test_transforms_and_learned_factors_take_the_other_way() -> None:
     torch.testing.assert_close(leaf.grad, slope)
     assert weight.grad is not None
     assert bool((weight.grad != 0).any())
+
+
+def test_logits_without_gradients_are_the_same_call_whether_they_require_one_or_not() -> None:
+    z, y = draw(ROWS, 37, seed=8)
+    for name in ("sigmoid", "sigmoid, none", "soft", "mean", "own"):
+        with torch.no_grad():
+            first = ours(name, z.clone().requires_grad_(), y)
+        second = ours(name, z.clone(), y)
+        third = ours(name, z.clone().requires_grad_().detach(), y)
+        assert torch.equal(first, second)
+        assert torch.equal(first, third)
+
+
+def test_a_soft_target_at_another_alignment_has_another_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ends of unaligned rows are those of the target too."""
+    repeat.forget()
+    made = []
+    plan_for = soft_autograd.soft_plan_for
+    monkeypatch.setattr(soft_autograd, "soft_plan_for", lambda *words: made.append(1) or plan_for(*words))
+    z, _ = draw(ROWS, 37, seed=9)
+    storage = torch.empty(SOFT.numel() + 8)
+    for offset, plans in ((0, 1), (0, 1), (1, 2), (1, 2), (0, 2)):
+        target = storage[offset:offset + SOFT.numel()].view_as(SOFT).copy_(SOFT)
+        leaf = z.clone().requires_grad_()
+        curve_loss(leaf, target, EL, impl="triton").backward()
+        assert len(made) <= plans
+    assert len(made) == 2

@@ -61,7 +61,7 @@ def elementwise_signature(input: Tensor, target: Tensor, curves: tuple[Curve, Cu
                           pos_weight: Tensor | None, alpha: object, reduction: str,
                           divisor: object) -> tuple[Any, ...] | None:
     """:func:`signature` for the sigmoid link."""
-    if not is_there(input) or not _is_plain(input, target) or target.requires_grad:
+    if not is_there(input) or not _are_dense(input, target) or not _is_plain(input, target) or target.requires_grad:
         return None
     if not all(each is None or type(each) in _own_curves or type(each) is LateFocal or is_own(each) for each in curves):
         return None
@@ -79,7 +79,7 @@ def elementwise_signature(input: Tensor, target: Tensor, curves: tuple[Curve, Cu
 def mse_signature(input: Tensor, target: Tensor, bonus: bool, link: str, reduction: str,
                   divisor: object) -> tuple[Any, ...] | None:
     """:func:`signature` for squared errors."""
-    if not is_there(input) or not _is_plain(input, target) or target.requires_grad:
+    if not is_there(input) or not _are_dense(input, target) or not _is_plain(input, target) or target.requires_grad:
         return None
     if type(bonus) is not bool or type(link) is not str or type(reduction) is not str:
         return None
@@ -95,6 +95,10 @@ def _is_plain(input: object, target: object) -> bool:
     return (type(input) in _PLAIN and type(target) in _PLAIN and not is_compiling() and _transform_level() is None
             and _tracing_state() is None and not in_forward_mode()
             and not (input.is_neg() or target.is_neg()))  # type: ignore[attr-defined]
+
+
+def _are_dense(*tensors: object) -> bool:
+    return all(getattr(tensor, "layout", None) is torch.strided for tensor in tensors)
 
 
 def is_own(curve: object) -> bool:

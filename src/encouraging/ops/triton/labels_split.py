@@ -135,7 +135,10 @@ def _pivot(partials, i_row, n_rows, n_segments, y, z_y, taught, SEGMENTS: tl.con
     b_column = load_partials(partials, 0.0, i_row, n_rows, n_segments, COLUMN, SEGMENTS).to(tl.int32, bitcast=True)
     b_second = load_partials(partials, LOWEST, i_row, n_rows, n_segments, SECOND, SEGMENTS)
     b_second_sum = load_partials(partials, 0.0, i_row, n_rows, n_segments, SECOND_SUM, SEGMENTS)
-    is_own = b_top == top  # a class with p > 1/2 is alone on top
+    # One segment has the pivot. A class with p > 1/2 is alone on top, but with rounding p of one of two equal classes
+    # may be above 1/2: the other one stays among the rivals.
+    o = tl.arange(0, SEGMENTS)
+    is_own = o == tl.min(tl.where(b_top == top, o, SEGMENTS), axis=0)
     pivot = tl.max(tl.where(is_own, b_column, -1), axis=0)
     # Without the pivot, the sums of its segment have the label, if that is there; those of all others do not.
     with_label = tl.sum(tl.where(is_own, b_has_label, 0.0), axis=0) > 0.0

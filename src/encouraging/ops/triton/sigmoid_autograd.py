@@ -121,7 +121,8 @@ def repeated_sigmoid_loss(curve: Curve, negative_curve: Curve, alpha: float | No
             factor, _ = mean_factor(logits.numel(), reduction, divisor, logits.device)
             found = steps[learns, dtype] = apply, SigmoidStep(curve, negative_curve, alpha, False, factor, dtype, True)
         apply, step = found
-        return apply(logits, target, weight, pos_weight, divisor, step)
+        # Without gradients the Function would still be asked for one by logits that require it.
+        return apply(logits if learns else logits.detach(), target, weight, pos_weight, divisor, step)
 
     return loss
 

@@ -85,7 +85,7 @@ class SoftStep:
 
 def repeated_soft_loss(curve: Curve, smoothing: float, reduction: str) -> Callable[..., Tensor]:
     """:func:`soft_loss` for calls that repeat, see ``autograd.repeated_loss``."""
-    steps: dict[tuple[bool, bool, torch.dtype], tuple[Callable[..., Tensor] | None, SoftStep]] = {}
+    steps: dict[tuple[bool, bool, torch.dtype, int], tuple[Callable[..., Tensor] | None, SoftStep]] = {}
 
     def loss(logits: Tensor, target: Tensor, dtype: torch.dtype, weight: Tensor | None = None,
              divisor: Tensor | None = None, curve: Curve = curve) -> Tensor:
@@ -93,14 +93,15 @@ def repeated_soft_loss(curve: Curve, smoothing: float, reduction: str) -> Callab
             return soft_loss(logits, target, curve, weight=weight, label_smoothing=smoothing, reduction=reduction,
                              dtype=dtype)
         learns = torch.is_grad_enabled()
-        key = learns and logits.requires_grad, learns and target.requires_grad, dtype
-        found = steps.get(key)
-        if found is None:
+        by_logits, by_target = learns and logits.requires_grad, learns and target.requires_grad
+        key = by_logits, by_target, dtype, target.data_ptr() & 15  # the ends of rows depend on where the target begins
+        made = steps.get(key)
+        if made is None:
             half = torch.float16 in (logits.dtype, target.dtype)
-            apply = None if True not in key else _apply_later if half else _apply_ahead
+            apply = None if not (by_logits or by_target) else _apply_later if half else _apply_ahead
             factor, _ = mean_factor(logits.shape[0], reduction, divisor, logits.device)
-            found = steps[key] = apply, SoftStep(curve, smoothing, factor, dtype, repeats=True)
-        apply, step = found
+            made = steps[key] = apply, SoftStep(curve, smoothing, factor, dtype, repeats=True)
+        apply, step = made
         if apply is None:
             return step.loss(logits, target, weight, divisor)
         return apply(logits, target, weight, divisor, step)

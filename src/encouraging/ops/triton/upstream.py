@@ -22,7 +22,8 @@ def times_upstream(grad: Tensor, upstream: Tensor) -> Tensor:
     if is_batched(upstream):
         return (grad.float() * upstream).to(grad.dtype)
     # A graph that is kept needs the buffer as it is, and so does whoever was given it by an earlier pass.
-    result = torch.empty_like(grad) if is_kept() else grad
+    # With the strides of the gradient, gaps included, by which the kernel walks over both.
+    result = torch.empty_strided(grad.shape, grad.stride(), dtype=grad.dtype, device=grad.device) if is_kept() else grad
     scale(grad, upstream, result)
     return result
 
