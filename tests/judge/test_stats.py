@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from encouraging.judge.family import judge
-from encouraging.judge.stats import _usual_skewness, compare, describe, looks_skewed, permutation_p
+from encouraging.judge.stats import _usual_skewness, compare, describe, looks_skewed, paired_differences, permutation_p
 
 values = st.lists(st.floats(-10, 10).map(lambda x: round(x, 2)), min_size=3, max_size=8)
 
@@ -240,3 +240,8 @@ def test_skewed_differences_are_noticed_as_often_as_the_documentation_says():
     assert not looks_skewed([0.0, 0.0, 9.0])  # three say nothing
     assert compare([0.1, 0.2, 0.1, 0.15, 3.0], [0.0] * 5).skewed
     assert not compare([1.0, 1.2, 0.9, 1.1, 1.05], [0.0] * 5).skewed
+
+
+def test_an_infinite_number_is_not_taken_for_rounding():
+    differences = paired_differences([2.0, 2.2, math.inf, 2.1], [1.0, 1.0, 1.0, 1.0])
+    assert differences.tolist() == [1.0, 1.2000000000000002, math.inf, 1.1]

@@ -14,11 +14,14 @@ from encouraging.errors import ArgumentError, DataError
 @pytest.fixture
 def folder(tmp_path):
     """Records of two arms with three seeds each."""
+    return with_seeds(tmp_path, range(3))
+
+
+def with_seeds(folder, seeds):
     records = Path(__file__).parents[2] / "results" / "cifar100-learning-rate-quick"
-    for arm in ("el_075", "ce"):
-        for seed in range(3):
-            (tmp_path / f"{arm}-seed{seed}.json").write_bytes((records / f"{arm}-seed{seed}.json").read_bytes())
-    return tmp_path
+    for name in [f"{arm}-seed{seed}.json" for arm in ("el_075", "ce") for seed in seeds]:
+        (folder / name).write_bytes((records / name).read_bytes())
+    return folder
 
 
 def test_runs_are_compared_on_any_of_their_numbers(folder):
@@ -39,7 +42,37 @@ def test_runs_that_diverged_are_named(folder):
     path.write_text(json.dumps({**record, "final": {}, "failed": "the loss is not finite"}))
     result = compare(folder, "accuracy")
     assert result["el_075"].comparison.n == 2
-    assert "el_075 seed 2 diverged and is left out" in result.notes
+    assert "el_075 seed 2 diverged" in result.notes
+
+
+def test_an_arm_that_diverged_does_not_win(folder):
+    """As for the claims of a recipe: the seeds that are left were chosen by their outcome."""
+    with_seeds(folder, range(5))
+    assert compare(folder, "accuracy")["el_075"].verdict == "holds"
+    path = folder / "el_075-seed2.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "final": {}, "failed": "the loss is not finite"}))
+    assert compare(folder, "accuracy")["el_075"].verdict == "undecided"
+
+
+def test_an_arm_of_which_every_run_diverged_is_not_left_out(folder):
+    for seed in range(3):
+        path = folder / f"el_075-seed{seed}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "final": {}, "failed": "the loss is not finite"}))
+    records = Path(__file__).parents[2] / "results" / "cifar100-learning-rate-quick"
+    for seed in range(3):
+        (folder / f"el_1-seed{seed}.json").write_bytes((records / f"el_1-seed{seed}.json").read_bytes())
+    result = compare(folder, "accuracy")
+    assert {row.claim.arm: row.comparison.n for row in result} == {"el_075": 0, "el_1": 3}
+    assert "el_075" in result.page()
+
+
+def test_runs_that_were_judged_at_looks_pay_for_them(folder):
+    before = compare(with_seeds(folder, range(5)), "accuracy")["el_075"].comparison
+    for path in folder.glob("*.json"):
+        plan = {"schema": 1, "looks": [3, 5], "seeds": [0, 1, 2, 3, 4]}
+        path.write_text(json.dumps({**json.loads(path.read_text()), "looks": plan}))
+    after = compare(folder, "accuracy")["el_075"].comparison
+    assert after.level > before.level
 
 
 def test_runs_of_several_recipes_and_folders_without_runs_are_refused(folder, tmp_path):

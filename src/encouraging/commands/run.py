@@ -74,6 +74,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         console = Console(quiet=True)
     folder = Path(out) / recipe.name
     try:
+        warnings = [*unreached(recipe, arms), *unknown_metrics(recipe, book_for(recipe))]  # or a refusal, first of all
         if until_decided:
             plan = LookPlan(*map(tuple, world.share(make_plan(recipe, folder) if world.leads else None, chosen)))
             recipe = recipe.model_copy(update={"seeds": plan.seeds, "looks": plan.looks})
@@ -92,7 +93,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         def agree(question: Callable[[], bool]) -> bool:
             return world.by_leader(question, chosen)
 
-        for line in (*unreached(recipe, arms), *unknown_metrics(recipe, book_for(recipe))):
+        for line in warnings:
             console.print(line, markup=False, highlight=False, style="yellow")
         display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
     finally:

@@ -89,6 +89,15 @@ def plan_of(recipe: Recipe, records: Iterable[Record] = ()) -> LookPlan:
              if record.looks and record.recipe == recipe.name]
     if recipe.looks:
         plans.append(LookPlan(recipe.looks, recipe.seeds))
+    return _joined(plans)
+
+
+def recorded_plan(records: Iterable[Record]) -> LookPlan:
+    """The looks that were recorded with these runs of one recipe."""
+    return _joined([plan_from(record.looks, f"a run of {record.recipe}") for record in records if record.looks])
+
+
+def _joined(plans: Sequence[LookPlan]) -> LookPlan:
     looks = sorted({n for plan in plans for n in plan.looks})
     seeds = max((plan.seeds for plan in plans), key=len, default=())
     return LookPlan(tuple(looks), seeds)

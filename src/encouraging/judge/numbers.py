@@ -118,8 +118,8 @@ class Reader:
         if name not in cells:
             which = "arm" if name == self.arm else "seed"
             raise DataError(f"{where}: no column {name!r}; there are {_listed(cells)}. Say which column names the "
-                            f"{which} with --{which} COLUMN (in Python, {which}=\"COLUMN\"). "
-                            f"{self._without_column(which, cells)}{did_you_mean(name, map(str, cells))}".strip())
+                            f"{which} with --{which} COLUMN (in Python, {which}=\"COLUMN\")."
+                            f"{self._without_column(which, cells)}{did_you_mean(name, map(str, cells))}")
         if not isinstance(cells[name], Hashable):
             raise DataError(f"{where}: {name} is a {type(cells[name]).__name__}, expected a name or a number.")
         if cells[name] in (None, "") or cells[name] != cells[name]:
@@ -129,9 +129,9 @@ class Reader:
     def _without_column(self, which: str, cells: Mapping[str, Any]) -> str:
         """What to do with a table that has no column of arms, or none of seeds."""
         if which == "seed":
-            return "Where no column does, add one: differences are taken between numbers with the same seed."
+            return " Where no column does, add one: differences are taken between numbers with the same seed."
         numeric = [str(name) for name, value in cells.items() if name != self.seed and _is_number(value)]
-        return (f"Where each arm has a column of its own, name these columns: --arm {','.join(numeric)} (in Python, "
+        return (f" Where each arm has a column of its own, name these columns: --arm {','.join(numeric)} (in Python, "
                 f"arm=\"{','.join(numeric)}\")." if len(numeric) > 1 else "")
 
     def _numbers(self, cells: Mapping[str, Any], where: str) -> dict[str, float]:

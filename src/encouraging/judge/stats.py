@@ -92,7 +92,7 @@ def paired_differences(ours: Sequence[float], theirs: Sequence[float], better: s
     sign = 1.0 if better == "higher" else -1.0
     minuend, subtrahend = np.asarray(ours, float), np.asarray(theirs, float)
     differences: np.ndarray = sign * (minuend - subtrahend)
-    if len(differences):
+    if len(differences) and np.isfinite(differences).all():
         size = max(abs(minuend).max(), abs(subtrahend).max())
         if differences.max() - differences.min() <= ROUNDING * size:
             return np.full_like(differences, np.median(differences))

@@ -115,7 +115,7 @@ class ScoreRow:
 
     def difference_words(self, style: Style = PAGE) -> str:
         mean = self.row.comparison.mean
-        if abs(mean) < SAME * max([1.0, *map(abs, self.row.pairs.ours)]):  # equal but for rounding
+        if abs(mean) < SAME * max(map(abs, self.row.pairs.ours), default=0.0):  # equal but for rounding
             mean = 0.0
         return signed(mean, enough_digits([mean], self.row.metric.digits), style) if self.n else ""
 

@@ -7,16 +7,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DataError
+from ..judge.looks import LookPlan, recorded_plan
 from .comparison_settings import Direction
 from .numbers import listed
 
 
 class ComparedRuns(NamedTuple):
-    """Numbers by arm and seed, the metrics that are better when lower, and what a reader should know about the runs."""
+    """Numbers by arm and seed, the metrics that are better when lower, the messages of runs that diverged, and the
+    numbers of seeds at which the runs were judged while they were trained."""
 
     numbers: dict[str, dict[int, dict[str, Any]]]
     lower: dict[str, Direction]
-    notes: list[str]
+    diverged: dict[tuple[str, int], str]
+    plan: LookPlan
+
+    @property
+    def notes(self) -> list[str]:
+        return [f"{arm} seed {seed} diverged" for arm, seed in self.diverged]
 
 
 def numbers_of_runs(folder: Path) -> ComparedRuns:
@@ -42,7 +49,5 @@ def numbers_of_runs(folder: Path) -> ComparedRuns:
         numbers.setdefault(record.arm, {})[record.seed] = record.numbers
     lower: dict[str, Direction] = {str(metric["path"]): "lower" for record in finished[:1]
                                    for metric in record.metrics or () if metric.get("better") == "lower"}
-    diverged = [f"{record.arm} seed {record.seed} diverged and is left out" for record in records
-                if record.failed is not None]
-    return ComparedRuns(numbers, lower, diverged)
-
+    diverged = {(record.arm, record.seed): record.failed for record in records if record.failed is not None}
+    return ComparedRuns(numbers, lower, diverged, recorded_plan(records))

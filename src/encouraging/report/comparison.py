@@ -12,7 +12,7 @@ from .. import __version__
 from ..engine.metric import Metric
 from ..engine.outputs import write_output
 from ..errors import ArgumentError, DataError, did_you_mean
-from ..judge.claims import ClaimRow, judge_claims, number_at
+from ..judge.claims import FAILED, ClaimRow, judge_claims, number_at
 from ..judge.metric_book import MetricBook
 from ..judge.numbers import Numbers, Reader
 from ..judge.stats import Mean, mean_of
@@ -150,6 +150,9 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
     overlap = positive(overlap, "overlap")
     reader = Reader(metrics, arm, seed)
     by_arm = reader.read(numbers if runs is None else runs.numbers)
+    diverged = {} if runs is None else runs.diverged
+    for name, _ in diverged:
+        by_arm.setdefault(name, {})
     if len(by_arm) < 2:
         source = f"{numbers}: " if isinstance(numbers, str | Path) else ""
         received = f"numbers of the arm {next(iter(by_arm))} alone" if by_arm else "no numbers"
@@ -166,7 +169,10 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
     claims = [Claim(metric=path, arm=name, beats=base, better=directions[path], expected=differences[path])
               for path in metrics for name in by_arm if name != base]
     book = MetricBook(_metric_of(path, by_arm, directions[path], index == 0) for index, path in enumerate(metrics))
-    rows = judge_claims(claims, by_arm, book, overlap=overlap)
+    finals: dict[str, dict[int, Mapping[str, Any]]] = {name: {**seeds} for name, seeds in by_arm.items()}
+    for (name, number), message in diverged.items():
+        finals.setdefault(name, {})[number] = {FAILED: message}
+    rows = judge_claims(claims, finals, book, overlap=overlap, plan=None if runs is None else runs.plan)
     compared = listed([row.claim.arm for row in rows[: len(by_arm) - 1]])
     unclear = [name for name in metrics
                if directions[name] == "higher" and usually_lower(name) and not _direction_given(better, name)]

@@ -59,4 +59,3 @@ def verdict_table(rows: Sequence[ClaimRow], labels: Mapping[str, str], name: str
     return [Table(f"Does a value beat {against} on {name}{better}? Paired differences over the seeds with their 95% "
                   "interval, Holm-adjusted for all values together; a positive difference is in favour of the value.",
                   ["", "difference", "interval", "permutation p", "n", "verdict"], lines)]
-
