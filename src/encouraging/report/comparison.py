@@ -124,7 +124,8 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
             with several metrics ``{"accuracy": 0.3, "loss": 0.02}``.
         overlap: test over training examples, where the runs are random splits of one dataset.
         title: of the page.
-        arm, seed: the names of the columns that have the arm and the seed.
+        arm, seed: the names of the columns that have the arm and the seed; ``arm="ce,el"`` for a table with one column
+            per arm.
         only: compare only these arms with the baseline; by default all.
 
     Returns:
