@@ -25,6 +25,7 @@ if find_spec("triton"):  # --help does without
     from encouraging.ops.triton import launch, tiling
     from encouraging.ops.triton.cached_launch import Kept
     from encouraging.ops.triton.curves import constants
+    from encouraging.ops.triton.problem import Problem
 
 EL = curves.conservative(0.75)
 SHAPES = ((67041, 1001), (65536, 1001), (32776, 2047), (16388, 4095))
@@ -32,7 +33,7 @@ SHAPES = ((67041, 1001), (65536, 1001), (32776, 2047), (16388, 4095))
 
 def kernel(logits: Tensor, target: Tensor, seconds: float) -> float:
     """Milliseconds of the one kernel, the denominator given."""
-    problem = launch.Problem(logits, target, None, constants(EL), -100, 0.0)
+    problem = Problem(logits, target, None, constants(EL), -100, 0.0)
     grad, over = torch.empty_like(logits), torch.ones(1, device=logits.device)
     return medians({"kernel": lambda: launch.loss_sum(problem, True, over, grad=grad)}, logits.device.type,
                    seconds)["kernel"][0]

@@ -28,7 +28,9 @@ if find_spec("triton"):  # --help does without
 
     from encouraging.ops.triton import Tiling, tiling_for, use_tiling
     from encouraging.ops.triton.curves import constants
-    from encouraging.ops.triton.launch import Problem, loss_sum, scale
+    from encouraging.ops.triton.later_launch import scale
+    from encouraging.ops.triton.launch import loss_sum
+    from encouraging.ops.triton.problem import Problem
     from encouraging.ops.triton.sums import denominator, total
 
 SHAPES = [(8192, 32000, torch.bfloat16), (8192, 128256, torch.bfloat16), (4096, 262144, torch.bfloat16),

@@ -27,9 +27,10 @@ from ..reduction import Divisor, label_divisor, reduce
 from . import operators
 from .curves import Gap, constants
 from .functions import NO_EXTRAS, Ahead, Extras, Later, LaterReduced, Overwritten, Step, bare_apply, divisor_of
-from .launch import Problem, empty_lengths, loss_sum, losses
+from .launch import loss_sum, losses
 from .matching import norm_ratio
 from .own import OwnCurve, OwnStep
+from .problem import Problem, empty_lengths
 from .soft_autograd import repeated_soft_loss, soft_loss, soft_loss_and_gradient_
 from .stats import ByProducts, by_products_of, count_past, empty_by_products
 from .tiling import MOST_PLANES

@@ -15,19 +15,9 @@ from .. import reference
 from ..reduction import Divisor
 from .cached_launch import Prepared
 from .curves import constants
-from .launch import (
-    NO_STATS,
-    Asked,
-    Plan,
-    Problem,
-    empty_state,
-    gradient_later,
-    later_for,
-    loss_sum,
-    losses,
-    losses_for,
-    plan_for,
-)
+from .later_launch import gradient_later, later_for
+from .launch import NO_STATS, Asked, Plan, loss_sum, losses, losses_for, plan_for
+from .problem import Problem, empty_state
 from .stats import ByProducts
 from .upstream import step_times_upstream
 

@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 
 from . import sums
-from .around import later_kernel, scale_kernel
 from .cached_launch import Kept, Prepared
-from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, Constants
+from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF
 from .finish import BY_ARRIVAL, EVERYONE, IN_ORDER, NOBODY, THE_FIRST, THE_LAST
 from .in_order import MOST_WARPS
 from .labels_split_launch import SplitLabels
-from .layout import ends_of, layout, pieces
+from .later_launch import gradient_later
+from .layout import layout, pieces
 from .matching import launch_matched_total, matched_total_for
 from .maths import PULLS
+from .problem import Problem
 from .resident import resident_kernel
 from .resident_smooth import resident_smooth_kernel
 from .streamed import streamed_kernel
@@ -29,7 +30,6 @@ from .tiling import (
     as_streamed,
     division_key,
     ends_for,
-    gradient_tile,
     piece_of,
     processors,
     split,
@@ -45,18 +45,7 @@ _SHORT_ROW = 256  # bytes; the state of a row has 16
 NO_STATS = (None, None, None)
 
 
-class Problem(NamedTuple):
-    """A loss over rows of logits, as the kernels take it: the target is flat, the weight float32."""
-
-    logits: Tensor
-    target: Tensor
-    weight: Tensor | None
-    curve: Constants
-    ignore_index: int
-    smoothing: float
-
-
-_losses, _sums, _laters, _scales, _of_pulls = Kept(), Kept(), Kept(), Kept(), Kept()
+_losses, _sums, _of_pulls = Kept(), Kept(), Kept()
 
 
 def losses(problem: Problem, *, grad: Tensor | None = None, partial_weights: Tensor | None = None,
@@ -311,73 +300,3 @@ def _prepare_split(problem: Problem, asked: Asked, tiling: Tiling, sizes: tuple[
 
     factors = float(smoothing), 1.0 - smoothing
     return SplitLabels(tiling, sizes, ignore_index, phase, factors, curve[2:], constants, gradient)
-
-
-def empty_state(target: Tensor, smoothing: float, reduced: bool = False) -> Tensor:
-    """Room for what :func:`gradient_later` needs of every row; for a sum or a mean it is flat and has one more."""
-    rows, numbers = target.shape[0], 7 if smoothing else 4
-    return torch.empty(numbers * rows + 1 if reduced else (numbers, rows), dtype=torch.float32, device=target.device)
-
-
-def empty_lengths(problem: Problem) -> Tensor:
-    """Room for the lengths of the rows' gradients."""
-    return torch.empty(size=(2, problem.target.shape[0]), dtype=torch.float32, device=problem.logits.device)
-
-
-def gradient_later(problem: Problem, state: Tensor, upstream: Tensor, grad: Tensor) -> None:
-    """Write the gradient of the rows' losses, each times its ``upstream``; or, where that is one number, the gradient
-    of what :func:`loss_sum` has returned."""
-    if problem.target.shape[0]:
-        launch = later_for(problem, upstream, grad)
-        launch(problem.logits.get_device(), *problem[:3], state, upstream, None, grad)
-
-
-def later_for(problem: Problem, upstream: Tensor, grad: Tensor, above: Tensor | None = None) -> Prepared:
-    """The launch of :func:`gradient_later`, remembered: it takes logits, target, weight, state, upstream, None and
-    grad. For a curve of one's own it takes the pulls, and then what is ``above``, the upstream gradient of the sum."""
-    logits, target, weight, curve, _, smoothing = problem
-    reduced, own = upstream.ndim == 0, above is not None
-    key = (logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() & 15, grad.stride(),
-           grad.data_ptr() & 15, target.dtype, None if weight is None else weight.dtype, curve, smoothing,
-           upstream.dtype, None if reduced else upstream.stride(),
-           None if above is None else above.dtype)
-    prepared: Prepared | None = _laters.get(key)
-    if prepared is None:
-        rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
-        to = layout(grad)
-        unit = math.gcd(16, classes, outer, to.outer_stride)
-        tile_rows, block = gradient_tile(classes)
-        ends, phase = ends_of(logits, grad) if tile_rows == 1 else (0, 0)
-        numbers = (
-            rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
-            to.outer_stride // unit, to.inner_stride, to.class_stride, 0 if reduced else upstream.stride(0), phase,
-            float(smoothing), *curve[2:],
-        )
-        prepared = _laters.keep(key, Prepared(
-            later_kernel, pieces(rows, tile_rows) * pieces(classes, block), numbers,
-            KIND=curve.kind, TAIL=curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block, ENDS=ends,
-            WEIGHTED=weight is not None, SMOOTH=smoothing > 0, SCALED=reduced or own, OWN=own,
-            SIXTEEN_BIT=logits.dtype.itemsize == 2, num_warps=4))
-    return prepared
-
-
-def scale(source: Tensor, upstream: Tensor, out: Tensor) -> None:
-    """``out = source * upstream``; where ``out`` is ``source`` and ``upstream`` is 1, nothing is touched."""
-    if source.numel():
-        scale_for(source, upstream, out)(source.get_device(), source, out, upstream)
-
-
-def scale_for(source: Tensor, upstream: Tensor, out: Tensor) -> Prepared:
-    """The launch of :func:`scale`, remembered."""
-    key = (source.get_device(), source.dtype, source.shape, source.stride(), out.dtype, upstream.dtype, out is source)
-    prepared: Prepared | None = _scales.get(key)
-    if prepared is None:
-        rows, classes, inner, outer, inner_stride, class_stride = layout(source)
-        elements, block = source.numel(), 4096
-        dense = elements == 1 + sum(
-            (size - 1) * stride for size, stride in zip(source.shape, source.stride(), strict=True))
-        prepared = _scales.keep(key, Prepared(
-            scale_kernel, min(pieces(elements, block), 8 * processors(source.device)),
-            (elements, classes, inner, outer, inner_stride, class_stride),
-            COPY=out is not source, DENSE=dense, BLOCK=block, num_warps=8))
-    return prepared

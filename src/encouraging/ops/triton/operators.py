@@ -12,7 +12,9 @@ from torch import Tensor
 from ...curves import Curve
 from ...curves._catalogue import from_numbers, to_numbers
 from .curves import Gap, constants
-from .launch import Problem, empty_state, gradient_later, losses
+from .later_launch import gradient_later
+from .launch import losses
+from .problem import Problem, empty_state
 
 
 def rows(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: Curve, ignore_index: int,

@@ -20,8 +20,10 @@ from .cached_launch import Kept, Prepared
 from .curves import Gap, constants
 from .finish import NOBODY, THE_LAST, finish_mean
 from .functions import differentiable
-from .launch import NO_STATS, Asked, Problem, are_short, empty_state, later_for, losses_for, of_pulls_for
+from .later_launch import later_for
+from .launch import NO_STATS, Asked, are_short, losses_for, of_pulls_for
 from .layout import pieces
+from .problem import Problem, empty_state
 from .rows import read_label, sum_of
 from .sums import workspace
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...curves import Curve
-from .launch import Problem
+from .problem import Problem
 
 
 class ByProducts(NamedTuple):

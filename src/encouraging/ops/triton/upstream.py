@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...torch_state import is_batched
 from ..reduction import Divisor
-from .launch import scale, scale_for
+from .later_launch import scale, scale_for
 from .maths import EACH, ONE
 
 # Whether the backward pass that runs leaves its graph for another one.
