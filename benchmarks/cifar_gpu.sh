@@ -29,7 +29,7 @@ grid() {
 
 cifar100=(cifar100-learning-rate-quick:5:ce,ce_2x,el_075,el_1_half,el_1,ce_4x,el_1_matched,el_075_2x
           cifar100-learning-rate-quick:3:el_05,el_0,el_025,el_09)
-cifar10=(cifar10-learning-rate-quick:3:ce,ce_2x,el_075,el_1_half
+cifar10=(cifar10-learning-rate-quick:3:ce,el_075,el_1,ce_2x,el_1_half
          cifar10-representation-quick:3:ce,el_1
          cifar10-label-smoothing-quick:3)
 resnet50=(cifar10-resnet50-quick:5:ce,el_075)

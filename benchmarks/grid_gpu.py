@@ -3,11 +3,12 @@
     python benchmarks/grid_gpu.py OUT RECIPE:SEEDS[:ARM,ARM,...] ... --data DIR --jobs 10 --seconds 540
 
 Without arms a recipe's are all meant. The runs are started in the order of the words, seed by seed; one that starts
-from another one's weights, or branches off from it, when that has ended. After ``--seconds`` every run writes a
-checkpoint and stops: the same command continues them. The records of finished runs are then in OUT-records, one file
-per run or, with ``--by-arm``, per arm. ``--recorded DIR`` leaves out what has a record in DIR, unless another run needs
-its weights. ``--lean`` removes the checkpoints of finished runs from which no arm of these recipes, or of the package's
-own, starts, and the weights of single epochs that an average was made of.
+from another one's weights, or branches off from it, when that has ended. What runs of several recipes have in common, a
+whole training or its first stage, is trained once. After ``--seconds`` every run writes a checkpoint and stops: the
+same command continues them. The records of finished runs are then in OUT-records, one file per run or, with
+``--by-arm``, per arm. ``--recorded DIR`` leaves out what has a record in DIR, unless another run needs its weights.
+``--lean`` removes the checkpoints of finished runs from which no arm of these recipes, or of the package's own, starts,
+and the weights of single epochs that an average was made of.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from encouraging.engine import RunDir, sweep
 from encouraging.engine.records import collect, collect_by_arm, read_records
 from encouraging.recipes import Recipe, names, read_recipe
+from encouraging.recipes.first_stages import share_first_stages
 from encouraging.recipes.grid import Job, jobs_of, train_job
 
 
@@ -38,9 +40,8 @@ def planned(words: list[str], args: argparse.Namespace) -> list[Job]:
         for job in jobs_of(recipe, str(args.out.resolve()), arms=chosen, device=args.device,
                            data=str(args.data.resolve()), threads=1, at_once=args.jobs):
             jobs.setdefault(job.folder, job)
-    left = [job for job in jobs.values() if not RunDir(job.folder).done]
-    if args.recorded is not None:
-        left = unrecorded(left, args.recorded)
+    wanted = list(jobs.values()) if args.recorded is None else unrecorded(list(jobs.values()), args.recorded)
+    left = [job for job in share_first_stages(wanted) if not RunDir(job.folder).done]
     return [replace(job, at_once=min(args.jobs, len(left))) for job in left]
 
 

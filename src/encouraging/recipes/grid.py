@@ -36,6 +36,7 @@ class Job:
     at_once: int = 1  # the number of runs that are trained side by side
     needs: frozenset[Path] = frozenset()  # the folders of jobs that must have ended before this one starts
     trunk: Trunk | None = None  # the arm whose first epochs it shares, if that was trained
+    branch: Branch | None = None  # a run of another recipe with the same first stage
     leaves: frozenset[int] = frozenset()  # the epochs after which other runs start from this one
 
     @property
@@ -127,7 +128,7 @@ def train_job(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str,
 
 def _branch(job: Job) -> Branch | None:
     if job.trunk is None:
-        return None
+        return job.branch
     arm, epochs = job.trunk
     return Branch(job.folder_of(arm), job.recipe.config(arm, job.seed), epochs)
 
