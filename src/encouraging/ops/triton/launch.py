@@ -18,6 +18,7 @@ from .labels_split_launch import SplitLabels
 from .later_launch import gradient_later
 from .layout import layout, pieces
 from .matching import launch_matched_total, matched_total_for
+from .narrow import narrow_kernel
 from .problem import Problem
 from .resident import resident_kernel
 from .resident_smooth import resident_smooth_kernel
@@ -29,6 +30,7 @@ from .tiling import (
     as_streamed,
     division_key,
     ends_for,
+    narrowed,
     piece_of,
     processors,
     split,
@@ -73,7 +75,7 @@ def losses_for(problem: Problem, asked: Asked, grad: Tensor | None, upstream: to
     key = *key_of(problem, grad), asked, upstream, dtype
     prepared: Prepared | None = _losses.get(key)
     if prepared is None:
-        tiling, programs = division(problem)
+        tiling, programs = division(problem, asked)
         prepared = _losses.keep(key, prepare(problem, asked, grad, tiling, programs))
     return prepared
 
@@ -173,7 +175,7 @@ def key_of(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
 
 
 def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype: torch.dtype) -> Plan:
-    (tiling, programs), rows = division(problem), problem.target.shape[0]
+    (tiling, programs), rows = division(problem, asked), problem.target.shape[0]
     is_split = tiling.segments > 1  # then no gradient is written before the sum is known
     # The smoothed kernels have no registers left for a sum in order.
     in_order = not problem.smoothing and not is_split and tiling.warps <= MOST_WARPS
@@ -202,13 +204,15 @@ def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype
     return Plan(launch, device, count_first, ending, by_another, problem.smoothing > 0, dtype)
 
 
-def division(problem: Problem) -> tuple[Tiling, int]:
+def division(problem: Problem, asked: Asked) -> tuple[Tiling, int]:
     """The tiling, and how many programs there are."""
     logits = problem.logits
-    rows, classes, _, _, inner_stride, class_stride = layout(logits)
+    rows, classes, _, outer, inner_stride, class_stride = layout(logits)
     tiling = tiling_for(classes, problem.smoothing > 0, planes=inner_stride == 1 != class_stride)
     if problem.smoothing > 0 and problem.curve.unbounded:
         tiling = as_streamed(tiling)
+    if class_stride == 1 and not (problem.smoothing or asked.grad or asked.lengths or asked.stats):
+        tiling = narrowed(tiling, classes, math.gcd(16 // logits.dtype.itemsize, classes, outer))
     tiling = split(tiling, rows, classes, logits.device)
     if tiling.segments > 1 and rows <= sums.MOST_ARRIVALS:  # whose sum needs no launch of its own
         return tiling, rows
@@ -239,6 +243,11 @@ def prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling,
     }
     if tiling.segments > 1:
         return _prepare_split(problem, asked, tiling, sizes, phase, ends, constants)
+    if tiling.repeat > 1:
+        known = {name: value for name, value in constants.items()
+                 if name.islower() or name in narrow_kernel.arg_names}
+        return Prepared(narrow_kernel, programs, (*sizes, problem.ignore_index, *problem.curve[2:]), **known,
+                        ROWS=tiling.rows, REPEAT=tiling.repeat)
     if tiling.streamed:
         constants |= {"VECTOR": ends or 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
         kernel = streamed_smooth_kernel if smooth else streamed_kernel

@@ -24,7 +24,7 @@ from .mse import STATE_NUMBERS, mse_kernel, mse_streamed_kernel
 from .mse_later import mse_later_kernel
 from .mse_split import NUMBERS, mse_split_end_kernel, mse_split_kernel, mse_split_sums_kernel
 from .sigmoid_autograd import sigmoid_loss
-from .soft_later_launch import SHORT_ROW, later_tile
+from .soft_later_launch import is_short, later_tile
 from .sums import Sum, sum_of
 from .tiling import Tiling, piece_of, processors, segments_of, soft_tiling_for, split, widened
 from .upstream import mean_factor, one_or_each, scaled, times_upstream
@@ -107,7 +107,7 @@ class _MseLaterReduced(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, target: Tensor, bonus: bool, factor: float,
                 divisor: Tensor | None, dtype: torch.dtype) -> Tensor:
         state = None
-        if logits.shape[1] * logits.element_size() > SHORT_ROW and _tiling(logits).segments == 1:
+        if not is_short(logits) and _tiling(logits).segments == 1:
             state = torch.empty(STATE_NUMBERS * logits.shape[0], dtype=torch.float32, device=logits.device)
         ctx.save_for_backward(logits, target, divisor, state)
         ctx.bonus, ctx.factor = bonus, factor

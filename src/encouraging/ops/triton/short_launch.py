@@ -29,7 +29,7 @@ def of_pulls_for(problem: Problem, above: Tensor, grad: Tensor) -> Prepared:
     prepared: Prepared | None = _of_pulls.get(key)
     if prepared is None:
         asked = Asked(False, 0, PULLS.value, True, False, False, False)
-        prepared = _of_pulls.keep(key, prepare(problem, asked, grad, *division(problem)))
+        prepared = _of_pulls.keep(key, prepare(problem, asked, grad, *division(problem, asked)))
     return prepared
 
 
@@ -54,7 +54,7 @@ def again_for(problem: Problem, upstream: Tensor, grad: Tensor) -> Prepared:
     if prepared is None:
         asked = Asked(False, 0, (ONE_AGAIN if one else EACH_AGAIN).value, True, 0 if upstream.ndim else SCALE.value,
                       False, False)
-        prepared = _again.keep(key, prepare(problem, asked, grad, *division(problem)))
+        prepared = _again.keep(key, prepare(problem, asked, grad, *division(problem, asked)))
     return prepared
 
 

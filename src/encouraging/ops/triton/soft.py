@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from .curves import LIKE_CROSS_ENTROPY
 from .finish import finish
 from .maths import EACH, INF, LOG2E, LOWEST, ONE, exp_of_distance, row_start
 from .soft_rows import at_largest, largest_class, rival_terms, row_terms, store_soft_state
@@ -55,8 +56,13 @@ def soft_kernel(
         top, reference, rival_sum, k0, k1, k2, k3, KIND, UNBOUNDED)
     b_value, b_over = rival_terms(t, e, reference_p[:, None], log_reference_p[:, None], k0, k1, k2, k3, KIND, TAIL)
     # A class of no mass adds nothing, also where its value is infinite.
-    values = tl.sum(tl.where(u_rivals == 0.0, 0.0, u_rivals * b_value), axis=1)
-    pulls = tl.sum(u_rivals * b_over, axis=1)
+    if TAIL == LIKE_CROSS_ENTROPY:  # the largest has no distance from itself
+        pulls = tl.sum(u_rivals, axis=1)
+        distance = tl.sum(tl.where(u == 0.0, 0.0, u * (z - top[:, None])), axis=1)
+        values = -distance - tl.where(pulls == 0.0, 0.0, pulls * log_reference_p)
+    else:
+        values = tl.sum(tl.where(u_rivals == 0.0, 0.0, u_rivals * b_value), axis=1)
+        pulls = tl.sum(u_rivals * b_over, axis=1)
     row_loss, factor, base, ratio = row_terms(p, value, pull, over, reference_p, rival_sum, u_largest, values, pulls)
     if DIVIDED:
         scale /= tl.load(divisor).to(tl.float32)

@@ -17,9 +17,14 @@ from .tiling import division_key, gradient_tile
 
 # Rows of at most so many bytes are read and added up again, which takes less time than to write and read their states.
 # math.inf makes every gradient so. The number follows from the bytes of both; it was not measured.
-SHORT_ROW: float = 256
+short_row: float = 256
 
 _laters = Kept()
+
+
+def is_short(logits: Tensor) -> bool:
+    """Whether the rows are read and added up again."""
+    return logits.shape[1] * logits.element_size() <= short_row
 
 
 def empty_soft_state(problem: SoftProblem) -> Tensor | None:
@@ -27,8 +32,8 @@ def empty_soft_state(problem: SoftProblem) -> Tensor | None:
     and targets: for short rows, for rows that are split among programs, and for curves that measure the rivals of the
     largest class from their own maximum."""
     logits, curve = problem.logits, problem.curve
-    rows, classes = layout(logits)[:2]
-    if not rows or classes * logits.element_size() <= SHORT_ROW or curve.unbounded or has_own_segments(problem):
+    rows = layout(logits).rows
+    if not rows or is_short(logits) or curve.unbounded or has_own_segments(problem):
         return None
     return torch.empty(STATE_NUMBERS * rows, dtype=torch.float32, device=logits.device)
 
