@@ -10,8 +10,8 @@ from .rows import plain_row, read_label, store_state
 
 
 # A program takes ROWS whole rows as REPEAT tiles of BLOCK columns side by side. All are loaded first; maxima and sums
-# are taken tile by tile, element by element, and along the row only once. It writes the loss of every row, or (SUMS) its
-# share of their sum, see finish.py, and on request the state from which the gradient can be made later.
+# are taken tile by tile, element by element, and along the row only once. It writes the loss of every row, or (SUMS)
+# its share of their sum, see finish.py, and on request the state from which the gradient can be made later.
 @triton.jit(do_not_specialize=["n_rows", "ignore_index"])
 def narrow_kernel(
     logits, target, weight, partial_weights, upstream, loss, shares, counter, grad, state, lengths, p_out, lse_out,
