@@ -5,7 +5,9 @@
 Parts: *sums* (``sums.in_order_from``: a launch of its own for the sum of many programs, in order, and in order always),
 *few* (``sigmoid_autograd.few_elements``: in blocks as large as those of many, or in small ones), *torchs*
 (``as_torch.few_bytes``: cross-entropy of few logits by the kernels, or by torch; wall time), *split*
-(``tiling.split_from``: few long rows by one program each, or by several).
+(``tiling.split_from``: few long rows by one program each, or by several), *later* (gradients made in the backward pass:
+without ``tiling.narrow_blocks`` and ``tiling.wide_for_few``, with the states of all rows of labels
+(``short_launch.short_row``), without those of soft targets and squared errors (``soft_later_launch.short_row``)).
 Milliseconds of forward and backward, and shares of the floor.
 """
 
@@ -123,6 +125,49 @@ def ways_of_split(seconds: float) -> dict[str, Any]:
     return record
 
 
+def ways_of_later(seconds: float) -> dict[str, Any]:
+    from encouraging.ops import repeat
+    from encouraging.ops.triton import short_launch, soft_later_launch, tiling
+
+    usual: dict[tuple[Any, str], Any] = {
+        (tiling, "narrow_blocks"): True, (tiling, "wide_for_few"): True, (short_launch, "short_row"): 64,
+        (soft_later_launch, "short_row"): 256}
+    ways = {"as it is": usual, "wide tiles": usual | {(tiling, "narrow_blocks"): False},
+            "4 warps": usual | {(tiling, "wide_for_few"): False},
+            "states of all labels": usual | {(short_launch, "short_row"): 0},
+            "no soft states": usual | {(soft_later_launch, "short_row"): math.inf}}
+    record = {}
+    for name, rows, classes, dtype, loss, is_soft in LATER:
+        logits, target = drawn(rows, classes, dtype)
+        target = torch.randn(rows, classes, device="cuda").softmax(1).to(dtype) if is_soft else target
+
+        def run(way: str, loss: Callable[..., Tensor] = loss, z: Tensor = logits, t: Tensor = target) -> None:
+            for (module, flag), number in ways[way].items():
+                if getattr(module, flag) != number:
+                    setattr(module, flag, number)
+                    repeat.forget()
+            step(loss, z, t)
+
+        steps = {way: partial(run, way) for way in ways}
+        times = {way: device for way, (device, _) in medians(steps, "cuda", seconds).items()}
+        record[f"{name}, {rows} x {classes} {str(dtype)[6:]}"] = times
+        print(f"{name}, {rows} x {classes} {str(dtype)[6:]}: " + ", ".join(
+            f"{way} {taken:.4f}" for way, taken in times.items()), flush=True)
+        run("as it is")
+    return record
+
+
+LATER = (("soft, aggressive", 83645, 258, torch.float16, partial(curve_loss, curve=curves.aggressive(0.5)), True),
+         ("sum, focal", 221990, 133, torch.float16, partial(curve_loss, curve=curves.focal(2.48), reduction="sum"),
+          False),
+         ("squared errors, soft", 295, 8050, torch.float16, mirror_mse_loss, True),
+         ("none, cross-entropy", 2097152, 5, torch.float16, partial(curve_loss, curve=CE, reduction="none"), False),
+         ("soft, none, halted focal", 1553, 7276, torch.bfloat16,
+          partial(curve_loss, curve=curves.halted_focal(2, 0.5), reduction="none"), True),
+         ("plain", 1048576, 10, torch.float16, partial(curve_loss, curve=EL), False),
+         ("plain", 262144, 100, torch.float16, partial(curve_loss, curve=EL), False),
+         ("soft", 65536, 1000, torch.float16, partial(curve_loss, curve=EL), True),
+         ("squared errors, soft", 8192, 32000, torch.float16, mirror_mse_loss, True))
 LONG = ((2, 245034, torch.float32), (15, 72322, torch.float32), (17, 210607, torch.float16),
         (64, 32000, torch.bfloat16), (120, 16384, torch.float32), (131, 50257, torch.bfloat16))
 SPLIT = (("soft, poly", partial(curve_loss, curve=curves.poly(1.0)), "soft"),
@@ -131,7 +176,8 @@ SPLIT = (("soft, poly", partial(curve_loss, curve=curves.poly(1.0)), "soft"),
          ("plain", partial(curve_loss, curve=EL), "labels"),
          ("smoothed", partial(curve_loss, curve=EL, label_smoothing=0.1), "labels"),
          ("smoothed, power", partial(curve_loss, curve=curves.power(2.0, 0.5), label_smoothing=0.1), "labels"))
-PARTS = {"sums": ways_of_sums, "few": ways_of_few, "torchs": ways_of_torch, "split": ways_of_split}
+PARTS = {"sums": ways_of_sums, "few": ways_of_few, "torchs": ways_of_torch, "split": ways_of_split,
+         "later": ways_of_later}
 
 
 def main() -> None:

@@ -41,45 +41,24 @@ def scale_kernel(source, out, upstream, n_elements, n_classes, inner, stride_out
 
 
 @triton.jit
-def _gradient_tile(from_pointers, to_pointers, o_c, m_c, target, weight, state, upstream, above, o_r, m_r, n_rows,
-                   n_classes, stride_upstream, smoothing, k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr,
-                   WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SCALED: tl.constexpr, OWN: tl.constexpr,
-                   SIXTEEN_BIT: tl.constexpr):
-    """Columns ``o_c`` of the gradient of some rows, from their states."""
-    top = tl.load(state + o_r, mask=m_r, other=0.0)[:, None]
-    factor = tl.load(state + n_rows + o_r, mask=m_r, other=0.0)
-    at_pivot = tl.load(state + 2 * n_rows + o_r, mask=m_r, other=0.0)
-    pivot = tl.load(state + 3 * n_rows + o_r, mask=m_r, other=0.0).to(tl.int32, bitcast=True)
-    taught = m_r & (pivot >= 0)
-    z = tl.load(from_pointers, mask=taught[:, None] & m_c, other=-INF).to(tl.float32)
-    g = tl.load(upstream + o_r.to(tl.int64) * stride_upstream, mask=m_r, other=0.0).to(tl.float32)
-    if SCALED:
-        g *= tl.load(state + (7 if SMOOTH else 4) * n_rows)
-    if OWN:  # the upstream gradient of a row's gap is minus its pull, times what is above the curve
-        g *= -tl.load(above).to(tl.float32)
-        if WEIGHTED:
-            g *= tl.load(weight + tl.where(taught, pivot, 0), mask=taught, other=0.0)
-    # An ignored row has gradient 0 under any upstream gradient, also the infinite one of a mean over no labels.
-    g = tl.where(taught | (factor != 0.0), g, 0.0)[:, None]
-    top_p, log_top_p, base = top, top, top
+def _gradient_tile(z, to_pointers, o_c, m_c, m_r, weight, pivot, y, top, factor, at_pivot, g, top_p, log_top_p,
+                   at_label, base, k0, k1, k2, k3, KIND: tl.constexpr, TAIL: tl.constexpr, WEIGHTED: tl.constexpr,
+                   SMOOTH: tl.constexpr, SIXTEEN_BIT: tl.constexpr):
+    """Columns ``o_c`` of the gradient of some rows, from their states and logits."""
+    if SMOOTH and WEIGHTED:
+        base = base * tl.load(weight + o_c, mask=m_c, other=0.0).to(tl.float32)
+    slope = gradient(z.to(tl.float32), top, factor, top_p, log_top_p, base, k0, k1, k2, k3, KIND, TAIL, SMOOTH,
+                     SIXTEEN_BIT)
     if SMOOTH:
-        top_p = tl.load(state + 4 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
-        log_top_p = tl.load(state + 6 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
-        base = tl.where(taught, smoothing / n_classes, 0.0)[:, None]
-        if WEIGHTED:
-            base = base * tl.load(weight + o_c, mask=m_c, other=0.0).to(tl.float32)
-    slope = gradient(z, top, factor[:, None], top_p, log_top_p, base, k0, k1, k2, k3, KIND, TAIL, SMOOTH, SIXTEEN_BIT)
-    if SMOOTH:
-        y = tl.load(target + o_r, mask=taught, other=-1).to(tl.int32)
-        at_label = tl.load(state + 5 * n_rows + o_r, mask=taught, other=0.0)
-        slope = tl.where(o_c == y[:, None], at_label[:, None], slope)
-    slope = tl.where(o_c == pivot[:, None], at_pivot[:, None], slope)
-    tl.store(to_pointers, (slope * g).to(to_pointers.dtype.element_ty), mask=m_r[:, None] & m_c)
+        slope = tl.where(o_c == y, at_label, slope)
+    slope = tl.where(o_c == pivot, at_pivot, slope)
+    tl.store(to_pointers, (slope * g).to(to_pointers.dtype.element_ty), mask=m_r & m_c)
 
 
 # The gradient from the rows' states and any upstream gradient, one per row or (of stride 0) one for all: one read of
 # the logits, one write, no sums. SCALED gradients are those of a sum or mean, whose scale stands behind the state; with
-# OWN, the upstream gradients are a curve's pulls, and ``above`` is what comes from above the sum.
+# OWN, the upstream gradients are a curve's pulls, and ``above`` is what comes from above the sum. A program takes ROWS
+# rows and REPEAT blocks of BLOCK columns.
 @triton.jit(do_not_specialize=["n_rows", "phase"])
 def later_kernel(
     logits, target, weight, state, upstream, above, grad,
@@ -87,35 +66,60 @@ def later_kernel(
     grad_outer_units, grad_stride_inner, grad_stride_class, stride_upstream, phase,
     smoothing, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    ENDS: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SCALED: tl.constexpr, OWN: tl.constexpr,
-    SIXTEEN_BIT: tl.constexpr,
+    REPEAT: tl.constexpr, ENDS: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, SCALED: tl.constexpr,
+    OWN: tl.constexpr, SIXTEEN_BIT: tl.constexpr,
 ):
     n_classes = class_units * UNIT
-    n_blocks = tl.cdiv(n_classes, BLOCK)
-    i_block = tl.program_id(0) % n_blocks
-    o_r = (tl.program_id(0) // n_blocks) * ROWS + tl.arange(0, ROWS)
-    o_c = i_block * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n_groups = tl.cdiv(n_classes, BLOCK * REPEAT)
+    i_group, i_tile = tl.program_id(0) % n_groups, tl.program_id(0) // n_groups
+    o_r = i_tile * ROWS + tl.arange(0, ROWS)
+    o_c = i_group * (BLOCK * REPEAT) + tl.arange(0, BLOCK)[None, :]
     m_r = o_r < n_rows
+    top = tl.load(state + o_r, mask=m_r, other=0.0)[:, None]
+    factor = tl.load(state + n_rows + o_r, mask=m_r, other=0.0)[:, None]
+    at_pivot = tl.load(state + 2 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
+    pivot = tl.load(state + 3 * n_rows + o_r, mask=m_r, other=0.0).to(tl.int32, bitcast=True)
+    taught = m_r & (pivot >= 0)
+    g = tl.load(upstream + o_r.to(tl.int64) * stride_upstream, mask=m_r, other=0.0).to(tl.float32)
+    if SCALED:
+        g *= tl.load(state + (7 if SMOOTH else 4) * n_rows)
+    if OWN:  # the upstream gradient of a row's gap is minus its pull, times what is above the curve
+        g *= -tl.load(above).to(tl.float32)
+        if WEIGHTED:
+            g *= tl.load(weight + tl.where(taught, pivot, 0), mask=taught, other=0.0)
+    top_p, log_top_p, at_label, base, y = top, top, top, top, pivot[:, None]
+    if SMOOTH:
+        top_p = tl.load(state + 4 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
+        at_label = tl.load(state + 5 * n_rows + o_r, mask=taught, other=0.0)[:, None]
+        log_top_p = tl.load(state + 6 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
+        base = tl.where(taught, smoothing / n_classes, 0.0)[:, None]
+        y = tl.load(target + o_r, mask=taught, other=-1).to(tl.int32)[:, None]
+    m_r, taught, pivot = m_r[:, None], taught[:, None], pivot[:, None]
+    # An ignored row has gradient 0 under any upstream gradient, also the infinite one of a mean over no labels.
+    g = tl.where(taught | (factor != 0.0), g[:, None], 0.0)
     if ENDS:  # one row
-        i_row = tl.program_id(0) // n_blocks
-        i_start = row_start(i_row, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
-        i_grad_start = row_start(i_row, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
-        head, n_inner = inner_part(i_start, phase, n_classes, ENDS)
-        _gradient_tile(inner_row(logits + i_start, head, ENDS) + o_c, inner_row(grad + i_grad_start, head, ENDS) + o_c,
-                       o_c + head, o_c < n_inner, target, weight, state, upstream, above, o_r, m_r, n_rows, n_classes,
-                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN,
-                       SIXTEEN_BIT)
-        if i_block == 0:
+        start = row_start(i_tile, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
+        grad_start = row_start(i_tile, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
+        head, n_inner = inner_part(start, phase, n_classes, ENDS)
+        z = tl.load(inner_row(logits + start, head, ENDS) + o_c, mask=taught & (o_c < n_inner), other=-INF)
+        _gradient_tile(z, inner_row(grad + grad_start, head, ENDS) + o_c, o_c + head, o_c < n_inner, m_r, weight, pivot,
+                       y, top, factor, at_pivot, g, top_p, log_top_p, at_label, base, k0, k1, k2, k3, KIND, TAIL,
+                       WEIGHTED, SMOOTH, SIXTEEN_BIT)
+        if i_group == 0:
             o_e, m_e = end_columns(head, n_inner, n_classes, ENDS)
-            o_e = o_e[None, :]
-            _gradient_tile(logits + i_start + o_e, grad + i_grad_start + o_e, o_e, m_e[None, :], target, weight, state,
-                           upstream, above, o_r, m_r, n_rows, n_classes, stride_upstream, smoothing, k0, k1, k2, k3,
-                           KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN, SIXTEEN_BIT)
+            o_e, m_e = o_e[None, :], m_e[None, :]
+            z_e = tl.load(logits + start + o_e, mask=taught & m_e, other=-INF)
+            _gradient_tile(z_e, grad + grad_start + o_e, o_e, m_e, m_r, weight, pivot, y, top, factor, at_pivot, g,
+                           top_p, log_top_p, at_label, base, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SIXTEEN_BIT)
     else:
-        start = row_start(o_r, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
-        grad_start = row_start(o_r, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)
-        _gradient_tile(logits + start[:, None] + o_c.to(tl.int64) * stride_class,
-                       grad + grad_start[:, None] + o_c.to(tl.int64) * grad_stride_class,
-                       o_c, o_c < n_classes, target, weight, state, upstream, above, o_r, m_r, n_rows, n_classes,
-                       stride_upstream, smoothing, k0, k1, k2, k3, KIND, TAIL, WEIGHTED, SMOOTH, SCALED, OWN,
-                       SIXTEEN_BIT)
+        row = logits + row_start(o_r, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)[:, None]
+        out = grad + row_start(o_r, inner, tl.cast(grad_outer_units, tl.int64) * UNIT, grad_stride_inner)[:, None]
+        b_z = ()
+        for i in tl.static_range(REPEAT):  # no load waits for a store
+            o = o_c + i * BLOCK
+            b_z += (tl.load(row + o.to(tl.int64) * stride_class, mask=taught & (o < n_classes), other=-INF),)  # type: ignore[assignment]
+        for i in tl.static_range(REPEAT):
+            o = o_c + i * BLOCK
+            _gradient_tile(b_z[i], out + o.to(tl.int64) * grad_stride_class, o, o < n_classes, m_r, weight, pivot, y,
+                           top, factor, at_pivot, g, top_p, log_top_p, at_label, base, k0, k1, k2, k3, KIND, TAIL,
+                           WEIGHTED, SMOOTH, SIXTEEN_BIT)

@@ -62,6 +62,13 @@ class Constants(NamedTuple):
         edges = {NORMAL.value: self.k0, AGGRESSIVE.value: self.k1}
         return edges.get(self.kind, 0.0) > 80
 
+    @property
+    def below_largest(self) -> int:
+        """What the curve is for classes whose logit is smaller than the largest, which have p < 1/2. A bonus that
+        starts at p = 1/2 or later is not theirs; at p = 1/2 itself it is, so that this is no ``tail``."""
+        late = self.kind == AGGRESSIVE.value and self.k0 >= 0 and not self.unbounded
+        return LIKE_CROSS_ENTROPY.value if late else self.tail
+
 
 class Gap(Curve):
     """The gap itself as a loss: from it, a curve without a formula here is computed on one number per row."""

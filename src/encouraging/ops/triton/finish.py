@@ -26,6 +26,8 @@ LATER = tl.constexpr(0)
 BY_ARRIVAL = tl.constexpr(1)
 IN_ORDER = tl.constexpr(2)
 
+SCALE = tl.constexpr(2)  # a STATE that has no numbers of the rows, only what the gradient of the sum is multiplied by
+
 
 @triton.jit
 def sum_of_shares(shares, n, BLOCK: tl.constexpr = 1024):
@@ -66,7 +68,8 @@ def finish(shares, counter, out, share, scale, LAST: tl.constexpr):
 def finish_mean(shares, counter, out, state, n_rows, share, weights, denominator, COUNT: tl.constexpr,
                 N_PARTIAL: tl.constexpr, KEEP: tl.constexpr, LAST: tl.constexpr):
     """:func:`finish` of a loss over labels. The programs also leave the weights of their labels where THE_LAST counts
-    them. Behind a state of KEEP numbers per row comes what the gradient of the sum is to be multiplied by."""
+    them. Behind a state of KEEP numbers per row, or of none where KEEP is -1, comes what the gradient of the sum is to
+    be multiplied by."""
     if LAST == IN_ORDER:
         last, total = add_in_order(shares, share, N_PARTIAL if COUNT == THE_FIRST else 0)
         if last:
@@ -91,7 +94,7 @@ def finish_mean(shares, counter, out, state, n_rows, share, weights, denominator
 def _store_mean(out, state, n_rows, total, over, KEEP: tl.constexpr):
     tl.store(out, total / over)  # 0 / 0 is the NaN that torch gives for no labels
     if KEEP:
-        tl.store(state + KEEP * n_rows, 1.0 / over)
+        tl.store(state + (KEEP if KEEP > 0 else 0) * n_rows, 1.0 / over)
 
 
 @triton.jit

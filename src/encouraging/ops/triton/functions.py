@@ -16,8 +16,9 @@ from ..reduction import Divisor
 from .cached_launch import Prepared
 from .curves import constants
 from .later_launch import gradient_later, later_for
-from .launch import NO_STATS, Asked, Plan, loss_sum, losses, losses_for, plan_for
+from .launch import NO_STATS, Asked, Plan, kept_in, loss_sum, losses, losses_for, plan_for
 from .problem import Problem, empty_state
+from .short_launch import gradient_again, is_made_again
 from .stats import ByProducts
 from .upstream import step_times_upstream
 
@@ -61,7 +62,7 @@ class Step:
         problem = self.problem(logits, target, weight)
         if self.repeats and target.shape[0]:
             n_partial = 0 if extras.divisor is None else 1
-            asked = Asked(True, n_partial, False, grad is not None, state is not None, extras.lengths is not None,
+            asked = Asked(True, n_partial, False, grad is not None, kept_in(state), extras.lengths is not None,
                           False)
             self.forward = plan_for(problem, asked, self.mean, grad, self.dtype)
             return self.forward.run(logits, target, weight, extras.divisor, grad, state, extras.lengths)
@@ -131,7 +132,7 @@ class Ahead(torch.autograd.Function):
 class Later(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, step: Step, extras: Extras) -> Tensor:
-        state = empty_state(target, step.smoothing)
+        state = None if is_made_again(logits, step.smoothing) else empty_state(target, step.smoothing)
         ctx.save_for_backward(logits, target, weight, state)
         ctx.step = step
         return step.losses(logits, target, weight, extras, state)
@@ -146,16 +147,25 @@ class Later(torch.autograd.Function):
         batched = is_batched(upstream)
         # Not always as in the forward pass: hooks on saved tensors give back copies.
         lie = logits.dtype, logits.stride(), logits.data_ptr() & 15, upstream.stride()
+        above = upstream
+        if batched:
+            above = torch.ones(target.shape[0], dtype=torch.float32, device=logits.device)
+        elif state is None and upstream.stride(0) not in (0, 1):
+            above = upstream.contiguous()
         if step.backward is not None and step.backward[0] == lie and not batched:
-            step.backward[1](logits.get_device(), logits, target, weight, state, upstream, None, result)
+            if state is None:
+                step.backward[1](logits.get_device(), logits, target, weight, None, above, None, None, None, result,
+                                 None, None, *NO_STATS)
+            else:
+                step.backward[1](logits.get_device(), logits, target, weight, state, above, None, result)
             return result, None, None, None, None
         problem = step.problem(logits, target, weight)
-        gradient_later(problem, state, torch.ones_like(state[0]) if batched else upstream, result)
-        if step.repeats and target.shape[0] and not batched:
-            step.backward = lie, later_for(problem, upstream, result)
+        launch = write_later(problem, state, above, result)
+        if step.repeats and launch is not None and not batched:
+            step.backward = lie, launch
         if batched:
-            above = upstream[:, None] if logits.ndim == 2 else upstream.unflatten(0, (-1, 1, logits.shape[2]))
-            result = (result.float() * above).to(result.dtype)
+            each = upstream[:, None] if logits.ndim == 2 else upstream.unflatten(0, (-1, 1, logits.shape[2]))
+            result = (result.float() * each).to(result.dtype)
         return result, None, None, None, None
 
 
@@ -164,7 +174,10 @@ class LaterReduced(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, step: Step, extras: Extras) -> Tensor:
-        state = empty_state(target, step.smoothing, reduced=True)
+        if extras.lengths is None and is_made_again(logits, step.smoothing):
+            state = torch.empty(1, dtype=torch.float32, device=logits.device)
+        else:
+            state = empty_state(target, step.smoothing, reduced=True)
         ctx.save_for_backward(logits, target, weight, state)
         ctx.step = step
         return step.loss(logits, target, weight, extras, None, state)
@@ -180,16 +193,31 @@ class LaterReduced(torch.autograd.Function):
         # Not always as in the forward pass: hooks on saved tensors give back copies.
         lie = logits.dtype, logits.stride(), logits.data_ptr() & 15
         if step.backward is not None and step.backward[0] == lie and not batched:
-            step.backward[1](logits.get_device(), logits, target, weight, state, upstream, None, result)
+            if state.numel() == 1:
+                step.backward[1](logits.get_device(), logits, target, weight, None, upstream, None, None, None, result,
+                                 state, None, *NO_STATS)
+            else:
+                step.backward[1](logits.get_device(), logits, target, weight, state, upstream, None, result)
             return result, None, None, None, None
         above = torch.ones((), dtype=torch.float32, device=logits.device) if batched else upstream
         problem = step.problem(logits, target, weight)
-        gradient_later(problem, state, above, result)
-        if step.repeats and target.shape[0] and not batched:
-            step.backward = lie, later_for(problem, upstream, result)
+        launch = write_later(problem, state, above, result)
+        if step.repeats and launch is not None and not batched:
+            step.backward = lie, launch
         if batched:  # what is 0 stays 0 under an infinite factor: rows that teach nothing
             result = torch.where(result == 0, result, (result.float() * upstream).to(result.dtype))
         return result, None, None, None, None
+
+
+def write_later(problem: Problem, state: Tensor | None, upstream: Tensor, grad: Tensor) -> Prepared | None:
+    """Write the gradient that was left to the backward pass, and return the launch; None where there is no row. Without
+    the rows' states it is made again from the logits, ``state`` then having the factor of a sum at most."""
+    if not problem.target.shape[0]:
+        return None
+    if state is None or state.numel() == 1:
+        return gradient_again(problem, state, upstream, grad)
+    gradient_later(problem, state, upstream, grad)
+    return later_for(problem, upstream, grad)
 
 
 class Overwritten(torch.autograd.Function):

@@ -10,7 +10,7 @@ from .around import later_kernel, scale_kernel
 from .cached_launch import Kept, Prepared
 from .layout import ends_of, layout, pieces
 from .problem import Problem
-from .tiling import gradient_tile, processors
+from .tiling import division_key, gradient_tile, processors
 
 _laters, _scales = Kept(), Kept()
 
@@ -31,13 +31,14 @@ def later_for(problem: Problem, upstream: Tensor, grad: Tensor, above: Tensor | 
     key = (logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() & 15, grad.stride(),
            grad.data_ptr() & 15, target.dtype, None if weight is None else weight.dtype, curve, smoothing,
            upstream.dtype, None if reduced else upstream.stride(),
-           None if above is None else above.dtype)
+           None if above is None else above.dtype, division_key())
     prepared: Prepared | None = _laters.get(key)
     if prepared is None:
         rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
         to = layout(grad)
         unit = math.gcd(16, classes, outer, to.outer_stride)
-        tile_rows, block = gradient_tile(classes)
+        tile_rows, block, repeat = gradient_tile(
+            classes, min(unit, 16 // logits.dtype.itemsize) if class_stride == 1 else 0)
         ends, phase = ends_of(logits, grad) if tile_rows == 1 else (0, 0)
         numbers = (
             rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
@@ -45,9 +46,9 @@ def later_for(problem: Problem, upstream: Tensor, grad: Tensor, above: Tensor | 
             float(smoothing), *curve[2:],
         )
         prepared = _laters.keep(key, Prepared(
-            later_kernel, pieces(rows, tile_rows) * pieces(classes, block), numbers,
-            KIND=curve.kind, TAIL=curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block, ENDS=ends,
-            WEIGHTED=weight is not None, SMOOTH=smoothing > 0, SCALED=reduced or own, OWN=own,
+            later_kernel, pieces(rows, tile_rows) * pieces(classes, block * repeat), numbers,
+            KIND=curve.kind, TAIL=curve.tail, UNIT=unit, ROWS=tile_rows, BLOCK=block, REPEAT=repeat,
+            ENDS=ends, WEIGHTED=weight is not None, SMOOTH=smoothing > 0, SCALED=reduced or own, OWN=own,
             SIXTEEN_BIT=logits.dtype.itemsize == 2, num_warps=4))
     return prepared
 

@@ -12,13 +12,13 @@ from torch import Tensor
 from . import sums
 from .cached_launch import Kept, Prepared
 from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF
-from .finish import BY_ARRIVAL, EVERYONE, IN_ORDER, NOBODY, THE_FIRST, THE_LAST
+from .finish import BY_ARRIVAL, EVERYONE, IN_ORDER, NOBODY, SCALE, THE_FIRST, THE_LAST
 from .in_order import MOST_WARPS
 from .labels_split_launch import SplitLabels
 from .later_launch import gradient_later
 from .layout import layout, pieces
 from .matching import launch_matched_total, matched_total_for
-from .maths import PULLS
+from .narrow import narrow_kernel
 from .problem import Problem
 from .resident import resident_kernel
 from .resident_smooth import resident_smooth_kernel
@@ -30,22 +30,21 @@ from .tiling import (
     as_streamed,
     division_key,
     ends_for,
+    narrowed,
     piece_of,
     processors,
     split,
     tiling_for,
-    tiling_override,
 )
 
 # From here on the power series of the streamed kernel leave out less than rounding does, if every class has little.
 _MANY_CLASSES = 16384
 _LITTLE_WEIGHT = 1.6e-5
 _MOST_LABEL_READS = 1 << 23  # by all programs together, where every one counts the labels for itself
-_SHORT_ROW = 256  # bytes; the state of a row has 16
 NO_STATS = (None, None, None)
 
 
-_losses, _sums, _of_pulls = Kept(), Kept(), Kept()
+_losses, _sums = Kept(), Kept()
 
 
 def losses(problem: Problem, *, grad: Tensor | None = None, partial_weights: Tensor | None = None,
@@ -73,11 +72,11 @@ def losses_for(problem: Problem, asked: Asked, grad: Tensor | None, upstream: to
                dtype: torch.dtype) -> Prepared:
     """The launch of :func:`losses`, remembered: it takes logits, target, weight, partial weights, upstream, the losses,
     None, None, grad, state, without smoothing the lengths, and three by-products."""
-    key = *_key(problem, grad), asked, upstream, dtype
+    key = *key_of(problem, grad), asked, upstream, dtype
     prepared: Prepared | None = _losses.get(key)
     if prepared is None:
-        tiling, programs = _division(problem)
-        prepared = _losses.keep(key, _prepare(problem, asked, grad, tiling, programs))
+        tiling, programs = division(problem, asked)
+        prepared = _losses.keep(key, prepare(problem, asked, grad, tiling, programs))
     return prepared
 
 
@@ -86,8 +85,8 @@ def loss_sum(problem: Problem, mean: bool, divisor: Tensor | None = None, *, gra
              stats: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
     """The sum of the rows' losses or their ``mean``, which is over ``divisor``, partial sums, where that is given; and
     whatever there is a buffer for, as in :func:`losses`. ``grad`` is that of the sum or mean. ``state`` has one number
-    more, what the gradient of the sum is multiplied by. Given ``lengths``, all is multiplied by the factor of norm
-    matching, for which the gradient must be made later.
+    more, what the gradient of the sum is multiplied by, or is that alone. Given ``lengths``, all is multiplied by the
+    factor of norm matching, for which the gradient must be made later.
     """
     logits, target, weight = problem[:3]
     if not target.shape[0]:
@@ -95,7 +94,7 @@ def loss_sum(problem: Problem, mean: bool, divisor: Tensor | None = None, *, gra
             divisor = denominator(target, weight, logits.shape[1], problem.ignore_index)
         return total(torch.empty(1, dtype=torch.float32, device=logits.device), 0, divisor)
     n_partial = 0 if divisor is None else divisor.shape[0]
-    asked = Asked(True, n_partial, False, grad is not None, state is not None, lengths is not None, stats is not None)
+    asked = Asked(True, n_partial, False, grad is not None, kept_in(state), lengths is not None, stats is not None)
     plan = plan_for(problem, asked, mean, grad)
     return plan.run(logits, target, weight, divisor, grad, state, lengths, stats)
 
@@ -103,11 +102,16 @@ def loss_sum(problem: Problem, mean: bool, divisor: Tensor | None = None, *, gra
 def plan_for(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None,
              dtype: torch.dtype = torch.float32) -> Plan:
     """How such a sum, of this type, is made, remembered."""
-    key = *_key(problem, grad), asked, mean, dtype
+    key = *key_of(problem, grad), asked, mean, dtype
     plan: Plan | None = _sums.get(key)
     if plan is None:
         plan = _sums.keep(key, _plan(problem, asked, mean, grad, dtype))
     return plan
+
+
+def kept_in(state: Tensor | None) -> int:
+    """``Asked.state`` for the sum of at least one row and this buffer."""
+    return 0 if state is None else SCALE.value if state.numel() == 1 else 1
 
 
 class Asked(NamedTuple):
@@ -115,9 +119,9 @@ class Asked(NamedTuple):
 
     sums: bool
     n_partial: int
-    upstream: int  # one number per row: 1, or maths.PULLS
+    upstream: int  # one number per row: 1, or what short_launch.py asks for
     grad: bool
-    state: bool
+    state: int  # 1, or finish.SCALE for nothing but what the gradient of the sum is multiplied by
     lengths: bool
     stats: bool
 
@@ -160,25 +164,7 @@ class Plan(NamedTuple):
         return launch_total(by_another, shares, divisor, state, dtype)
 
 
-def of_pulls_for(problem: Problem, above: Tensor, grad: Tensor) -> Prepared:
-    """The launch that writes the gradient of a sum over a curve of one's own from its pulls, one per row, times two
-    numbers on the device, ``above`` and ``factor``; remembered. Everything else is made again from the logits: for rows
-    that :func:`are_short`. It takes logits, target, weight, above, pulls, None, None, None, grad, factor, None and
-    ``NO_STATS``."""
-    key = *_key(problem, grad), above.dtype
-    prepared: Prepared | None = _of_pulls.get(key)
-    if prepared is None:
-        asked = Asked(False, 0, PULLS.value, True, False, False, False)
-        prepared = _of_pulls.keep(key, _prepare(problem, asked, grad, *_division(problem)))
-    return prepared
-
-
-def are_short(logits: Tensor) -> bool:
-    """Whether rows take less time to be read and added up again than their states to be written and read."""
-    return logits.shape[1] * logits.element_size() <= _SHORT_ROW and tiling_override() is None
-
-
-def _key(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
+def key_of(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
     """All that a launch over the logits depends on, but for what it is asked."""
     logits, target, weight, curve, ignore_index, smoothing = problem
     where = logits.data_ptr()
@@ -189,7 +175,7 @@ def _key(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
 
 
 def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype: torch.dtype) -> Plan:
-    (tiling, programs), rows = _division(problem), problem.target.shape[0]
+    (tiling, programs), rows = division(problem, asked), problem.target.shape[0]
     is_split = tiling.segments > 1  # then no gradient is written before the sum is known
     # The smoothed kernels have no registers left for a sum in order.
     in_order = not problem.smoothing and not is_split and tiling.warps <= MOST_WARPS
@@ -208,22 +194,25 @@ def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype
                                           problem.ignore_index)
             asked = asked._replace(n_partial=n_partial_weights(rows))
     programs += asked.n_partial if count == THE_FIRST.value else 0
-    launch, device = _prepare(problem, asked, grad, tiling, programs, count, ending), problem.logits.get_device()
+    launch, device = prepare(problem, asked, grad, tiling, programs, count, ending), problem.logits.get_device()
     by_another = None
     if not ending:
-        scale_at = (7 if problem.smoothing else 4) * rows if asked.state else None
+        of_rows = 0 if asked.state == SCALE.value else 7 if problem.smoothing else 4  # numbers before the scale
+        scale_at = of_rows * rows if asked.state else None
         by_another = (matched_total_for(device, rows, programs, asked.n_partial, count, scale_at, dtype)
                       if asked.lengths else total_for(device, programs, asked.n_partial, 1.0, count, scale_at, dtype))
     return Plan(launch, device, count_first, ending, by_another, problem.smoothing > 0, dtype)
 
 
-def _division(problem: Problem) -> tuple[Tiling, int]:
+def division(problem: Problem, asked: Asked) -> tuple[Tiling, int]:
     """The tiling, and how many programs there are."""
     logits = problem.logits
-    rows, classes, _, _, inner_stride, class_stride = layout(logits)
+    rows, classes, _, outer, inner_stride, class_stride = layout(logits)
     tiling = tiling_for(classes, problem.smoothing > 0, planes=inner_stride == 1 != class_stride)
     if problem.smoothing > 0 and problem.curve.unbounded:
         tiling = as_streamed(tiling)
+    if class_stride == 1 and not (problem.smoothing or asked.grad or asked.lengths or asked.stats):
+        tiling = narrowed(tiling, classes, math.gcd(16 // logits.dtype.itemsize, classes, outer))
     tiling = split(tiling, rows, classes, logits.device)
     if tiling.segments > 1 and rows <= sums.MOST_ARRIVALS:  # whose sum needs no launch of its own
         return tiling, rows
@@ -233,7 +222,7 @@ def _division(problem: Problem) -> tuple[Tiling, int]:
     return tiling, pieces(rows, tiling.rows)
 
 
-def _prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling, programs: int,
+def prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling, programs: int,
              count: int = NOBODY.value, ending: int = 0) -> Prepared | SplitLabels:
     """The launch for such a problem."""
     logits = problem.logits
@@ -254,6 +243,11 @@ def _prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling
     }
     if tiling.segments > 1:
         return _prepare_split(problem, asked, tiling, sizes, phase, ends, constants)
+    if tiling.repeat > 1:
+        known = {name: value for name, value in constants.items()
+                 if name.islower() or name in narrow_kernel.arg_names}
+        return Prepared(narrow_kernel, programs, (*sizes, problem.ignore_index, *problem.curve[2:]), **known,
+                        ROWS=tiling.rows, REPEAT=tiling.repeat)
     if tiling.streamed:
         constants |= {"VECTOR": ends or 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
         kernel = streamed_smooth_kernel if smooth else streamed_kernel

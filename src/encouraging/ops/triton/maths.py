@@ -20,6 +20,9 @@ INF = tl.constexpr(math.inf)
 ONE = tl.constexpr(1)
 EACH = tl.constexpr(2)
 PULLS = tl.constexpr(3)  # of a curve of one's own, one per row
+# For a gradient that is made again from the logits, without the loss: one per row, or one for all.
+EACH_AGAIN = tl.constexpr(4)
+ONE_AGAIN = tl.constexpr(5)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ from .tile import FEW_CLASSES, load_tile, store_tile
 
 
 @triton.jit
-def _terms(t, p, q, BONUS: tl.constexpr):
+def terms(t, p, q, BONUS: tl.constexpr):
     """Loss and derivative by p, without the 2 that the derivatives of all classes have in common with the BONUS: the
     probabilities sum to 1, so it cancels in the gradient, where it would cost digits."""
     if BONUS:
@@ -28,7 +28,7 @@ def _terms(t, p, q, BONUS: tl.constexpr):
 
 @triton.jit
 def _under_upstream(g, above, first, BONUS: tl.constexpr):
-    """The derivative times an upstream gradient per element. Of the 2 that ``_terms`` leaves out, what differs between
+    """The derivative times an upstream gradient per element. Of the 2 that ``terms`` leaves out, what differs between
     the classes comes back: nothing where all have the upstream gradient of the row's ``first``."""
     g *= above
     if BONUS:
@@ -37,22 +37,34 @@ def _under_upstream(g, above, first, BONUS: tl.constexpr):
 
 
 @triton.jit
-def _slope(g, p, q, is_top, of_top, of_rest, rivals):
+def slope_of(g, p, q, is_top, of_top, of_rest, rivals):
     """The gradient ``p (g - sum of g p)``, with 1 - p of the largest class from its rivals. ``of_top`` differs from one
     class's part of it only where several share the largest logit: see ``soft_rows.row_terms``."""
     others = tl.where(rivals >= 1.0, of_top - g * p, 0.0)
     return p * (tl.where(is_top, g * q - others, g - of_top) - of_rest)
 
 
+STATE_NUMBERS = 4  # of a row, from which mse_later.py makes the gradient of a sum
+
+
+@triton.jit
+def store_errors(state, o_r, m_r, n_rows, top, rivals, of_top, of_rest):
+    tl.store(state + o_r, top, mask=m_r)
+    tl.store(state + n_rows + o_r, rivals, mask=m_r)
+    tl.store(state + 2 * n_rows + o_r, of_top, mask=m_r)
+    tl.store(state + 3 * n_rows + o_r, of_rest, mask=m_r)
+
+
 # ROWS whole rows per program, one read and one write. It writes the sum of all losses of a program, or (VALUES) every
-# loss, and the gradient times ``scale`` over ``divisor``, or times an upstream gradient for every element.
+# loss, and the gradient times ``scale`` over ``divisor``, or times an upstream gradient for every element. STATE keeps
+# what mse_later.py needs.
 @triton.jit(do_not_specialize=["n_rows"])
 def mse_kernel(
-    logits, target, divisor, upstream, loss, shares, counter, grad,
+    logits, target, divisor, upstream, loss, shares, counter, grad, state,
     n_rows, class_units, stride_units, target_units, scale,
     SOFT: tl.constexpr, BONUS: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PIECE: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, VALUES: tl.constexpr, UPSTREAM: tl.constexpr,
-    LAST: tl.constexpr,
+    STATE: tl.constexpr, LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     stride, target_stride = tl.cast(stride_units, tl.int64) * UNIT, tl.cast(target_units, tl.int64) * UNIT
@@ -74,20 +86,23 @@ def mse_kernel(
     over = (1.0 / (1.0 + rivals))[:, None]
     p = e * over
     q = tl.where(is_top, rivals[:, None] * over, 1.0 - p)
-    value, g = _terms(t, p, q, BONUS)
+    value, g = terms(t, p, q, BONUS)
     own = row_start(o_r, 1, tl.cast(n_classes, tl.int64), 0)  # of what is contiguous
     if VALUES:
         store_tile(loss, own, m_r, n_classes, 1, value, BLOCK)
     if DIVIDED:
         scale /= tl.load(divisor).to(tl.float32)
-    if GRAD:
+    if GRAD or STATE:
         if UPSTREAM == EACH:
             above = load_tile(upstream, own, m_r, n_classes, 1, 0.0, PIECE, BLOCK)
             g = _under_upstream(g, above, tl.load(upstream + own, mask=m_r, other=0.0).to(tl.float32)[:, None], BONUS)
         part = tl.where(m, g * p, 0.0)
-        of_top = tl.sum(tl.where(is_top, part, 0.0), axis=1)[:, None]
-        of_rest = tl.sum(tl.where(is_top, 0.0, part), axis=1)[:, None]
-        slope = _slope(g, p, q, is_top, of_top, of_rest, rivals[:, None])
+        of_top = tl.sum(tl.where(is_top, part, 0.0), axis=1)
+        of_rest = tl.sum(tl.where(is_top, 0.0, part), axis=1)
+    if STATE:
+        store_errors(state, o_r, m_r, n_rows, top, rivals, of_top, of_rest)
+    if GRAD:
+        slope = slope_of(g, p, q, is_top, of_top[:, None], of_rest[:, None], rivals[:, None])
         above_all = scale
         if UPSTREAM == ONE:
             above_all *= tl.load(upstream).to(tl.float32)
@@ -153,7 +168,7 @@ def stream_errors(row, target, y, upstream, loss, above_first, known, top, rival
         t = _load_target(target, y, o_c, m_c, SOFT)
         is_top = z == top
         p = tl.exp2(shifted(z, top, SIXTEEN_BIT)) * over
-        value, g = _terms(t, p, tl.where(is_top, rivals * over, 1.0 - p), BONUS)
+        value, g = terms(t, p, tl.where(is_top, rivals * over, 1.0 - p), BONUS)
         if VALUES:
             tl.store(loss + o_c, (value * known).to(loss.dtype.element_ty), mask=m_c)
         else:
@@ -181,11 +196,11 @@ def stream_slopes(row, target, y, upstream, out, above_first, scale, top, rivals
         is_top = z == top
         p = tl.exp2(shifted(z, top, SIXTEEN_BIT)) * over
         q = tl.where(is_top, rivals * over, 1.0 - p)
-        value, g = _terms(t, p, q, BONUS)
+        value, g = terms(t, p, q, BONUS)
         if UPSTREAM == EACH:
             above = tl.load(upstream + o_c, mask=m_c, other=0.0).to(tl.float32)
             g = _under_upstream(g, above, above_first, BONUS)
-        slope = _slope(g, p, q, is_top, of_top, of_rest, rivals)
+        slope = slope_of(g, p, q, is_top, of_top, of_rest, rivals)
         tl.store(out + o_c, (slope * scale).to(out.dtype.element_ty), mask=m_c, eviction_policy="evict_first")
 
 
@@ -206,11 +221,11 @@ def label_of_row(target, i_row, target_stride, n_classes, SOFT: tl.constexpr):
 # gradient.
 @triton.jit(do_not_specialize=["n_rows"])
 def mse_streamed_kernel(
-    logits, target, divisor, upstream, loss, shares, counter, grad,
+    logits, target, divisor, upstream, loss, shares, counter, grad, state,
     n_rows, class_units, stride_units, target_units, scale,
     SOFT: tl.constexpr, BONUS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
     SIXTEEN_BIT: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, VALUES: tl.constexpr, UPSTREAM: tl.constexpr,
-    LAST: tl.constexpr,
+    STATE: tl.constexpr, LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     stride, target_stride = tl.cast(stride_units, tl.int64) * UNIT, tl.cast(target_units, tl.int64) * UNIT
@@ -236,6 +251,8 @@ def mse_streamed_kernel(
         row_loss, of_top, of_rest = stream_errors(row, masses, y, above, losses, above_first, known, top, rivals, over,
                                                   n_classes, SOFT, BONUS, BLOCK, VECTOR, SIXTEEN_BIT, VALUES, UPSTREAM)
         total += row_loss
+        if STATE:
+            store_errors(state, i_row, True, n_rows, top, rivals, of_top, of_rest * known)
         if GRAD:
             stream_slopes(row, masses, y, above, grad + own, above_first, above_all * known, top, rivals, over, of_top,
                           of_rest, n_classes, SOFT, BONUS, BLOCK, VECTOR, SIXTEEN_BIT, UPSTREAM)

@@ -19,12 +19,14 @@ from .autograd import repeated_loss
 from .cached_launch import launch
 from .curves import Mirror
 from .in_order import MOST_WARPS
-from .layout import pieces, power_of_two
-from .mse import mse_kernel, mse_streamed_kernel
+from .layout import ends_of, pieces, power_of_two
+from .mse import STATE_NUMBERS, mse_kernel, mse_streamed_kernel
+from .mse_later import mse_later_kernel
 from .mse_split import NUMBERS, mse_split_end_kernel, mse_split_kernel, mse_split_sums_kernel
 from .sigmoid_autograd import sigmoid_loss
+from .soft_later_launch import is_short, later_tile
 from .sums import Sum, sum_of
-from .tiling import Tiling, piece_of, processors, segments_of, soft_tiling_for, split
+from .tiling import Tiling, piece_of, processors, segments_of, soft_tiling_for, split, widened
 from .upstream import mean_factor, one_or_each, scaled, times_upstream
 
 
@@ -104,21 +106,27 @@ class _MseLaterReduced(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, bonus: bool, factor: float,
                 divisor: Tensor | None, dtype: torch.dtype) -> Tensor:
-        ctx.save_for_backward(logits, target, divisor)
+        state = None
+        if not is_short(logits) and _tiling(logits).segments == 1:
+            state = torch.empty(STATE_NUMBERS * logits.shape[0], dtype=torch.float32, device=logits.device)
+        ctx.save_for_backward(logits, target, divisor, state)
         ctx.bonus, ctx.factor = bonus, factor
-        return _sum(logits, target, bonus, factor, divisor, dtype)
+        return _sum(logits, target, bonus, factor, divisor, dtype, state=state)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, divisor = ctx.saved_tensors
+        logits, target, divisor, state = ctx.saved_tensors
         if torch.is_grad_enabled():
             above = scaled(upstream, ctx.factor, divisor)
             result = _differentiable(logits, target, ctx.bonus, above.expand(logits.shape))
         else:
             result = torch.empty_like(logits, memory_format=torch.contiguous_format)
             batched = is_batched(upstream)
-            _launch(logits, target, ctx.bonus, grad=result, scale=ctx.factor, divisor=divisor,
-                    upstream=None if batched else upstream)
+            one = None if batched else upstream
+            if state is not None:
+                _launch_later(logits, target, ctx.bonus, state, result, ctx.factor, divisor, one)
+            else:
+                _launch(logits, target, ctx.bonus, grad=result, scale=ctx.factor, divisor=divisor, upstream=one)
             result = (result.float() * upstream).to(result.dtype) if batched else result
         return result, *_NONE
 
@@ -156,16 +164,16 @@ def _differentiable(logits: Tensor, target: Tensor, bonus: bool, upstream: Tenso
 
 
 def _sum(logits: Tensor, target: Tensor, bonus: bool, factor: float, divisor: Tensor | None,
-         dtype: torch.dtype, grad: Tensor | None = None) -> Tensor:
-    """The sum of all losses times ``factor`` over ``divisor``, and its gradient."""
+         dtype: torch.dtype, grad: Tensor | None = None, state: Tensor | None = None) -> Tensor:
+    """The sum of all losses times ``factor`` over ``divisor``, and its gradient or what :func:`_launch_later` needs."""
     sums = sum_of(logits, _programs(logits, grad), logits.shape[0], _tiling(logits).warps <= MOST_WARPS, dtype)
-    _launch(logits, target, bonus, sums=sums, grad=grad, scale=factor, divisor=divisor)
+    _launch(logits, target, bonus, sums=sums, grad=grad, scale=factor, divisor=divisor, state=state)
     return sums.total(divisor, factor)
 
 
 def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = None, losses: Tensor | None = None,
             grad: Tensor | None = None, upstream: Tensor | None = None, scale: float = 1.0,
-            divisor: Tensor | None = None) -> None:
+            divisor: Tensor | None = None, state: Tensor | None = None) -> None:
     """The sum, or the losses themselves; ``grad`` of the sum times ``scale`` over ``divisor``, and times an upstream
     gradient, one for all or one for each."""
     upstream, how = (None, 0) if upstream is None else one_or_each(upstream)
@@ -188,10 +196,31 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
     if tiling.segments > 1:
         _launch_split(tiling, programs, tensors, numbers, shared)
     elif tiling.streamed:
-        launch(mse_streamed_kernel, programs, tensors, numbers, **shared)
+        # So that all programs fit: three on each multiprocessor, or four.
+        most = 80 if programs <= 3 * processors(logits.device) else 64
+        launch(mse_streamed_kernel, programs, (*tensors, state), numbers, **shared, STATE=state is not None,
+               maxnreg=most if state is not None else None)
     else:
-        launch(mse_kernel, programs, tensors, numbers, **shared, ROWS=tiling.rows,
+        launch(mse_kernel, programs, (*tensors, state), numbers, **shared, STATE=state is not None, ROWS=tiling.rows,
                PIECE=piece_of(tiling, logits, unit, 1))
+
+
+def _launch_later(logits: Tensor, target: Tensor, bonus: bool, state: Tensor, grad: Tensor, scale: float,
+                  divisor: Tensor | None, upstream: Tensor | None) -> None:
+    """The gradient of the sum from what the forward pass has kept of every row."""
+    rows, classes = logits.shape
+    if not rows:
+        return
+    soft = target.is_floating_point()
+    unit = math.gcd(16, classes, logits.stride(0), target.stride(0) if soft else 16)
+    tile_rows, block, repeat = later_tile(classes, min(unit, 16 // logits.dtype.itemsize))
+    ends, phase = ends_of(logits, target if soft else None, grad) if tile_rows == 1 else (0, 0)
+    numbers = (rows, classes // unit, logits.stride(0) // unit, target.stride(0) // unit if soft else 0, phase,
+               float(scale))
+    launch(mse_later_kernel, pieces(rows, tile_rows) * pieces(classes, block * repeat),
+           (logits, target, state, divisor, upstream, grad), numbers, SOFT=soft, BONUS=bonus, UNIT=unit, ROWS=tile_rows,
+           BLOCK=block, REPEAT=repeat, ENDS=ends, DIVIDED=divisor is not None, UPSTREAM=upstream is not None,
+           num_warps=4, enable_fp_fusion=True)
 
 
 def _launch_split(tiling: Tiling, programs: int, tensors: tuple[Tensor | None, ...],
@@ -218,7 +247,8 @@ def _launch_split(tiling: Tiling, programs: int, tensors: tuple[Tensor | None, .
 
 def _tiling(logits: Tensor) -> Tiling:
     rows, classes = logits.shape
-    return split(soft_tiling_for(classes, cross_entropy=False), rows, classes, logits.device)
+    tiling = widened(soft_tiling_for(classes, cross_entropy=False), rows, logits.device)
+    return split(tiling, rows, classes, logits.device)
 
 
 def _programs(logits: Tensor, grad: Tensor | None) -> int:

@@ -21,10 +21,11 @@ from .curves import Gap, constants
 from .finish import NOBODY, THE_LAST, finish_mean
 from .functions import differentiable
 from .later_launch import later_for
-from .launch import NO_STATS, Asked, are_short, losses_for, of_pulls_for
+from .launch import NO_STATS, Asked, losses_for
 from .layout import pieces
 from .problem import Problem, empty_state
 from .rows import read_label, sum_of
+from .short_launch import are_short, of_pulls_for
 from .sums import workspace
 
 _BLOCK = 1024

@@ -4,9 +4,9 @@ import triton
 import triton.language as tl
 
 from .ends import end_columns, inner_part, inner_row
-from .finish import EVERYONE, THE_FIRST, divisor_of, finish_mean, known_divisor
+from .finish import EVERYONE, SCALE, THE_FIRST, divisor_of, finish_mean, known_divisor
 from .in_order import leave_count
-from .maths import INF, LOG2E, LOWEST, PULLS, row_start
+from .maths import INF, LOG2E, LOWEST, ONE_AGAIN, PULLS, row_start
 from .rows import plain_row, read_label, store_by_products, store_lengths, store_state
 from .tile import first_column, load_tile, store_tile
 
@@ -16,7 +16,8 @@ from .tile import first_column, load_tile, store_tile
 # share of their sum, see finish.py, and on request the gradient, the state from which it can be made later, and the
 # by-products. UPSTREAM has a number for every row, by which its gradient is multiplied; where these are the PULLS of a
 # curve of one's own, also by minus the first of ``partial_weights``, which then is the upstream gradient of the sum,
-# and by the first of ``state``, the sum's own factor.
+# and by the first of ``state``, the sum's own factor. EACH_AGAIN and ONE_AGAIN ask for nothing but the gradient, the
+# second with one upstream gradient for all rows, of a sum (STATE) again times its factor.
 @triton.jit(do_not_specialize=["n_rows", "ignore_index", "phase"])
 def resident_kernel(
     logits, target, weight, partial_weights, upstream, loss, shares, counter, grad, state, lengths, p_out, lse_out,
@@ -69,9 +70,9 @@ def resident_kernel(
     row_loss = tl.where(taught, row_loss, fill)
     factor = tl.where(taught, factor, fill)
     denominator = known_divisor(denominator, shares, N_PARTIAL, COUNT, GRAD)
-    if not SUMS and UPSTREAM != PULLS:
+    if not SUMS and UPSTREAM < PULLS:
         tl.store(loss + o_r, row_loss, mask=m_r)
-    if STATE:
+    if STATE == 1:
         store_state(state, o_r, m_r, n_rows, top, factor, at_label, y)
     if LENGTHS:
         two = tl.sum(e * e, axis=1)
@@ -87,7 +88,11 @@ def resident_kernel(
     if GRAD:
         if N_PARTIAL or COUNT == EVERYONE or UPSTREAM:
             scale = 1.0 / denominator
-            if UPSTREAM:
+            if UPSTREAM == ONE_AGAIN:
+                scale *= tl.load(upstream).to(tl.float32)
+                if STATE:
+                    scale *= tl.load(state)
+            elif UPSTREAM:
                 scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
             if UPSTREAM == PULLS:
                 scale *= -tl.load(partial_weights).to(tl.float32) * tl.load(state)
@@ -112,4 +117,4 @@ def resident_kernel(
     if SUMS:
         finish_mean(shares, counter, loss, state, n_rows, tl.sum(tl.where(m_r, row_loss, 0.0), axis=0),
                     tl.sum(w, axis=0), denominator, COUNT, N_PARTIAL,
-                    4 if STATE else 0, LAST)
+                    (-1 if STATE == SCALE else 4) if STATE else 0, LAST)

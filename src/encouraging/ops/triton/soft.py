@@ -3,24 +3,26 @@
 import triton
 import triton.language as tl
 
+from .curves import LIKE_CROSS_ENTROPY
 from .finish import finish
 from .maths import EACH, INF, LOG2E, LOWEST, ONE, exp_of_distance, row_start
-from .soft_rows import at_largest, largest_class, rival_terms, row_terms
+from .soft_rows import at_largest, largest_class, rival_terms, row_terms, store_soft_state
 from .tile import FEW_CLASSES, load_tile, store_tile
 
 
 # A program takes ROWS whole rows of logits and targets. It reads both once and writes the loss of every row, or (SUMS)
 # its share of their sum, see finish.py, and on request the gradient on the logits and (BY_TARGET) that on the targets.
-# ``label_part`` and ``spread`` smooth the targets: u = (label_part * target + spread) * weight.
+# ``label_part`` and ``spread`` smooth the targets: u = (label_part * target + spread) * weight. STATE keeps what
+# ``soft_later.py`` makes the gradient of. Where only gradients are asked for, LOSS is off.
 @triton.jit(do_not_specialize=["n_rows"])
 def soft_kernel(
-    logits, target, weight, divisor, upstream, loss, shares, counter, grad, by_target,
+    logits, target, weight, divisor, upstream, loss, shares, counter, grad, by_target, state,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     target_outer_units, target_stride_inner, target_stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, scale, label_part, spread, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNBOUNDED: tl.constexpr, UNIT: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PIECE: tl.constexpr, WEIGHTED: tl.constexpr, GRAD: tl.constexpr, BY_TARGET: tl.constexpr,
-    SUMS: tl.constexpr, UPSTREAM: tl.constexpr, SMOOTH: tl.constexpr,
+    STATE: tl.constexpr, LOSS: tl.constexpr, SUMS: tl.constexpr, UPSTREAM: tl.constexpr, SMOOTH: tl.constexpr,
     DIVIDED: tl.constexpr, LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
@@ -54,13 +56,21 @@ def soft_kernel(
         top, reference, rival_sum, k0, k1, k2, k3, KIND, UNBOUNDED)
     b_value, b_over = rival_terms(t, e, reference_p[:, None], log_reference_p[:, None], k0, k1, k2, k3, KIND, TAIL)
     # A class of no mass adds nothing, also where its value is infinite.
-    values = tl.sum(tl.where(u_rivals == 0.0, 0.0, u_rivals * b_value), axis=1)
-    pulls = tl.sum(u_rivals * b_over, axis=1)
+    if TAIL == LIKE_CROSS_ENTROPY:  # the largest has no distance from itself
+        pulls = tl.sum(u_rivals, axis=1)
+        distance = tl.sum(tl.where(u == 0.0, 0.0, u * (z - top[:, None])), axis=1)
+        values = -distance - tl.where(pulls == 0.0, 0.0, pulls * log_reference_p)
+    else:
+        values = tl.sum(tl.where(u_rivals == 0.0, 0.0, u_rivals * b_value), axis=1)
+        pulls = tl.sum(u_rivals * b_over, axis=1)
     row_loss, factor, base, ratio = row_terms(p, value, pull, over, reference_p, rival_sum, u_largest, values, pulls)
     if DIVIDED:
         scale /= tl.load(divisor).to(tl.float32)
-    if not SUMS:
+    if LOSS and not SUMS:
         tl.store(loss + o_r, row_loss, mask=m_r)
+    if STATE:
+        store_soft_state(state, o_r, m_r, n_rows, top, factor, base, ratio, u_largest, pull, reference_p,
+                         log_reference_p, TAIL)
     if GRAD or BY_TARGET:
         row_scale = tl.zeros([ROWS], tl.float32) + scale
         if UPSTREAM == EACH:

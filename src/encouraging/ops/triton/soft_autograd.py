@@ -17,7 +17,8 @@ from . import soft_operators
 from .cached_launch import Prepared
 from .curves import constants
 from .functions import bare_apply
-from .soft_launch import SoftPlan, SoftProblem, soft_loss_sum, soft_losses, soft_plan_for
+from .soft_later_launch import empty_soft_state, soft_gradient_later
+from .soft_launch import SoftPlan, SoftProblem, soft_gradients, soft_loss_sum, soft_losses, soft_plan_for
 from .upstream import mean_factor, scaled, step_times_upstream, times_upstream
 
 _NONE = (None,) * 3  # for everything but logits and target
@@ -68,19 +69,23 @@ class SoftStep:
     def problem(self, logits: Tensor, target: Tensor, weight: Tensor | None) -> SoftProblem:
         return SoftProblem(logits, target, weight, self.numbers, self.smoothing)
 
+    def empty_state(self, logits: Tensor, target: Tensor, weight: Tensor | None, needs: Any) -> Tensor | None:
+        """Room for what makes a later gradient cheap, where only the logits have one."""
+        return empty_soft_state(self.problem(logits, target, weight)) if needs[0] and not needs[1] else None
+
     def loss(self, logits: Tensor, target: Tensor, weight: Tensor | None, divisor: Tensor | None,
-             grad: Tensor | None = None, by_target: Tensor | None = None) -> Tensor:
+             grad: Tensor | None = None, by_target: Tensor | None = None, state: Tensor | None = None) -> Tensor:
         """The sum or the mean, and whatever there is a buffer for."""
         plan = self.forward
         if plan is None:
             target = _with_strides_of(target, by_target)
             problem = self.problem(logits, target, weight)
-            if not (self.repeats and logits.shape[0]):
+            if not (self.repeats and logits.shape[0]) and state is None:
                 return soft_loss_sum(problem, self.factor, divisor, grad=grad, by_target=by_target, dtype=self.dtype)
-            plan = soft_plan_for(problem, self.factor, divisor, grad, by_target, self.dtype)
-            if by_target is None:  # else the target may have been copied
+            plan = soft_plan_for(problem, self.factor, divisor, grad, by_target, self.dtype, state is not None)
+            if by_target is None and self.repeats:  # else the target may have been copied
                 self.forward = plan
-        return plan.run(logits, target, weight, divisor, grad, by_target)
+        return plan.run(logits, target, weight, divisor, grad, by_target, state)
 
 
 def repeated_soft_loss(curve: Curve, smoothing: float, reduction: str) -> Callable[..., Tensor]:
@@ -160,20 +165,21 @@ class _SoftLaterReduced(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, divisor: Tensor | None,
                 step: SoftStep) -> Tensor:
-        ctx.save_for_backward(logits, target, weight, divisor)
+        state = step.empty_state(logits, target, weight, ctx.needs_input_grad)
+        ctx.save_for_backward(logits, target, weight, divisor, state)
         ctx.step = step
-        return step.loss(logits, target, weight, divisor)
+        return step.loss(logits, target, weight, divisor, state=state)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, weight, divisor = ctx.saved_tensors
+        logits, target, weight, divisor, state = ctx.saved_tensors
         step = ctx.step
         if torch.is_grad_enabled():
             above = scaled(upstream, step.factor, divisor)
             return *_differentiable(logits, target, weight, above, ctx.needs_input_grad, step, "sum"), *_NONE
         batched = is_batched(upstream)
         one = torch.ones((), dtype=torch.float32, device=logits.device) if batched else upstream
-        gradients = _gradients(logits, target, weight, one, ctx.needs_input_grad, step, step.factor, divisor)
+        gradients = _gradients(logits, target, weight, one, ctx.needs_input_grad, step, state, step.factor, divisor)
         if batched:
             gradients = [None if grad is None else (grad.float() * upstream).to(grad.dtype) for grad in gradients]
         return *gradients, *_NONE
@@ -183,20 +189,21 @@ class _SoftLater(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, divisor: None,
                 step: SoftStep) -> Tensor:
-        ctx.save_for_backward(logits, target, weight)
+        state = step.empty_state(logits, target, weight, ctx.needs_input_grad)
+        ctx.save_for_backward(logits, target, weight, state)
         ctx.step = step
-        return soft_losses(step.problem(logits, target, weight), dtype=step.dtype)
+        return soft_losses(step.problem(logits, target, weight), state=state, dtype=step.dtype)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, weight = ctx.saved_tensors
+        logits, target, weight, state = ctx.saved_tensors
         needs, step = ctx.needs_input_grad, ctx.step
         if torch.is_grad_enabled():
             gradients = _differentiable(logits, target, weight, upstream.float(), needs, step, "none")
         else:
             batched = is_batched(upstream)
             one = torch.ones(logits.shape[0], dtype=torch.float32, device=logits.device) if batched else upstream
-            gradients = _gradients(logits, target, weight, one, needs, step)
+            gradients = _gradients(logits, target, weight, one, needs, step, state)
             if batched:
                 gradients = [None if grad is None else (grad.float() * upstream[:, None]).to(grad.dtype)
                              for grad in gradients]
@@ -207,13 +214,17 @@ _apply_later, _apply_ahead = bare_apply(_SoftLaterReduced), bare_apply(_SoftAhea
 
 
 def _gradients(logits: Tensor, target: Tensor, weight: Tensor | None, upstream: Tensor, needs: Any, step: SoftStep,
-               factor: float = 1.0, divisor: Tensor | None = None) -> list[Tensor | None]:
+               state: Tensor | None, factor: float = 1.0, divisor: Tensor | None = None) -> list[Tensor | None]:
     """The gradients on logits and target, where needed, of what :func:`soft_losses` writes."""
+    upstream = upstream.contiguous()
+    if state is not None:
+        result = torch.empty_like(logits)
+        soft_gradient_later(step.problem(logits, target, weight), state, upstream, result, factor, divisor)
+        return [result, None]
     grad = torch.empty_like(logits) if needs[0] else None
     by_target = torch.empty_like(target) if needs[1] else None
     problem = step.problem(logits, _with_strides_of(target, by_target), weight)
-    soft_losses(problem, upstream=upstream.contiguous(), grad=grad, by_target=by_target, factor=factor,
-                divisor=divisor)
+    soft_gradients(problem, upstream, grad, by_target, factor, divisor)
     return [grad, by_target]
 
 

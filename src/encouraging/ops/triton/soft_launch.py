@@ -17,7 +17,7 @@ from .maths import EACH, ONE
 from .soft import soft_kernel
 from .soft_split import NUMBERS, soft_split_end_kernel, soft_split_kernel, soft_split_sums_kernel
 from .soft_streamed import soft_streamed_kernel
-from .tiling import Tiling, division_key, ends_for, piece_of, processors, segments_of, soft_tiling_for, split
+from .tiling import Tiling, division_key, ends_for, piece_of, processors, segments_of, soft_tiling_for, split, widened
 
 
 class SoftProblem(NamedTuple):
@@ -31,23 +31,36 @@ class SoftProblem(NamedTuple):
 
 
 def soft_losses(problem: SoftProblem, *, upstream: Tensor | None = None, grad: Tensor | None = None,
-                by_target: Tensor | None = None, factor: float = 1.0, divisor: Tensor | None = None,
+                by_target: Tensor | None = None, state: Tensor | None = None,
                 dtype: torch.dtype = torch.float32) -> Tensor:
     """The loss of every row, in ``dtype``, and whatever there is a buffer for.
 
     ``grad`` (which may be the logits) receives the gradient of the rows' losses on the logits, ``by_target``, which has
-    the target's strides, that on the targets: each row times its ``upstream``, or all times the one that there is, and
-    times ``factor`` over ``divisor``.
+    the target's strides, that on the targets: each row times its ``upstream``. ``state`` is for ``soft_later_launch``.
     """
     rows = layout(problem.logits).rows
     out = torch.empty(rows, dtype=dtype, device=problem.logits.device)
     if rows:
-        how = 0 if upstream is None else EACH.value if upstream.ndim else ONE.value
-        asked = Asked(False, float(factor), divisor is not None, dtype, how,
-                      None if upstream is None else upstream.dtype)
+        asked = Asked(False, 1.0, False, dtype, 0 if upstream is None else EACH.value,
+                      None if upstream is None else upstream.dtype, state is not None)
         launch = _launch_for(problem, asked, grad, by_target)
-        launch(out.get_device(), *problem[:3], divisor, upstream, out, None, None, grad, by_target)
+        launch(out.get_device(), *problem[:3], None, upstream, out, None, None, grad, by_target, state)
     return out
+
+
+def soft_gradients(problem: SoftProblem, upstream: Tensor, grad: Tensor | None, by_target: Tensor | None,
+                   factor: float = 1.0, divisor: Tensor | None = None) -> None:
+    """The gradients alone, as :func:`soft_losses` writes them, with an upstream gradient per row or one for all, times
+    ``factor`` over ``divisor``: everything is made again from logits and targets."""
+    logits = problem.logits
+    if layout(logits).rows:
+        asked = Asked(False, float(factor), divisor is not None, torch.float32,
+                      EACH.value if upstream.ndim else ONE.value, upstream.dtype, loss=False)
+        launch = _launch_for(problem, asked, grad, by_target)
+        out = None
+        if isinstance(launch, SplitLaunch):  # which writes the losses in any case
+            out = torch.empty(layout(logits).rows, dtype=torch.float32, device=logits.device)
+        launch(logits.get_device(), *problem[:3], divisor, upstream, out, None, None, grad, by_target, None)
 
 
 def soft_loss_sum(problem: SoftProblem, factor: float, divisor: Tensor | None = None, *, grad: Tensor | None = None,
@@ -69,22 +82,23 @@ class SoftPlan(NamedTuple):
     dtype: torch.dtype  # of the sum
 
     def run(self, logits: Tensor, target: Tensor, weight: Tensor | None, divisor: Tensor | None, grad: Tensor | None,
-            by_target: Tensor | None) -> Tensor:
+            by_target: Tensor | None, state: Tensor | None = None) -> Tensor:
         """The sum, see :func:`soft_loss_sum`, of at least one row."""
         launch, device, by_another, dtype = self
         if by_another is None:
             out = torch.empty(size=(), dtype=dtype, device=logits.device)
-            launch(device, logits, target, weight, divisor, None, out, *sums.workspace(logits), grad, by_target)
+            launch(device, logits, target, weight, divisor, None, out, *sums.workspace(logits), grad, by_target,
+                   state)
             return out
         shares = torch.empty(launch.programs, dtype=torch.float32, device=logits.device)
-        launch(device, logits, target, weight, divisor, None, None, shares, None, grad, by_target)
+        launch(device, logits, target, weight, divisor, None, None, shares, None, grad, by_target, state)
         return sums.launch_total(by_another, shares, divisor, None, dtype)
 
 
 def soft_plan_for(problem: SoftProblem, factor: float, divisor: Tensor | None, grad: Tensor | None,
-                  by_target: Tensor | None, dtype: torch.dtype) -> SoftPlan:
-    """How such a sum is made, of at least one row."""
-    launch = _launch_for(problem, Asked(True, float(factor), divisor is not None, dtype), grad, by_target)
+                  by_target: Tensor | None, dtype: torch.dtype, state: bool = False) -> SoftPlan:
+    """How such a sum is made, of at least one row; with a ``state`` for ``soft_later_launch``."""
+    launch = _launch_for(problem, Asked(True, float(factor), divisor is not None, dtype, state=state), grad, by_target)
     device, by_another = problem.logits.get_device(), None
     if not sums.ending(launch.programs, 0, in_order=False):
         by_another = sums.total_for(device, launch.programs, 0 if divisor is None else divisor.numel(), factor,
@@ -101,6 +115,8 @@ class Asked(NamedTuple):
     dtype: torch.dtype  # of the losses or their sum
     how: int = 0  # the upstream gradient, maths.ONE or EACH row's
     upstream: torch.dtype | None = None
+    state: bool = False
+    loss: bool = True
 
 
 class SplitLaunch:
@@ -114,10 +130,11 @@ class SplitLaunch:
 
     def __call__(self, device: int, logits: Tensor, target: Tensor, weight: Tensor | None,
                  *others: Tensor | None) -> None:
+        *buffers, _ = others  # no state
         partials = torch.empty(self._size, dtype=torch.float32, device=logits.device)
         for one in self._passes:
             one(device, logits, target, weight, partials)
-        self._end(device, logits, target, weight, partials, *others)
+        self._end(device, logits, target, weight, partials, *buffers)
 
 
 _launches = Kept()
@@ -126,7 +143,7 @@ _launches = Kept()
 def _launch_for(problem: SoftProblem, asked: Asked, grad: Tensor | None,
                 by_target: Tensor | None) -> Prepared | SplitLaunch:
     """The launch, remembered: it takes logits, target, weight, divisor, upstream, the losses or their sum, shares,
-    counter, grad and by_target."""
+    counter, grad, by_target and state."""
     logits, target, weight, curve, smoothing = problem
     key = (logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() & 15, target.dtype,
            target.stride(), target.data_ptr() & 15, None if grad is None else (grad.stride(), grad.data_ptr() & 15),
@@ -138,15 +155,20 @@ def _launch_for(problem: SoftProblem, asked: Asked, grad: Tensor | None,
     return prepared
 
 
+def has_own_segments(problem: SoftProblem) -> bool:
+    """Whether the rows are split among programs."""
+    return _division(problem, None)[0].segments > 1
+
+
 def _division(problem: SoftProblem, by_target: Tensor | None) -> tuple[Tiling, int]:
     """The tiling, and how many programs there are."""
     logits, _, weight, curve, smoothing = problem
     rows, classes = layout(logits)[:2]
     # Rows of 16 bits that are not aligned are better off in blocks, which are read in vectors.
-    lean = (curve.tail != LIKE_ITSELF.value and weight is None and by_target is None and not smoothing
+    lean = (curve.below_largest != LIKE_ITSELF.value and weight is None and by_target is None and not smoothing
             and not (classes % 2 and logits.dtype.itemsize == 2))
-    tiling = soft_tiling_for(classes, curve.tail == LIKE_CROSS_ENTROPY.value, lean)
-    tiling = split(tiling, rows, classes, logits.device)
+    tiling = soft_tiling_for(classes, curve.below_largest == LIKE_CROSS_ENTROPY.value, lean)
+    tiling = split(widened(tiling, rows, logits.device), rows, classes, logits.device)
     if tiling.segments > 1:
         return tiling, rows * segments_of(tiling, classes)[0]
     if tiling.streamed:
@@ -169,12 +191,15 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None,
     grad_sizes = to.outer_stride // unit, to.inner_stride, to.class_stride
     factors = (asked.scale, 1.0 - smoothing, smoothing / classes, *curve[2:])
     constants: dict[str, Any] = {
-        "KIND": curve.kind, "TAIL": curve.tail, "UNBOUNDED": curve.unbounded, "UNIT": unit, "BLOCK": tiling.block,
+        "KIND": curve.kind, "TAIL": curve.below_largest, "UNBOUNDED": curve.unbounded, "UNIT": unit,
+        "BLOCK": tiling.block,
         "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None,
         "SUMS": asked.sums, "LAST": sums.ending(programs, 0, in_order=False) if asked.sums else 0,
         "UPSTREAM": asked.how, "SMOOTH": smoothing > 0, "DIVIDED": asked.divided,
         "num_warps": tiling.warps, "enable_fp_fusion": True,
     }
+    if tiling.segments == 1:
+        constants |= {"STATE": asked.state, "LOSS": asked.loss}
     if not tiling.streamed:
         return Prepared(soft_kernel, programs, (*sizes, *grad_sizes, *factors), **constants, ROWS=tiling.rows,
                         maxnreg=tiling.registers or None, PIECE=piece_of(tiling, logits, unit, class_stride))
@@ -184,7 +209,7 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None,
                       "SIXTEEN_BIT": logits.dtype.itemsize == 2}
         return _prepare_split(tiling, programs, sizes, grad_sizes, phase, factors, curve, constants)
     # The ends take registers, with which fewer programs would fit.
-    few = ends and curve.tail == LIKE_NORMAL.value and logits.dtype.itemsize == 2
+    few = ends and curve.below_largest == LIKE_NORMAL.value and logits.dtype.itemsize == 2
     return Prepared(soft_streamed_kernel, programs, (*sizes, *grad_sizes, phase, *factors), **constants, ENDS=ends,
                     maxnreg=64 if few else tiling.registers or None, VECTOR=ends or 16 // logits.dtype.itemsize,
                     SIXTEEN_BIT=logits.dtype.itemsize == 2)
@@ -204,7 +229,7 @@ def _prepare_split(tiling: Tiling, programs: int, sizes: tuple[int, ...], grad_s
 
     every = rows * n_segments
     passes = [launch(soft_split_kernel, every, phase, *masses)]
-    if curve.tail != LIKE_CROSS_ENTROPY.value:
+    if curve.below_largest != LIKE_CROSS_ENTROPY.value:
         passes.append(launch(soft_split_sums_kernel, every, phase, *masses, *curve[2:]))
     end = launch(soft_split_end_kernel, programs, *grad_sizes, phase, scale, *masses, *curve[2:])
     return SplitLaunch(passes, end, NUMBERS * every)

@@ -8,7 +8,7 @@ from torch import Tensor
 from ...curves import Curve
 from ...curves._catalogue import from_numbers, to_numbers
 from .curves import constants
-from .soft_launch import SoftProblem, soft_losses
+from .soft_launch import SoftProblem, soft_gradients, soft_losses
 
 
 def rows(logits: Tensor, target: Tensor, weight: Optional[Tensor], curve: Curve, label_smoothing: float) -> Tensor:
@@ -46,8 +46,8 @@ def soft_rows_gradient(upstream: Tensor, logits: Tensor, target: Tensor, weight:
     grad, by_target = _buffers(logits, target, needs)
     target = target if by_target.stride() == target.stride() or not needs[1] else (
         torch.empty_like(by_target).copy_(target))
-    soft_losses(_problem(logits, target, weight, curve, params, label_smoothing), upstream=upstream.contiguous(),
-                grad=grad if needs[0] else None, by_target=by_target if needs[1] else None)
+    soft_gradients(_problem(logits, target, weight, curve, params, label_smoothing), upstream.contiguous(),
+                   grad if needs[0] else None, by_target if needs[1] else None)
     return grad, by_target
 
 

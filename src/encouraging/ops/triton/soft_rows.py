@@ -59,6 +59,40 @@ def row_terms(p, value, pull, over, reference_p, rival_sum, u_largest, values, p
     return loss, factor, p * pulls, tl.where(p < 0.6, p * over, 0.0)
 
 
+# What the gradient needs of a row, one number per row each: where the largest logit is the reference, all of it.
+STATE_NUMBERS = 8
+
+
+@triton.jit
+def store_soft_state(state, o_r, m_r, n_rows, top, factor, base, ratio, u_largest, pull, reference_p, log_reference_p,
+                     TAIL: tl.constexpr):
+    tl.store(state + o_r, top, mask=m_r)
+    tl.store(state + n_rows + o_r, factor, mask=m_r)
+    tl.store(state + 2 * n_rows + o_r, base, mask=m_r)
+    tl.store(state + 3 * n_rows + o_r, ratio, mask=m_r)
+    tl.store(state + 4 * n_rows + o_r, u_largest, mask=m_r)
+    tl.store(state + 5 * n_rows + o_r, pull, mask=m_r)
+    if TAIL != LIKE_CROSS_ENTROPY:
+        tl.store(state + 6 * n_rows + o_r, reference_p, mask=m_r)
+        tl.store(state + 7 * n_rows + o_r, log_reference_p, mask=m_r)
+
+
+@triton.jit
+def load_soft_state(state, o_r, m_r, n_rows, TAIL: tl.constexpr):
+    """What :func:`store_soft_state` was given, in its order."""
+    top = tl.load(state + o_r, mask=m_r, other=0.0)
+    factor = tl.load(state + n_rows + o_r, mask=m_r, other=0.0)
+    base = tl.load(state + 2 * n_rows + o_r, mask=m_r, other=0.0)
+    ratio = tl.load(state + 3 * n_rows + o_r, mask=m_r, other=0.0)
+    u_largest = tl.load(state + 4 * n_rows + o_r, mask=m_r, other=0.0)
+    pull = tl.load(state + 5 * n_rows + o_r, mask=m_r, other=0.0)
+    reference_p, log_reference_p = top, top
+    if TAIL != LIKE_CROSS_ENTROPY:
+        reference_p = tl.load(state + 6 * n_rows + o_r, mask=m_r, other=0.0)
+        log_reference_p = tl.load(state + 7 * n_rows + o_r, mask=m_r, other=0.0)
+    return top, factor, base, ratio, u_largest, pull, reference_p, log_reference_p
+
+
 @triton.jit
 def at_largest(u, u_largest, base, ratio, pull):
     """The gradient of the largest class; of several alike, each has its own mass ``u`` and together ``u_largest``."""

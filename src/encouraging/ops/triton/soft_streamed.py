@@ -8,7 +8,7 @@ from .curves import LIKE_CROSS_ENTROPY
 from .ends import end_columns, inner_part, inner_row
 from .finish import finish
 from .maths import EACH, INF, LOG2E, LOWEST, ONE, row_start, shifted
-from .soft_rows import at_largest, largest_and_rivals, largest_class, rival_terms, row_terms
+from .soft_rows import at_largest, largest_and_rivals, largest_class, rival_terms, row_terms, store_soft_state
 
 
 @triton.jit
@@ -192,14 +192,14 @@ def _target_slope(is_top, value, b_value, weight, o_c, m_c, scale, WEIGHTED: tl.
 # sums and one for the gradient. Other curves take one more between the two, when the largest logit is known.
 @triton.jit(do_not_specialize=["n_rows", "phase"])
 def soft_streamed_kernel(
-    logits, target, weight, divisor, upstream, loss, shares, counter, grad, by_target,
+    logits, target, weight, divisor, upstream, loss, shares, counter, grad, by_target, state,
     n_rows, class_units, inner, outer_units, stride_inner, stride_class,
     target_outer_units, target_stride_inner, target_stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, phase, scale, label_part, spread, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNBOUNDED: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
     VECTOR: tl.constexpr, ENDS: tl.constexpr, WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr,
-    BY_TARGET: tl.constexpr, SUMS: tl.constexpr, UPSTREAM: tl.constexpr, SMOOTH: tl.constexpr,
-    DIVIDED: tl.constexpr, LAST: tl.constexpr,
+    BY_TARGET: tl.constexpr, STATE: tl.constexpr, LOSS: tl.constexpr, SUMS: tl.constexpr, UPSTREAM: tl.constexpr,
+    SMOOTH: tl.constexpr, DIVIDED: tl.constexpr, LAST: tl.constexpr,
 ):
     n_classes = class_units * UNIT
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
@@ -237,8 +237,11 @@ def soft_streamed_kernel(
             p, value, pull, over, reference_p, rival_sum, u_largest, values, pulls)
         if SUMS:
             total_loss += row_loss
-        else:
+        elif LOSS:
             tl.store(loss + i_row, row_loss)
+        if STATE:
+            store_soft_state(state, i_row, True, n_rows, top, factor, base, ratio, u_largest, pull, reference_p,
+                             log_reference_p, TAIL)
         if GRAD or BY_TARGET:
             row_scale = scale
             if UPSTREAM == EACH:

@@ -27,6 +27,7 @@ class Tiling:
     ``registers``: the most that a thread may have (0 for what the compiler likes), so that more programs fit.
     ``segments``: parts at most into which a streamed row is split, one program each, see ``segments.py``; 1 for rows
     that one program walks over.
+    ``repeat``: tiles of ``block`` classes side by side, of rows that are whole.
     """
 
     rows: int
@@ -37,6 +38,7 @@ class Tiling:
     skip: bool = True
     registers: int = 0
     segments: int = 1
+    repeat: int = 1
 
 
 # Rows are split where they are fewer than the multiprocessors and have so many classes. These numbers follow from how
@@ -63,9 +65,9 @@ def tiling_override() -> Tiling | None:
     return _override
 
 
-def division_key() -> tuple[Tiling | None, float]:
+def division_key() -> tuple[Tiling | None, float, bool, bool]:
     """What can be set here and changes launches: part of the key under which they are remembered."""
-    return _override, split_from
+    return _override, split_from, narrow_blocks, wide_for_few
 
 
 @lru_cache(maxsize=1024)
@@ -119,6 +121,18 @@ def as_streamed(tiling: Tiling) -> Tiling:
     return Tiling(1, max(16, min(tiling.block, 2048)), min(tiling.warps, 4), streamed=True, per_processor=8)
 
 
+wide_for_few = True  # whether few rows in blocks take twice the warps each; not timed yet
+
+
+def widened(tiling: Tiling, rows: int, device: torch.device) -> Tiling:
+    """The tiling for so few streamed rows that all of them are on the multiprocessors at once with twice the warps, and
+    take half as many blocks one after the other; or the same one for all others."""
+    short = tiling.streamed and tiling.block == 2048 and _override is None
+    if short and wide_for_few and rows <= 4 * processors(device):
+        return replace(tiling, block=4096, warps=8, per_processor=4)
+    return tiling
+
+
 def split(tiling: Tiling, rows: int, classes: int, device: torch.device) -> Tiling:
     """The tiling for so few and long rows that they are split into segments, or the same one for all others."""
     if not tiling.streamed or _override is not None:
@@ -158,10 +172,40 @@ def piece_of(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> in
     return min(tiling.block, max(1, vector * 32 * tiling.warps // tiling.rows))
 
 
-def gradient_tile(classes: int) -> tuple[int, int]:
-    """Rows and classes of a tile for the gradient that is made later: at most 4096 elements, no sums."""
-    block = min(4096, max(2, 1 << (classes - 1).bit_length()))
-    return min(512, 4096 // block), block
+# Whether gradients that are made later take narrow blocks side by side, where that is less padding or fewer threads per
+# row than one tile as wide as the next power of two. Not timed yet.
+narrow_blocks = True
+
+
+def narrowed(tiling: Tiling, classes: int, vector: int) -> Tiling:
+    """The tiling for rows whose loss alone is asked for, in tiles of 8 threads per row side by side; or the same one
+    where that saves less than an eighth of the columns. Rows are read in vectors of so many elements."""
+    block = 8 * vector
+    n_blocks = pieces(classes, block)
+    if (tiling.streamed or _override is not None or not narrow_blocks or not 16 < classes <= 512
+            or 8 * n_blocks * block > 7 * tiling.block):
+        return tiling
+    return Tiling(16, block, warps=4, skip=False, repeat=n_blocks)
+
+
+def gradient_tile(classes: int, vector: int) -> tuple[int, int, int]:
+    """Rows and classes of a tile for the gradient that is made later, which has no sums, and how many tiles a program
+    takes side by side. Rows are read in vectors of so many elements; 0 where they lie apart.
+
+    What a row has one of is loaded by every thread of the row, so that these are few: 16 or more, each with up to 32
+    elements of it."""
+    whole = max(2, 1 << (classes - 1).bit_length())
+    if vector and narrow_blocks and 16 < classes <= 2048:
+        threads = 16
+        while classes > 32 * threads:
+            threads *= 2
+        block = threads * vector
+        n_blocks = pieces(classes, block)
+        if block < whole and (threads == 16 or n_blocks * block < whole):
+            rows_of_thread = 1 << (max(1, 16 // (vector * n_blocks)).bit_length() - 1)
+            return 128 // threads * rows_of_thread, block, n_blocks
+    block = min(4096, whole)
+    return min(512, 4096 // block), block, 1
 
 
 @contextmanager
