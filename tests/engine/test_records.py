@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -93,3 +94,14 @@ def test_records_stay_inside_their_folder(tmp_path):
     with pytest.raises(RunError, match="outside of"):
         collect(tmp_path / "in", tmp_path / "out" / "deep")
     assert not (tmp_path / "x").exists()
+
+
+def test_epochs_of_all_stages_count_also_where_the_timing_has_only_the_last_stage(runs):
+    """As records had it until stages were counted."""
+    record = read_records(runs)[0]
+    lines = [{"stage": stage, "epoch": epoch} for stage, epochs in ((1, 3), (2, 2)) for epoch in range(1, epochs + 1)]
+    staged = replace(record, epochs=lines, timing={**record.timing, "epochs": 2})
+    assert staged.trained_epochs == 5
+    assert replace(staged, epochs=[]).trained_epochs == 2
+    assert replace(staged, epochs=lines[2:]).trained_epochs == 5  # a record may keep few lines
+    assert replace(staged, timing={}).trained_epochs == 0

@@ -75,8 +75,9 @@ def test_what_recipes_have_in_common_is_trained_once_and_gives_the_same_bits(rea
     assert epochs == {("whole", "el"): all_epochs, ("renamed", "plain"): [], ("renamed", "el"): [],
                       ("renamed", "poly"): all_epochs, ("staged", "ce"): [(2, 1), (2, 2)],
                       ("staged", "el"): [(2, 1), (2, 2)]}
-    timing = json.loads((jobs["renamed", "plain", 0].folder / "timing.json").read_text())
-    assert (timing["shared_epochs"], timing["epochs"]) == (3, 3)
+    for name, arm, trained in (("renamed", "plain", 3), ("staged", "ce", 5)):
+        timing = json.loads((jobs[name, arm, 0].folder / "timing.json").read_text())
+        assert (timing["shared_epochs"], timing["epochs"], timing["samples"]) == (3, trained, 1200 * trained)
 
 
 def test_the_others_wait_for_the_first_of_their_seed(read, tmp_path):

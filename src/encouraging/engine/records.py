@@ -43,6 +43,12 @@ class Record:
     attacks: dict[str, Any] | None = None
 
     @property
+    def trained_epochs(self) -> int:
+        """The epochs of all stages; 0 if the timing has none. Older timings count those of the last stage alone."""
+        last = {line.get("stage", 1): int(line["epoch"]) for line in self.epochs if "epoch" in line}
+        return max(sum(last.values()), int(self.timing["epochs"])) if "epochs" in self.timing else 0
+
+    @property
     def numbers(self) -> dict[str, Any]:
         """The numbers that claims, tables and figures may name: the final ones, and under ``attacks`` the accuracy per
         attack and epsilon."""

@@ -212,15 +212,15 @@ def _cost(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
     """What the paper's table of training costs has."""
     try:
         devices = sorted({str(record.timing["device"]) for record in records})
-        first = records[0].timing
-        epochs = sorted({int(record.timing["epochs"]) for record in records})
+        samples = records[0].timing["samples"] / max(1, records[0].trained_epochs)
+        epochs = sorted({record.trained_epochs for record in records})
         memory = max(record.timing["peak_memory_mib"] for record in records)
         versions = sorted({f"torch {record.timing['torch']}" for record in records})
     except KeyError as error:
         raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
     return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {range_words(epochs)} "
             f"{'epoch' if epochs == [1] else 'epochs'} of "
-            f"{first['samples'] / first['epochs']:.0f} samples; {memory:.0f} MiB at most. {_shared(records, alone)}")
+            f"{samples:.0f} samples; {memory:.0f} MiB at most. {_shared(records, alone)}")
 
 
 def _shared(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
@@ -228,15 +228,16 @@ def _shared(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
     measured on the same device."""
     at_once = sorted({int(record.timing["at_once"]) for record in records if "at_once" in record.timing})
     epochs = sorted({int(record.timing["shared_epochs"]) for record in records if "shared_epochs" in record.timing})
-    shared_words = (f" Arms that begin alike share {range_words(epochs)} epochs, which count for each of them."
-                    if epochs else "")
+    shared_words = (f" Runs that begin alike, here or in another recipe, share {range_words(epochs)} epochs, which "
+                    "count for each of them." if epochs else "")
     if at_once == [1]:
         return f"One run at a time.{shared_words}"
     subject = f"{range_words(at_once)} runs were trained at once: each" if at_once else "Runs that shared the card"
     devices = {str(record.timing["device"]) for record in records}
     alone_seconds = [run["seconds"] / run["epochs"] for run in alone if {run["device"]} == devices]
     if at_once and alone_seconds:
-        shared_seconds = statistics.median(record.timing["seconds"] / record.timing["epochs"] for record in records)
+        shared_seconds = statistics.median(record.timing["seconds"] / max(1, record.trained_epochs)
+                                           for record in records)
         return (f"{subject} took {shared_seconds:.2g} s per epoch (median), and one that had the machine for itself "
                 f"{statistics.median(alone_seconds):.2g} s.{shared_words}")
     return f"{subject} took longer than one alone.{shared_words}"

@@ -57,8 +57,9 @@ def _ours(group: Group) -> list[Cell]:
     timing = [record.timing for record in group.records]
     seconds = [float(t["seconds"]) for t in timing if "seconds" in t]
     memory = [float(t["peak_memory_mib"]) for t in timing if "peak_memory_mib" in t]
-    epochs = [float(t["epochs"]) for t in timing if t.get("epochs")]
-    samples = [float(t["samples"]) / float(t["epochs"]) for t in timing if t.get("epochs") and "samples" in t]
+    epochs = [float(record.trained_epochs) for record in group.records if record.trained_epochs]
+    samples = [float(record.timing["samples"]) / record.trained_epochs for record in group.records
+               if record.trained_epochs and "samples" in record.timing]
     devices = sorted({str(t["device"]) for t in timing if "device" in t})
     versions = [f"{name} {', '.join(numbers)}" for name in ("encouraging", "torch", "python")
                 if (numbers := sorted({str(t[name]) for t in timing if name in t}))]
