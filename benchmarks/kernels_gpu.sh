@@ -5,7 +5,8 @@
 #
 # In this order, each within its share of SECONDS (default 540), each result written to OUT as soon as it is there:
 #
-#     check-I.txt             all checks of check_gpu*.py, in JOBS processes (default 15), two minutes
+#     check-I.txt             all checks of check_gpu*.py, in JOBS processes (default 15), two minutes (CHECK_SECONDS at most,
+#                             default 150, or 420 with ONLY=checks)
 #     host.json, host.txt     the host's time per path and torch's cross-entropy in turn, with all launches
 #     ends.json, ends.txt     rows of float32 that are not aligned: element by element, or in vectors with two ends
 #     bench.json, compare.txt our times at the benchmark's shapes, and the comparison with results/bench/h200.json; what
@@ -18,9 +19,11 @@
 # All of it takes about 700 seconds on an H200 with 16 cores. What cannot end before SECONDS is not begun.
 # Whoever cuts it off keeps what was written until then. The same command continues: a result that is complete is not
 # measured again. DRY_RUN=1 prints the commands instead. Compiled kernels are shared through TRITON_CACHE_DIR.
-# ONLY=checks ends after the checks and compiles what is timed later: both may share the GPU with other work.
+# ONLY=checks ends after the checks and compiles what is timed later: both may share the GPU with other work. quiet_gpu.py
+# suspends that work for the times.
 set -uo pipefail
 out=${1:?OUT} seconds=${2:-540} jobs=${3:-15}
+check_seconds=${CHECK_SECONDS:-$([ "${ONLY:-}" = checks ] && echo 420 || echo 150)}
 parts=${PARTS:-3} draws=${DRAWS:-40} seed=${SEED:-$(($(date +%s) % 100000))}
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
@@ -65,7 +68,7 @@ checks() {
     local i pids=()
     for ((i = 1; i <= jobs; i++)); do
         [ -f "$out/check-$i.txt" ] && grep -q "^all parts ran" "$out/check-$i.txt" && continue
-        within "${NEEDS:-20}" 150 "check-$i" bash -c '"$0" "$1/check_gpu_all.py" --part "$2"; status=$?
+        within "${NEEDS:-20}" "$check_seconds" "check-$i" bash -c '"$0" "$1/check_gpu_all.py" --part "$2"; status=$?
             echo "all parts ran: $status"; exit $status' \
             "$python" "$here" "$i/$jobs" &
         pids+=($!)
