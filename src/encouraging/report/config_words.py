@@ -16,23 +16,30 @@ DEFAULTS = {"label_smoothing": 0.0, "match_norm": False, "bonus": False, "bonus_
 def setup_rows(group: Group) -> list[tuple[str, str]]:
     """What the runs of a recipe have in common, as names and values."""
     config = group.records[0].config
-    train = (config.get("train") or [{}])[0]
+    stages = [_training(train) for train in config.get("train") or () if "epochs" in train]
     rows = [("task", config.get("task")), ("data", config.get("data")), ("model", config.get("model"))]
-    if "epochs" in train:
-        length = ("updates", train["max_steps"]) if train.get("max_steps") else ("epochs", train["epochs"])
-        rows += [length, ("optimizer", train.get("optimizer")),
-                 ("learning rate", f"{train.get('lr', '?')}{_schedule(train)}"),
-                 ("batch size", train.get("batch_size"))]
-        if train.get("precision", "fp32") != "fp32":
-            rows.append(("precision", train["precision"]))
+    for name in dict.fromkeys(name for stage in stages for name in stage):
+        values = [str(stage[name]) for stage in stages if stage.get(name)]
+        if values != ["fp32"] * len(values):  # everybody's default
+            rows.append((name, ", then ".join(values if len(set(values)) > 1 else values[:1])))
     rows += [("arms", len(group.arms)), ("seeds", len(group.seeds))]
     return [(name, str(value)) for name, value in rows if value]
+
+
+def _training(train: Mapping[str, Any]) -> dict[str, Any]:
+    """The training of a stage, as names and values."""
+    length = ("updates", train["max_steps"]) if train.get("max_steps") else ("epochs", train["epochs"])
+    return dict([length]) | {
+        "optimizer": train.get("optimizer"), "learning rate": f"{train.get('lr', '?')}{_schedule(train)}",
+        "batch size": train.get("batch_size"), "precision": train.get("precision", "fp32")}
 
 
 def _schedule(train: Mapping[str, Any]) -> str:
     """
     >>> _schedule({"schedule": "multistep", "milestones": [51, 65], "gamma": 0.1})
     ' (times 0.1 from epochs 51 and 65)'
+    >>> _schedule({"schedule": "step", "every": 2.4, "gamma": 0.97})
+    ' (times 0.97 every 2.4 epochs)'
     """
     schedule = train.get("schedule", "constant")
     if schedule == "multistep":
@@ -40,6 +47,8 @@ def _schedule(train: Mapping[str, Any]) -> str:
         where = f"updates {listed([str(m) for m in steps])}" if steps else (
             f"epochs {listed([str(m) for m in train['milestones']])}")
         return f" (times {train['gamma']:g} from {where})"
+    if schedule == "step":
+        return f" (times {train['gamma']:g} every {train['every']:g} epochs)"
     return "" if schedule == "constant" else f" ({str(schedule).replace('_', ' ')} schedule)"
 
 
