@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from encouraging.errors import RunError
 from encouraging.recipes import read_recipe
 from encouraging.recipes.first_stages import share_first_stages
 from encouraging.recipes.grid import jobs_of, train_job
@@ -77,6 +78,8 @@ def test_what_recipes_have_in_common_is_trained_once_and_gives_the_same_bits(rea
                       ("staged", "el"): [(2, 1), (2, 2)]}
     timing = json.loads((jobs["renamed", "plain", 0].folder / "timing.json").read_text())
     assert (timing["shared_epochs"], timing["epochs"]) == (3, 3)
+    timing = json.loads((jobs["staged", "ce", 0].folder / "timing.json").read_text())
+    assert (timing["shared_epochs"], timing["epochs"]) == (3, 5), "time and samples are those of all stages"
 
 
 def test_the_others_wait_for_the_first_of_their_seed(read, tmp_path):
@@ -125,3 +128,5 @@ def test_the_grid_of_a_gpu_shares_also_with_runs_that_are_finished(read, tmp_pat
     lines = []
     train_job(left, lambda line: lines.append(line["stage"]))
     assert lines == [2, 2]
+    with pytest.raises(RunError, match=r"holds another run: there train.lr = 0.1, here 0.2"):
+        planned(words, Namespace(**{**vars(asked), "set": ["train.lr=0.2"]}))

@@ -161,7 +161,7 @@ def _final_model(trainer: Trainer, folder: Path) -> nn.Module:
 def _timing(trainer: Trainer, device: torch.device, world: World, at_once: int) -> dict[str, Any]:
     """The training cost as in the paper's table, and the conditions under which it was measured."""
     log = trainer.log
-    return {"seconds": log.seconds, "epochs": trainer.at.epoch - 1, "steps": trainer.at.step, "samples": log.samples,
+    return {"seconds": log.seconds, "epochs": len(log.lines), "steps": trainer.at.step, "samples": log.samples,
             **({"shared_epochs": log.shared_epochs} if log.shared_epochs else {}),
             **peak_memory_mib(device), "resumed": log.resumed, "processes": world.size, "at_once": at_once,
             "cuda_graph": trainer.replay.reason or "recorded", **environment(device)}

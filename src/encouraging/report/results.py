@@ -228,7 +228,7 @@ def _shared(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
     measured on the same device."""
     at_once = sorted({int(record.timing["at_once"]) for record in records if "at_once" in record.timing})
     epochs = sorted({int(record.timing["shared_epochs"]) for record in records if "shared_epochs" in record.timing})
-    shared_words = (f" Arms that begin alike share {range_words(epochs)} epochs, which count for each of them."
+    shared_words = (f" Runs that begin alike share {range_words(epochs)} epochs, which count for each of them."
                     if epochs else "")
     if at_once == [1]:
         return f"One run at a time.{shared_words}"
