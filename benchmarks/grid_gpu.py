@@ -25,13 +25,15 @@ from pathlib import Path
 
 from encouraging.engine import RunDir, sweep
 from encouraging.engine.records import collect, collect_by_arm, read_records
+from encouraging.errors import RunError
 from encouraging.recipes import Recipe, names, read_recipe
 from encouraging.recipes.first_stages import share_first_stages
 from encouraging.recipes.grid import Job, jobs_of, train_job
 
 
 def planned(words: list[str], args: argparse.Namespace) -> list[Job]:
-    """The jobs of all words that are not finished yet, each once."""
+    """The jobs of all words that are not finished yet, each once. Raises a RunError for a run that was finished with
+    other settings: it would count as one with these."""
     jobs: dict[Path, Job] = {}
     for word in words:
         name, seeds, *arms = word.split(":")
@@ -41,6 +43,8 @@ def planned(words: list[str], args: argparse.Namespace) -> list[Job]:
                            data=str(args.data.resolve()), threads=1, at_once=args.jobs):
             jobs.setdefault(job.folder, job)
     wanted = list(jobs.values()) if args.recorded is None else unrecorded(list(jobs.values()), args.recorded)
+    for job in wanted:
+        RunDir(job.folder).refuse_other(job.recipe.config(job.arm, job.seed))
     left = [job for job in share_first_stages(wanted) if not RunDir(job.folder).done]
     return [replace(job, at_once=min(args.jobs, len(left))) for job in left]
 
@@ -102,7 +106,10 @@ def main() -> int:
     parser.add_argument("--lean", action="store_true", help="remove checkpoints that nothing needs any more")
     parser.add_argument("--by-arm", action="store_true", help="one file of records per arm instead of one per run")
     args = parser.parse_args()
-    jobs = planned(args.plan, args)
+    try:
+        jobs = planned(args.plan, args)
+    except RunError as error:
+        parser.error(str(error))
     recipes = [*map(read_recipe, names()), *(job.recipe for job in jobs)] if args.lean else []
     display = Printed(len(jobs), args.lean, starting_points(recipes))
     timer = threading.Timer(args.seconds, os.kill, (os.getpid(), signal.SIGTERM))

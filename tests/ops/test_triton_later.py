@@ -13,7 +13,7 @@ from encouraging import curve_loss, curves
 from encouraging.curves import Curve
 from encouraging.ops.triton import Tiling, hard_loss, mse_loss, soft_later_launch, soft_loss, use_tiling
 from encouraging.ops.triton.tiling import gradient_tile, narrowed, tiling_for
-from kernel_cases import CURVES, MARKS, STREAMED, ULP, draw, gaps_of, row_error, truth
+from kernel_cases import CURVES, MARKS, SPLIT, STREAMED, ULP, draw, gaps_of, row_error, truth
 from soft_kernel_cases import draw_soft, plain_error
 from soft_kernel_cases import truth as soft_truth
 
@@ -45,6 +45,23 @@ def test_soft_targets_from_their_states_are_float64s(curve: Curve, tiling: Tilin
     torch.testing.assert_close(loss.double(), expected, rtol=2e-6, atol=2e-6)
     theirs = plain_error(z, q, curve, soft_truth(z, q, curve, reduction="sum")[1])
     assert (row_error(gradient, slope) <= (2 * theirs).clamp(min=32 * ULP)).all()
+
+
+@pytest.mark.parametrize("tiling", [None, STREAMED, SPLIT], ids=["whole", "streamed", "split"])
+@pytest.mark.parametrize("curve", [curves.cross_entropy(), curves.aggressive(0.5), curves.focal(2.0)], ids=repr)
+def test_a_row_without_probabilities_has_no_loss_though_it_has_no_mass(curve: Curve, tiling: Tiling | None) -> None:
+    """Its gradient is NaN, and so is the loss of torch: a loss of 0 would hide where that came from."""
+    z, q = draw_soft(5, seed=8)
+    z[0, 3], z[1, 4], z[2] = float("nan"), float("inf"), -float("inf")
+    q[:4] = 0
+    with use_tiling(tiling):
+        loss, gradient = soft_gradient(z, q, curve, torch.ones(5), reduction="none")
+    broken = F.cross_entropy(z, q, reduction="none").isnan()
+    assert broken.tolist() == [True, True, True, False, False]
+    assert torch.equal(loss.isnan(), broken)
+    assert loss[3] == 0
+    assert torch.equal(gradient.isnan().all(1), broken)
+    assert (gradient[3] == 0).all()
 
 
 @pytest.mark.parametrize("classes", [5, 20, 133, 258, 700])

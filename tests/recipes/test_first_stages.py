@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from encouraging.errors import RunError
 from encouraging.recipes import read_recipe
 from encouraging.recipes.first_stages import share_first_stages
 from encouraging.recipes.grid import jobs_of, train_job
@@ -126,3 +127,5 @@ def test_the_grid_of_a_gpu_shares_also_with_runs_that_are_finished(read, tmp_pat
     lines = []
     train_job(left, lambda line: lines.append(line["stage"]))
     assert lines == [2, 2]
+    with pytest.raises(RunError, match=r"holds another run: there train.lr = 0.1, here 0.2"):
+        planned(words, Namespace(**{**vars(asked), "set": ["train.lr=0.2"]}))

@@ -52,7 +52,7 @@ def rival_terms(t, e, reference_p, log_reference_p, k0, k1, k2, k3, KIND: tl.con
 def row_terms(p, value, pull, over, reference_p, rival_sum, u_largest, values, pulls):
     """The loss, and what the gradient needs, from the sums over the rivals: their ``factor``, and two numbers for the
     largest class."""
-    loss = values + tl.where(u_largest == 0.0, 0.0, u_largest * value)
+    loss = values + tl.where((u_largest == 0.0) & (p == p), 0.0, u_largest * value)  # NaN without probabilities
     factor = reference_p * pulls + tl.where(rival_sum == 0.0, 0.0, u_largest * pull / rival_sum)
     # A class with p > 1/2 is the only largest one. Its u_largest - u is 0, but not where the compiler makes the product
     # behind u part of the subtraction: one multiply-add leaves the rounding error, and ``over`` is 1e5 at p = 1 - 1e-5.
