@@ -69,7 +69,7 @@ def test_narrow_tiles_give_what_a_wide_one_gives(classes: int, dtype: torch.dtyp
 
 def test_what_narrow_tiles_do_not_serve_is_made_as_before() -> None:
     z, q = draw_soft(6, 147, seed=13)
-    expected, slope, by_target = soft_truth(z, q, curves.normal(0.0), reduction="sum")
+    _, slope, by_target = soft_truth(z, q, curves.normal(0.0), reduction="sum")
     leaf, masses = z.clone().requires_grad_(), q.clone().requires_grad_()
     soft_loss(leaf, masses, curves.normal(0.0), reduction="sum").backward()  # unbounded, with a gradient on the targets
     assert row_error(leaf.grad, slope).max() <= 64 * ULP
