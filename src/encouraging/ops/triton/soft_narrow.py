@@ -62,7 +62,7 @@ def soft_narrow_kernel(
 
     b_values, b_pulls, b_over = b_zero, b_zero, ()
     for i in tl.static_range(REPEAT):
-        z, u, e = b_z[i], b_u[i], b_e[i]
+        z, u, e = b_z[i], b_u[i], b_e[i]  # type: ignore[var-annotated]
         u_rival = tl.where(z == top[:, None], 0.0, u)
         # A class of no mass adds nothing, also where its value is infinite.
         if TAIL == LIKE_CROSS_ENTROPY:  # the largest has no distance from itself
