@@ -2,7 +2,8 @@
 
     python benchmarks/ways_gpu.py [--seconds 0.3] [--out FILE] [PART ...]
 
-Parts: *sums* (``sums.in_order_from``: a launch of its own for the sum of many programs, in order, and in order always),
+Parts: *sums* (``sums.in_order_from``: a launch of its own for the sum of many programs, in order, in order with labels
+that a launch before has counted (``sums.counted_rows``), and in order always),
 *few* (``sigmoid_autograd.few_elements``: in blocks as large as those of many, or in small ones), *torchs*
 (``as_torch.few_bytes``: cross-entropy of few logits by the kernels, or by torch; wall time), *split*
 (``tiling.split_from``: few long rows by one program each, or by several), *later* (gradients made in the backward pass:
@@ -53,9 +54,11 @@ def ways_of_sums(seconds: float) -> dict[str, Any]:
     for rows, classes, dtype in SUMS:
         logits, target = drawn(rows, classes, dtype)
         steps = {}
-        for name, programs in (("a launch of its own", math.inf), ("in order", 2049), ("in order always", 1)):
+        for name, programs, counted in (("a launch of its own", math.inf, 0), ("in order", 2049, math.inf),
+                                        ("in order, counted before", 2049, 0), ("in order always", 1, math.inf)):
             repeated = repeated_loss(EL, -100, 0.0, "mean")
-            with mock.patch.multiple(sums, in_order_from=programs, in_order_rows=math.inf):  # remembered from here on
+            with mock.patch.multiple(sums, in_order_from=programs, in_order_rows=math.inf,
+                                     counted_rows=counted):  # remembered from here on
                 run = partial(step, partial(lambda one, z, y, d: one(z, y, d), repeated, d=dtype), logits, target)
                 run()
             steps[name] = run
