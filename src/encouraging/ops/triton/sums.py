@@ -19,9 +19,9 @@ MOST_ARRIVALS = 2048  # programs whose sum the last of them to arrive makes
 # rest. ``math.inf`` leaves all of them to that launch.
 in_order_from: float = 1 + MOST_ARRIVALS
 in_order_rows: float = 1 << 14  # more of them are faster with launches of their own: counting takes several turns
-# Rows whose labels are counted by the first programs of that launch, where all others read their counts. With 0 here and
-# ``math.inf`` above, labels are counted by a launch before and all sums are made in order: one launch less than with
-# two. Not timed yet (benchmarks/ways_gpu.py sums).
+# Rows whose labels are counted by the first programs of that launch, and all others read their counts. With 0 here and
+# ``math.inf`` above, a launch before counts the labels and all sums are made in order: one launch less than with a sum
+# of its own. Not timed yet (benchmarks/ways_gpu.py sums).
 counted_rows: float = math.inf
 _MOST_IN_ORDER = GROUP.value * GROUPS.value
 _MOST_TURNS = 4  # in which a program counts its part of the labels
