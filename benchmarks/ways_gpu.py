@@ -8,8 +8,8 @@ that a launch before has counted (``sums.counted_rows``), and in order always),
 (``as_torch.few_bytes``: cross-entropy of few logits by the kernels, or by torch; wall time), *split*
 (``tiling.split_from``: few long rows by one program each, or by several), *later* (gradients made in the backward pass:
 without ``tiling.narrow_blocks``, ``tiling.narrow_soft`` and ``tiling.wide_for_few``, with the states of all rows of
-labels (``short_launch.short_row``), without those of soft targets and squared errors (``soft_later_launch.short_row``)).
-Milliseconds of forward and backward, and shares of the floor.
+labels (``short_launch.short_row``), without those of soft targets and squared errors
+(``soft_later_launch.short_row``)). Milliseconds of forward and backward, and shares of the floor.
 """
 
 from __future__ import annotations
