@@ -39,10 +39,11 @@ _A_MOMENT = 40_000_000  # cycles, some 20 ms
 
 
 @contextmanager
-def way(from_programs: float, few_bytes: int | None = None) -> Iterator[None]:
-    """Sums in order from so many programs on; gradients made later up to so many bytes."""
+def way(from_programs: float, few_bytes: int | None = None, counted: float = math.inf) -> Iterator[None]:
+    """Sums in order from so many programs on; gradients made later up to so many bytes; labels of up to so many rows
+    counted by the first programs."""
     repeat.forget()
-    with (mock.patch.multiple(sums, in_order_from=from_programs, in_order_rows=math.inf),
+    with (mock.patch.multiple(sums, in_order_from=from_programs, in_order_rows=math.inf, counted_rows=counted),
           mock.patch.object(autograd, "few_bytes", autograd.few_bytes if few_bytes is None else few_bytes)):
         yield
     repeat.forget()

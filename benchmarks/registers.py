@@ -87,6 +87,8 @@ def main() -> None:
 
             def compile_and_pretend(kernel: Any, *args: Any, grid: Any, warmup: bool, _as: Any = pretend,
                                     **options: Any) -> Any:
+                if "TOGETHER" in options:  # which depends on the tensors being on a GPU
+                    options["TOGETHER"] = options["num_warps"] > 1
                 print(f"  {kernel.__name__:28s}{usage(run(kernel, *args, grid=grid, warmup=True, **options))}",
                       flush=True)
                 return _as(kernel, *args, grid=grid, warmup=warmup, **options)

@@ -2,13 +2,14 @@
 
     python benchmarks/ways_gpu.py [--seconds 0.3] [--out FILE] [PART ...]
 
-Parts: *sums* (``sums.in_order_from``: a launch of its own for the sum of many programs, in order, and in order always),
+Parts: *sums* (``sums.in_order_from``: a launch of its own for the sum of many programs, in order, in order with labels
+that a launch before has counted (``sums.counted_rows``), and in order always),
 *few* (``sigmoid_autograd.few_elements``: in blocks as large as those of many, or in small ones), *torchs*
 (``as_torch.few_bytes``: cross-entropy of few logits by the kernels, or by torch; wall time), *split*
 (``tiling.split_from``: few long rows by one program each, or by several), *later* (gradients made in the backward pass:
-without ``tiling.narrow_blocks`` and ``tiling.wide_for_few``, with the states of all rows of labels
-(``short_launch.short_row``), without those of soft targets and squared errors (``soft_later_launch.short_row``)).
-Milliseconds of forward and backward, and shares of the floor.
+without ``tiling.narrow_blocks``, ``tiling.narrow_soft`` and ``tiling.wide_for_few``, with the states of all rows of
+labels (``short_launch.short_row``), without those of soft targets and squared errors
+(``soft_later_launch.short_row``)). Milliseconds of forward and backward, and shares of the floor.
 """
 
 from __future__ import annotations
@@ -53,9 +54,11 @@ def ways_of_sums(seconds: float) -> dict[str, Any]:
     for rows, classes, dtype in SUMS:
         logits, target = drawn(rows, classes, dtype)
         steps = {}
-        for name, programs in (("a launch of its own", math.inf), ("in order", 2049), ("in order always", 1)):
+        for name, programs, counted in (("a launch of its own", math.inf, 0), ("in order", 2049, math.inf),
+                                        ("in order, counted before", 2049, 0), ("in order always", 1, math.inf)):
             repeated = repeated_loss(EL, -100, 0.0, "mean")
-            with mock.patch.multiple(sums, in_order_from=programs, in_order_rows=math.inf):  # remembered from here on
+            with mock.patch.multiple(sums, in_order_from=programs, in_order_rows=math.inf,
+                                     counted_rows=counted):  # remembered from here on
                 run = partial(step, partial(lambda one, z, y, d: one(z, y, d), repeated, d=dtype), logits, target)
                 run()
             steps[name] = run
@@ -130,9 +133,10 @@ def ways_of_later(seconds: float) -> dict[str, Any]:
     from encouraging.ops.triton import short_launch, soft_later_launch, tiling
 
     usual: dict[tuple[Any, str], Any] = {
-        (tiling, "narrow_blocks"): True, (tiling, "wide_for_few"): True, (short_launch, "short_row"): 64,
-        (soft_later_launch, "short_row"): 256}
+        (tiling, "narrow_blocks"): True, (tiling, "narrow_soft"): True, (tiling, "wide_for_few"): True,
+        (short_launch, "short_row"): 64, (soft_later_launch, "short_row"): 256}
     ways = {"as it is": usual, "wide tiles": usual | {(tiling, "narrow_blocks"): False},
+            "wide tiles of soft targets": usual | {(tiling, "narrow_soft"): False},
             "4 warps": usual | {(tiling, "wide_for_few"): False},
             "states of all labels": usual | {(short_launch, "short_row"): 0},
             "no soft states": usual | {(soft_later_launch, "short_row"): math.inf}}
@@ -167,7 +171,11 @@ LATER = (("soft, aggressive", 83645, 258, torch.float16, partial(curve_loss, cur
          ("plain", 1048576, 10, torch.float16, partial(curve_loss, curve=EL), False),
          ("plain", 262144, 100, torch.float16, partial(curve_loss, curve=EL), False),
          ("soft", 65536, 1000, torch.float16, partial(curve_loss, curve=EL), True),
-         ("squared errors, soft", 8192, 32000, torch.float16, mirror_mse_loss, True))
+         ("squared errors, soft", 8192, 32000, torch.float16, mirror_mse_loss, True),
+         ("soft, none, normal", 16581, 147, torch.float32,
+          partial(curve_loss, curve=curves.normal(1e-5), reduction="none"), True),
+         ("soft, normal", 60000, 147, torch.float32, partial(curve_loss, curve=curves.normal(1e-5)), True),
+         ("soft", 60000, 300, torch.bfloat16, partial(curve_loss, curve=EL), True))
 LONG = ((2, 245034, torch.float32), (15, 72322, torch.float32), (17, 210607, torch.float16),
         (64, 32000, torch.bfloat16), (120, 16384, torch.float32), (131, 50257, torch.bfloat16))
 SPLIT = (("soft, poly", partial(curve_loss, curve=curves.poly(1.0)), "soft"),

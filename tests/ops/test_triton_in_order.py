@@ -127,6 +127,18 @@ def test_how_many_count(rows: int, parts: int) -> None:
     assert sums.n_counting(rows) == parts
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_labels_can_be_counted_before(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "counted_rows", 0)
+    monkeypatch.setattr(autograd, "few_bytes", 0)  # the gradient is made ahead
+    assert sums.n_counting(20) == 0
+    z, y = draw(20, 4, seed=31)
+    y[::3] = -100
+    weight = torch.rand(4) + 0.5 if weighted else None
+    check(step(z, y, weight=weight), z, y, weight=weight)
+    assert all_empty()
+
+
 @pytest.mark.parametrize("later", [False, True])
 def test_launches_follow_each_other_on_the_same_words(later: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autograd, "few_bytes", 1 << 30 if later else 0)

@@ -229,3 +229,30 @@ def test_nearly_all_of_a_label_may_be_smoothed_away() -> None:
     leaf = z.clone().requires_grad_()
     F.cross_entropy(leaf, y, label_smoothing=0.9999).backward()
     assert row_error(gradient, slope).max() <= 1.5 * row_error(leaf.grad, slope).max()
+
+
+@pytest.mark.parametrize("curve", TAILS, ids=repr)
+def test_sums_taken_together_as_on_a_gpu_are_the_same(curve: Curve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where several warps have a row, a GPU takes its sums together, which the interpreter does only when told."""
+    from encouraging.ops.triton import launch
+
+    z, y = draw(3, 1100, seed=21)
+    y[1] = -100
+    alone = ours(z + 50, y, curve, label_smoothing=0.1)
+    told = []
+
+    def prepared(*given: object, **constants: object) -> object:
+        if "TOGETHER" in constants:
+            constants["TOGETHER"] = True
+            told.append(constants["num_warps"])
+        return real(*given, **constants)
+
+    real = launch.Prepared
+    monkeypatch.setattr(launch, "Prepared", prepared)
+    for kept in ("_sums", "_losses"):
+        monkeypatch.setattr(launch, kept, type(launch._sums)())
+    together = ours(z + 50, y, curve, label_smoothing=0.1)
+    assert told
+    assert min(told) > 1
+    for one, two in zip(alone, together, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-7)

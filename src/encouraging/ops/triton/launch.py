@@ -171,7 +171,7 @@ def key_of(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
     of_grad = None if grad is None else (grad.stride(), grad.data_ptr() & 15, grad.data_ptr() == where)
     return (logits.get_device(), logits.dtype, logits.shape, logits.stride(), where & 15, of_grad, target.dtype,
             None if weight is None else weight.dtype, curve, ignore_index, smoothing, division_key(),
-            sums.in_order_from, sums.in_order_rows)
+            sums.in_order_from, sums.in_order_rows, sums.counted_rows)
 
 
 def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype: torch.dtype) -> Plan:

@@ -5,7 +5,7 @@ import triton.language as tl
 
 from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, chances, curve_at, curve_of_rival
 from .finish import divisor_of, finish_mean
-from .maths import INF, LOG2E, inverse_of, log, row_start
+from .maths import INF, LOG2E, LOWEST, inverse_of, log, row_start
 from .rows import (
     closed_values,
     gradient,
@@ -30,6 +30,11 @@ def _product(a, b):
 @triton.jit
 def _two(a, b, a_, b_):
     return a + a_, b + b_
+
+
+@triton.jit
+def _largest_and_sum(a, b, a_, b_):
+    return tl.maximum(a, a_), b + b_
 
 
 @triton.jit
@@ -171,13 +176,21 @@ def resident_smooth_kernel(
                   other=-INF).to(tl.float32)
     pivot, z_pivot = y, z_y
     rivals = tl.where(o_c == y[:, None], -INF, z)
-    top, e = exponentials(rivals)
-    total = top  # stands for nothing
     if SIMPLE or NORMAL:
         # Distances from the label: what all logits have in common would cost the sum digits.
         origin = tl.where((z_y > -INF) & (z_y < INF), z_y, 0.0)
-        total = tl.sum(tl.where(m_c, z - origin[:, None], 0.0), axis=1)
+        distance = tl.where(m_c, z - origin[:, None], 0.0)
+        if TOGETHER:
+            top, total = tl.reduce((rivals, distance), 1, _largest_and_sum)
+            top = tl.maximum(top, LOWEST)
+            e = tl.exp2((rivals - top[:, None]) * LOG2E)
+        else:
+            top, e = exponentials(rivals)
+            total = tl.sum(distance, axis=1)
         total -= (n_classes - 1.0) * (top - origin)
+    else:
+        top, e = exponentials(rivals)
+        total = top  # stands for nothing
     base_row = tl.where(taught, smoothing / n_classes, 0.0)
     label_weight = label_part * w
     rival_sum, top_p, log_top_p, base, row_loss, factor, at_label, is_top, at_top, at_mistake, four, b_inverse = \

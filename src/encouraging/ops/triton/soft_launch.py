@@ -15,9 +15,21 @@ from .finish import NOBODY
 from .layout import layout, pieces, power_of_two
 from .maths import EACH, ONE
 from .soft import soft_kernel
+from .soft_narrow import soft_narrow_kernel
 from .soft_split import NUMBERS, soft_split_end_kernel, soft_split_kernel, soft_split_sums_kernel
 from .soft_streamed import soft_streamed_kernel
-from .tiling import Tiling, division_key, ends_for, piece_of, processors, segments_of, soft_tiling_for, split, widened
+from .tiling import (
+    Tiling,
+    division_key,
+    ends_for,
+    piece_of,
+    processors,
+    segments_of,
+    soft_narrowed,
+    soft_tiling_for,
+    split,
+    widened,
+)
 
 
 class SoftProblem(NamedTuple):
@@ -157,18 +169,23 @@ def _launch_for(problem: SoftProblem, asked: Asked, grad: Tensor | None,
 
 def has_own_segments(problem: SoftProblem) -> bool:
     """Whether the rows are split among programs."""
-    return _division(problem, None)[0].segments > 1
+    return _division(problem)[0].segments > 1
 
 
-def _division(problem: SoftProblem, by_target: Tensor | None) -> tuple[Tiling, int]:
+def _division(problem: SoftProblem, by_target: Tensor | None = None,
+              grad: Tensor | None = None) -> tuple[Tiling, int]:
     """The tiling, and how many programs there are."""
-    logits, _, weight, curve, smoothing = problem
+    logits, target, weight, curve, smoothing = problem
     rows, classes = layout(logits)[:2]
     # Rows of 16 bits that are not aligned are better off in blocks, which are read in vectors.
     lean = (curve.below_largest != LIKE_ITSELF.value and weight is None and by_target is None and not smoothing
             and not (classes % 2 and logits.dtype.itemsize == 2))
     tiling = soft_tiling_for(classes, curve.below_largest == LIKE_CROSS_ENTROPY.value, lean)
     tiling = split(widened(tiling, rows, logits.device), rows, classes, logits.device)
+    laid_out = [layout(tensor) for tensor in (logits, target, grad) if tensor is not None]
+    if by_target is None and not curve.unbounded and all(each.class_stride == 1 for each in laid_out):
+        vector = math.gcd(16 // logits.dtype.itemsize, classes, *(each.outer_stride for each in laid_out))
+        tiling = soft_narrowed(tiling, classes, vector, grad is not None)
     if tiling.segments > 1:
         return tiling, rows * segments_of(tiling, classes)[0]
     if tiling.streamed:
@@ -179,7 +196,7 @@ def _division(problem: SoftProblem, by_target: Tensor | None) -> tuple[Tiling, i
 def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None,
              by_target: Tensor | None) -> Prepared | SplitLaunch:
     logits, target, weight, curve, smoothing = problem
-    tiling, programs = _division(problem, by_target)
+    tiling, programs = _division(problem, by_target, grad)
     if tiling.segments > 1 and grad is None and by_target is None:
         programs = layout(logits).rows  # the last launch then has only the losses to write
     rows, classes, inner, outer, inner_stride, class_stride = layout(logits)
@@ -200,6 +217,11 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None,
     }
     if tiling.segments == 1:
         constants |= {"STATE": asked.state, "LOSS": asked.loss}
+    if tiling.repeat > 1:
+        known = {name: value for name, value in constants.items()
+                 if name.islower() or name in soft_narrow_kernel.arg_names}
+        return Prepared(soft_narrow_kernel, programs, (*sizes, *grad_sizes, *factors), **known, ROWS=tiling.rows,
+                        REPEAT=tiling.repeat)
     if not tiling.streamed:
         return Prepared(soft_kernel, programs, (*sizes, *grad_sizes, *factors), **constants, ROWS=tiling.rows,
                         maxnreg=tiling.registers or None, PIECE=piece_of(tiling, logits, unit, class_stride))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,10 @@ MOST_ARRIVALS = 2048  # programs whose sum the last of them to arrive makes
 # rest. ``math.inf`` leaves all of them to that launch.
 in_order_from: float = 1 + MOST_ARRIVALS
 in_order_rows: float = 1 << 14  # more of them are faster with launches of their own: counting takes several turns
+# Rows whose labels are counted by the first programs of that launch, and all others read their counts. With 0 here and
+# ``math.inf`` above, a launch before counts the labels and all sums are made in order: one launch less than with a sum
+# of its own. Not timed yet (benchmarks/ways_gpu.py sums).
+counted_rows: float = math.inf
 _MOST_IN_ORDER = GROUP.value * GROUPS.value
 _MOST_TURNS = 4  # in which a program counts its part of the labels
 _BLOCK = 2048
@@ -92,7 +97,7 @@ def _new_words(like: Tensor, count: int) -> Tensor:
 def n_counting(rows: int) -> int:
     """How many programs count the labels of so many rows before all others; 0 where it would take them too long."""
     parts = min(COUNTS.value, power_of_two(pieces(rows, LABELS.value)))
-    return parts if rows <= _MOST_TURNS * parts * LABELS.value else 0
+    return parts if rows <= counted_rows and rows <= _MOST_TURNS * parts * LABELS.value else 0
 
 
 class Sum(NamedTuple):

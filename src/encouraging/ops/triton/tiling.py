@@ -65,9 +65,9 @@ def tiling_override() -> Tiling | None:
     return _override
 
 
-def division_key() -> tuple[Tiling | None, float, bool, bool]:
+def division_key() -> tuple[Tiling | None, float, bool, bool, bool]:
     """What can be set here and changes launches: part of the key under which they are remembered."""
-    return _override, split_from, narrow_blocks, wide_for_few
+    return _override, split_from, narrow_blocks, narrow_soft, wide_for_few
 
 
 @lru_cache(maxsize=1024)
@@ -175,6 +175,7 @@ def piece_of(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> in
 # Whether gradients that are made later take narrow blocks side by side, where that is less padding or fewer threads per
 # row than one tile as wide as the next power of two. Not timed yet.
 narrow_blocks = True
+narrow_soft = True  # the same for soft targets, with and without the gradient; not timed yet
 
 
 def narrowed(tiling: Tiling, classes: int, vector: int) -> Tiling:
@@ -186,6 +187,21 @@ def narrowed(tiling: Tiling, classes: int, vector: int) -> Tiling:
             or 8 * n_blocks * block > 7 * tiling.block):
         return tiling
     return Tiling(16, block, warps=4, skip=False, repeat=n_blocks)
+
+
+def soft_narrowed(tiling: Tiling, classes: int, vector: int, grad: bool) -> Tiling:
+    """:func:`narrowed` for soft targets, with their gradient or without: so many threads take a row that each has up to
+    16 or 24 of its classes, because a thread keeps up to four numbers of each. Up to 64 classes that takes more
+    instructions than a whole tile, whose threads have several rows."""
+    threads = 8
+    while classes > (16 if grad else 24) * threads:
+        threads *= 2
+    block = threads * vector
+    n_blocks = pieces(classes, block)
+    if (tiling.streamed or _override is not None or not narrow_soft or not 64 < classes <= 512
+            or 8 * n_blocks * block > 7 * tiling.block):
+        return tiling
+    return Tiling(128 // threads, block, warps=4, repeat=n_blocks)
 
 
 def gradient_tile(classes: int, vector: int) -> tuple[int, int, int]:
