@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 pytest.importorskip("triton")
 
@@ -14,20 +13,10 @@ from encouraging.curves import Curve
 from encouraging.ops.triton import Tiling, hard_loss, mse_loss, soft_later_launch, soft_loss, use_tiling
 from encouraging.ops.triton.tiling import gradient_tile, narrowed, tiling_for
 from kernel_cases import CURVES, MARKS, SPLIT, STREAMED, ULP, draw, gaps_of, row_error, truth
-from soft_kernel_cases import draw_soft, plain_error
+from soft_kernel_cases import draw_soft, ours_for_logits, plain_error
 from soft_kernel_cases import truth as soft_truth
 
 pytestmark = MARKS
-
-
-def soft_gradient(logits: Tensor, target: Tensor, curve: Curve, upstream: Tensor | None = None,
-                  **arguments: object) -> tuple[Tensor, Tensor]:
-    """Loss and gradient where only the logits have one, for which rows keep their states."""
-    z = logits.detach().clone().requires_grad_()
-    loss = soft_loss(z, target, curve, **arguments)
-    loss.backward(upstream)
-    assert z.grad is not None
-    return loss.detach(), z.grad
 
 
 @pytest.mark.parametrize("tiling", [None, STREAMED], ids=["whole", "streamed"])
@@ -40,7 +29,7 @@ def test_soft_targets_from_their_states_are_float64s(curve: Curve, tiling: Tilin
     z[4, [1, 5]] = z[4].max() + 1  # two on top
     upstream = torch.randn(10)
     with use_tiling(tiling):
-        loss, gradient = soft_gradient(z, q, curve, upstream, reduction="none")
+        loss, gradient = ours_for_logits(z, q, curve, upstream, reduction="none")
     expected, slope, _ = soft_truth(z, q, curve, upstream, reduction="none")
     torch.testing.assert_close(loss.double(), expected, rtol=2e-6, atol=2e-6)
     theirs = plain_error(z, q, curve, soft_truth(z, q, curve, reduction="sum")[1])
@@ -55,7 +44,7 @@ def test_a_row_without_probabilities_has_no_loss_though_it_has_no_mass(curve: Cu
     z[0, 3], z[1, 4], z[2] = float("nan"), float("inf"), -float("inf")
     q[:4] = 0
     with use_tiling(tiling):
-        loss, gradient = soft_gradient(z, q, curve, torch.ones(5), reduction="none")
+        loss, gradient = ours_for_logits(z, q, curve, torch.ones(5), reduction="none")
     broken = F.cross_entropy(z, q, reduction="none").isnan()
     assert broken.tolist() == [True, True, True, False, False]
     assert torch.equal(loss.isnan(), broken)
@@ -73,7 +62,7 @@ def test_float16_of_any_length_is_float64s_but_for_one_rounding(classes: int, re
     y[2] = -100
     upstream = torch.linspace(1, 2, 7) if reduction == "none" else torch.tensor(3.0)
     for curve in (curves.cross_entropy(), curves.conservative(0.75), curves.focal(2.48), curves.aggressive(0.5)):
-        _, gradient = soft_gradient(z, q, curve, upstream, reduction=reduction)
+        _, gradient = ours_for_logits(z, q, curve, upstream, reduction=reduction)
         expected = soft_truth(z, q, curve, upstream, reduction=reduction)[1]
         torch.testing.assert_close(gradient.double(), expected, rtol=2e-3, atol=2e-5)
         leaf = z.clone().requires_grad_()

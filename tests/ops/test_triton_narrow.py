@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 pytest.importorskip("triton")
 
@@ -15,19 +14,10 @@ from encouraging.curves import Curve
 from encouraging.ops.triton import soft_loss, tiling
 from encouraging.ops.triton.tiling import soft_narrowed, soft_tiling_for
 from kernel_cases import CURVES, MARKS, ULP, row_error
-from soft_kernel_cases import draw_soft, plain_error
+from soft_kernel_cases import draw_soft, ours_for_logits, plain_error
 from soft_kernel_cases import truth as soft_truth
 
 pytestmark = MARKS
-
-
-def loss_and_gradient(z: Tensor, q: Tensor, curve: Curve, above: Tensor | None = None,
-                      **arguments: object) -> tuple[Tensor, Tensor]:
-    leaf = z.detach().clone().requires_grad_()
-    loss = soft_loss(leaf, q, curve, **arguments)
-    loss.backward(above)
-    assert leaf.grad is not None
-    return loss.detach(), leaf.grad
 
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
@@ -36,7 +26,7 @@ def test_soft_targets_in_narrow_tiles_are_float64s(curve: Curve, reduction: str)
     z, q = draw_soft(18, 147, seed=11)  # two programs, the second of which is not full
     z[4, [1, 140]] = z[4].max() + 1  # two on top, in different tiles
     above = torch.randn(18) if reduction == "none" else torch.tensor(1.5)
-    loss, gradient = loss_and_gradient(z, q, curve, above, reduction=reduction)
+    loss, gradient = ours_for_logits(z, q, curve, above, reduction=reduction)
     expected, slope, _ = soft_truth(z, q, curve, above, reduction=reduction)
     torch.testing.assert_close(loss.double(), expected, rtol=2e-6, atol=2e-6)
     theirs = plain_error(z, q, curve, soft_truth(z, q, curve, reduction="sum")[1])
@@ -61,7 +51,7 @@ def test_narrow_tiles_give_what_a_wide_one_gives(classes: int, dtype: torch.dtyp
             each = {}
             for narrow in (True, False):
                 monkeypatch.setattr(tiling, "narrow_soft", narrow)
-                each[narrow] = loss_and_gradient(z, q, curve, above, **arguments)
+                each[narrow] = ours_for_logits(z, q, curve, above, **arguments)
             rtol = 1e-5 if dtype is torch.float32 else 2e-2
             for ours, wide in zip(each[True], each[False], strict=True):
                 torch.testing.assert_close(ours, wide, rtol=rtol, atol=1e-6, equal_nan=True)
@@ -75,8 +65,8 @@ def test_what_narrow_tiles_do_not_serve_is_made_as_before() -> None:
     assert row_error(leaf.grad, slope).max() <= 64 * ULP
     torch.testing.assert_close(masses.grad.double(), by_target, rtol=1e-5, atol=1e-5)
     apart = z.T.contiguous().T  # classes that lie apart
-    loss, gradient = loss_and_gradient(apart, q, curves.conservative(0.75), reduction="sum")
-    near = loss_and_gradient(z, q, curves.conservative(0.75), reduction="sum")
+    loss, gradient = ours_for_logits(apart, q, curves.conservative(0.75), reduction="sum")
+    near = ours_for_logits(z, q, curves.conservative(0.75), reduction="sum")
     torch.testing.assert_close(loss, near[0], rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(gradient, near[1], rtol=1e-5, atol=1e-6)
 

@@ -121,7 +121,7 @@ def as_streamed(tiling: Tiling) -> Tiling:
     return Tiling(1, max(16, min(tiling.block, 2048)), min(tiling.warps, 4), streamed=True, per_processor=8)
 
 
-wide_for_few = True  # whether few rows in blocks take twice the warps each; not timed yet
+wide_for_few = True  # whether few rows in blocks take twice the warps each
 
 
 def widened(tiling: Tiling, rows: int, device: torch.device) -> Tiling:
@@ -173,7 +173,7 @@ def piece_of(tiling: Tiling, logits: Tensor, unit: int, class_stride: int) -> in
 
 
 # Whether gradients that are made later take narrow blocks side by side, where that is less padding or fewer threads per
-# row than one tile as wide as the next power of two. Not timed yet.
+# row than one tile as wide as the next power of two.
 narrow_blocks = True
 narrow_soft = True  # the same for soft targets, with and without the gradient; not timed yet
 
