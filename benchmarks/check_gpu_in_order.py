@@ -68,13 +68,14 @@ def differing(first: tuple[Tensor, Tensor], again: tuple[Tensor, Tensor]) -> Ten
 
 @check(in_parts=True)
 def sums_in_order_are_right() -> str:
-    """Ahead and later, means and sums, with ignored rows, weights and a divisor, also where few programs run."""
+    """Ahead and later, means and sums, with ignored rows, weights, a divisor and smoothing; few programs, too."""
     cases = mine((size, few) for size in SIZES for few in (0, 1 << 40))
     for (rows, classes, dtype), few in cases:
         z, y = draw(rows, classes, dtype)
         y[torch.rand(rows, device="cuda") < 0.3] = -100
         weight = torch.rand(classes, device="cuda") + 0.5
-        for arguments in ({}, {"reduction": "sum"}, {"weight": weight}, {"divisor": torch.tensor(7.0, device="cuda")}):
+        for arguments in ({}, {"reduction": "sum"}, {"weight": weight}, {"divisor": torch.tensor(7.0, device="cuda")},
+                          {"label_smoothing": 0.1}, {"label_smoothing": 0.1, "weight": weight}):
             found = []
             for from_programs in (1, math.inf):
                 with way(from_programs, few):
@@ -89,7 +90,7 @@ def sums_in_order_are_right() -> str:
             bound = eps + 8 * ULP + 2 * spacing(old[1].double(), dtype)
             expect((row_error(new[1], old[1].double()) <= bound).all(), f"{words}: gradient")
             expect(words_are_empty(), f"{words}: a word is not empty")
-    return f"{len(cases)} sizes, 4 kinds each"
+    return f"{len(cases)} sizes, 6 kinds each"
 
 
 @check(in_parts=True)

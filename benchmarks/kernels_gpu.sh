@@ -10,21 +10,26 @@
 #     host.json, host.txt     the host's time per path and torch's cross-entropy in turn, with all launches
 #     ends.json, ends.txt     rows of float32 that are not aligned: element by element, or in vectors with two ends
 #     bench.json, compare.txt our times at the benchmark's shapes, and the comparison with results/bench/h200.json; what
-#                             seems slower is measured again at the end (again.json), when the GPU has another clock
-#     matrix-I.json           every argument beside torch, in PARTS parts (default 3); JOBS processes compile ahead of
-#                             the timing, so that few large parts take less time than many small ones
-#     random-S.json           calls drawn at random, seeds from SEED on (default: three fresh ones)
-#     matrix.json             what there is of the parts, merged; summary.txt: one line per result
+#                             seems slower is measured again at the end (bench-again.json), when the GPU has another clock
+#     matrix.json             every argument beside torch, by matrix_gpu.py: JOBS processes compile all of it before
+#                             anything is timed
+#     random-S.json           DRAWS calls (default 40) drawn at random, three seeds from SEED on (default: fresh ones), by
+#                             the same call of matrix_gpu.py
+#     summary.txt             one line per result
 #
 # All of it takes about 700 seconds on an H200 with 16 cores. What cannot end before SECONDS is not begun.
-# Whoever cuts it off keeps what was written until then. The same command continues: a result that is complete is not
-# measured again. DRY_RUN=1 prints the commands instead. Compiled kernels are shared through TRITON_CACHE_DIR.
-# ONLY=checks ends after the checks and compiles what is timed later: both may share the GPU with other work. quiet_gpu.py
-# suspends that work for the times.
+# Whoever cuts it off keeps what was written until then. The same command continues: a case that was timed is not timed
+# again. DRY_RUN=1 prints the commands instead. Compiled kernels are shared through TRITON_CACHE_DIR.
+# Checks and compiling may share the GPU with other work, the times may not: lines that begin with "measuring" and
+# "measured" stand around them, for
+#
+#     python benchmarks/quiet_gpu.py grid_gpu.py --from measuring --until measured -- benchmarks/kernels_gpu.sh OUT
+#
+# ONLY=checks ends after the checks.
 set -uo pipefail
 out=${1:?OUT} seconds=${2:-540} jobs=${3:-15}
 check_seconds=${CHECK_SECONDS:-$([ "${ONLY:-}" = checks ] && echo 420 || echo 150)}
-parts=${PARTS:-3} draws=${DRAWS:-40} seed=${SEED:-$(($(date +%s) % 100000))}
+draws=${DRAWS:-40} seed=${SEED:-$(($(date +%s) % 100000))}
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
 export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
@@ -33,6 +38,7 @@ export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/kernels-gpu/induc
 # Every process compiles for itself: pools of compilers of each would be hundreds of processes.
 export TORCHINDUCTOR_COMPILE_THREADS=1
 child=
+exec 3>&1
 mkdir -p "$out"
 
 # within NEEDS LIMIT NAME COMMAND...: run it for at most LIMIT seconds and until the end of all, with its words in
@@ -80,12 +86,25 @@ checks() {
     [ "${#pids[@]}" -eq 0 ] || wait "${pids[@]}"
 }
 
+# All that is timed against torch and not complete yet, in one call. Its lines go to matrix.txt, and those for
+# quiet_gpu.py also to the output of this script.
 matrix() {
-    local i
-    for ((i = 1; i <= parts; i++)); do
-        complete "$out/matrix-$i.json" || within "${NEEDS:-90}" 200 "matrix-$i" "$python" -m encouraging bench --matrix \
-            --part "$i/$parts" --jobs "$compilers" --seconds 0.06 --out "$out/matrix-$i.json"
+    local file number seeds=() rest=()
+    for file in "$out"/random-*.json; do  # what a cut has left comes first
+        number=${file##*/random-}
+        [ -f "$file" ] && ! complete "$file" && seeds+=("${number%.json}")
     done
+    for ((number = seed; $(drawn) + ${#seeds[@]} < 3; number++)); do
+        [ -f "$out/random-$number.json" ] || seeds+=("$number")
+    done
+    if complete "$out/matrix.json"; then
+        [ "${#seeds[@]}" -eq 0 ] && return
+        rest=(--no-matrix)
+    fi
+    within "${NEEDS:-90}" "$seconds" matrix \
+        bash -o pipefail -c '"$@" 2>&1 | tee >(grep --line-buffered "^measur" >&3)' lines \
+        "$python" "$here/matrix_gpu.py" "$out" --continue --seeds "$(IFS=,; echo "${seeds[*]}")" --draws "$draws" \
+        --jobs "$compilers" "${rest[@]}"
 }
 
 drawn() {  # how many seeds are complete
@@ -99,16 +118,6 @@ compared() {
         --compare "$here/../results/bench/h200.json" "$out/bench.json" "$@"
 }
 
-merged() {
-    local files=("$out"/matrix-[0-9]*.json)
-    [ -f "${files[0]}" ] || return 0
-    local arguments=()
-    for file in "${files[@]}"; do arguments+=(--merge "$file"); done
-    # In a few seconds, also when the time is over.
-    "$python" -m encouraging bench "${arguments[@]}" --out "$out/matrix.json" >"$out/merge.txt" 2>&1 ||
-        tail -n 1 "$out/merge.txt"
-}
-
 summary() {
     {
         echo "checks: $(cat "$out"/check-*.txt 2>/dev/null | grep -c '^ok ') hold, $(
@@ -118,46 +127,31 @@ summary() {
         [ -f "$out/host.txt" ] && cut -c 1-80 "$out/host.txt"
         [ -f "$out/ends.txt" ] && cat "$out/ends.txt"
         [ -f "$out/compare.txt" ] && { grep SLOWER "$out/compare.txt"; tail -n 1 "$out/compare.txt"; }
-        [ -f "$out/merge.txt" ] && { head -n 8 "$out/merge.txt"; tail -n 1 "$out/merge.txt"; }
-        for file in "$out"/random-*.json; do
-            complete "$file" && echo "${file##*/}: $(tail -n 1 "${file%.json}.txt")"
-        done
+        "$python" "$here/matrix_gpu.py" "$out" --show  # in a few seconds, also when the time is over
     } >"$out/summary.txt"
     cat "$out/summary.txt"
 }
 finish() {
     [ -n "${DRY_RUN:-}" ] && return
-    merged
     summary
 }
 trap finish EXIT
 trap 'kill $child 2>/dev/null; exit 143' TERM INT
 
 checks
-if [ "${ONLY:-}" = checks ]; then
-    mkdir -p "$out/warm"
-    for ((i = 1; i <= parts; i++)); do
-        within "${NEEDS:-20}" 200 "warm/matrix-$i" "$python" -m encouraging bench --matrix --part "$i/$parts" \
-            --jobs "$compilers" --seconds 0.001 --out "$out/warm/matrix-$i.json"
-    done
-    for ((i = seed; i < seed + 3; i++)); do
-        within "${NEEDS:-20}" 120 "warm/random-$i" "$python" -m encouraging bench --random "$draws" --seed "$i" \
-            --jobs "$compilers" --seconds 0.001 --out "$out/warm/random-$i.json"
-    done
-    exit 0
-fi
+[ "${ONLY:-}" = checks ] && exit 0
+echo "measuring host, ends and bench"
 [ -f "$out/host.json" ] || within "${NEEDS:-30}" 60 host "${host[@]}" --out "$out/host.json"
 [ -f "$out/ends.json" ] || within "${NEEDS:-10}" 30 ends "${ends[@]}" --out "$out/ends.json"
 if [ ! -s "$out/compare.txt" ]; then
     within "${NEEDS:-30}" 70 bench "${bench[@]}" --seconds 0.3 --out "$out/bench.json" && compared
 fi
+echo "measured host, ends and bench"
 matrix
-for ((i = seed; i < seed + 3; i++)); do
-    [ "$(drawn)" -ge 3 ] && break
-    within "${NEEDS:-60}" 120 "random-$i" "$python" -m encouraging bench --random "$draws" --seed "$i" --jobs "$compilers" \
-        --seconds 0.06 --out "$out/random-$i.json"
-done
-if grep -qs SLOWER "$out/compare.txt" && [ ! -f "$out/again.json" ]; then
-    within "${NEEDS:-30}" 70 again "${bench[@]}" --seconds 0.3 --out "$out/again.json" &&
-        compared --again "$out/again.json"
+echo "measured against torch"  # also where it was cut
+if grep -qs SLOWER "$out/compare.txt" && [ ! -f "$out/bench-again.json" ]; then
+    echo "measuring bench again"
+    within "${NEEDS:-30}" 70 bench-again "${bench[@]}" --seconds 0.3 --out "$out/bench-again.json" &&
+        compared --again "$out/bench-again.json"
+    echo "measured bench again"
 fi

@@ -2,8 +2,8 @@
 
     python benchmarks/ways_gpu.py [--seconds 0.3] [--out FILE] [PART ...]
 
-Parts: *sums* (``sums.in_order_from``: a launch of its own for the sum of many programs, in order, in order with labels
-that a launch before has counted (``sums.counted_rows``), and in order always),
+Parts: *sums* (``sums.in_order_from``: a launch of its own for the sum of many programs, in order, and in order with
+labels that a launch before has counted (``sums.counted_rows``)),
 *few* (``sigmoid_autograd.few_elements``: in blocks as large as those of many, or in small ones), *torchs*
 (``as_torch.few_bytes``: cross-entropy of few logits by the kernels, or by torch; wall time), *split*
 (``tiling.split_from``: few long rows by one program each, or by several), *later* (gradients made in the backward pass:
@@ -32,9 +32,10 @@ from encouraging.commands.bench_timing import copy_time_per_byte, medians, walls
 from encouraging.ops import as_torch
 
 EL, CE = curves.conservative(0.75), curves.cross_entropy()
-SUMS = ((65536, 1000, torch.float32), (32768, 4096, torch.float32), (8192, 8142, torch.float32),
-        (8192, 32000, torch.float32), (65536, 1000, torch.bfloat16), (65536, 1001, torch.bfloat16),
-        (1048576, 10, torch.float32), (20000, 100, torch.float32), (8192, 50257, torch.bfloat16))
+SUMS = ((65536, 1000, torch.float32, 0.0), (32768, 4096, torch.float32, 0.0), (8192, 8142, torch.float32, 0.0),
+        (65536, 1000, torch.bfloat16, 0.0), (131072, 100, torch.float32, 0.0), (1048576, 10, torch.float32, 0.0),
+        (20000, 100, torch.float32, 0.0), (65536, 1000, torch.float32, 0.1), (8192, 8142, torch.float32, 0.1),
+        (131072, 100, torch.float32, 0.1), (1048576, 10, torch.float32, 0.1))  # the last number is the smoothing
 
 
 def step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor) -> None:
@@ -51,12 +52,12 @@ def ways_of_sums(seconds: float) -> dict[str, Any]:
     from encouraging.ops.triton import repeated_loss, sums
 
     record = {}
-    for rows, classes, dtype in SUMS:
+    for rows, classes, dtype, smoothing in SUMS:
         logits, target = drawn(rows, classes, dtype)
         steps = {}
         for name, programs, counted in (("a launch of its own", math.inf, 0), ("in order", 2049, math.inf),
-                                        ("in order, counted before", 2049, 0), ("in order always", 1, math.inf)):
-            repeated = repeated_loss(EL, -100, 0.0, "mean")
+                                        ("in order, counted before", 2049, 0)):
+            repeated = repeated_loss(EL, -100, smoothing, "mean")
             with mock.patch.multiple(sums, in_order_from=programs, in_order_rows=math.inf,
                                      counted_rows=counted):  # remembered from here on
                 run = partial(step, partial(lambda one, z, y, d: one(z, y, d), repeated, d=dtype), logits, target)
@@ -64,9 +65,10 @@ def ways_of_sums(seconds: float) -> dict[str, Any]:
             steps[name] = run
         floor = (2 * logits.nbytes + target.nbytes) * copy_time_per_byte("cuda")
         times = {name: device for name, (device, _) in medians(steps, "cuda", seconds).items()}
-        record[f"{rows} x {classes} {str(dtype)[6:]}"] = {"floor": floor, **times}
-        print(f"{rows} x {classes} {str(dtype)[6:]}: " + ", ".join(
-            f"{name} {taken:.4f} ({floor / taken:.1%})" for name, taken in times.items()), flush=True)
+        words = f"{rows} x {classes} {str(dtype)[6:]}{', smoothed' if smoothing else ''}"
+        record[words] = {"floor": floor, **times}
+        print(f"{words}: " + ", ".join(f"{name} {taken:.4f} ({floor / taken:.1%})" for name, taken in times.items()),
+              flush=True)
     return record
 
 

@@ -44,6 +44,19 @@ def pid_and_seen(item: int, factor: int) -> tuple[int, list[int]]:
     return os.getpid(), [factor * one for one in _seen]
 
 
-def end_at_2(item: int) -> None:
+def end_at_2_after_3(item: int) -> None:
+    """Remember an item; the process ends at 2, which waits until others have been remembered too."""
     if item == 2:
+        time.sleep(1)
         os._exit(1)
+    remember(item)
+
+
+def too_large_beside_others(item: int, _tries: list[int] = []) -> None:  # noqa: B006 - what this process has tried
+    """1 needs a second try, 2 fails in every one, 3 breaks its process."""
+    _tries.append(item)
+    if item == 2 or (item == 1 and _tries.count(1) < 2):
+        raise MemoryError(f"{item} is too large")
+    if item == 3:
+        raise ZeroDivisionError("the device is lost")
+    remember(item)

@@ -80,13 +80,13 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     >>> curve_loss(logits, torch.tensor([0]), curves.normal())  # minus the gap: log 2 - 4
     tensor(-3.3069)
     """
+    if type(curve) is CrossEntropy and divisor is None and not match_norm and not inplace:
+        by_torch = as_torch.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, impl)
+        if by_torch is not None:
+            return by_torch
     signature = None
     dense = getattr(input, "layout", None) is torch.strided is getattr(target, "layout", None)
     if dense and not inplace:
-        if type(curve) is CrossEntropy and divisor is None and not match_norm:
-            by_torch = as_torch.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, impl)
-            if by_torch is not None:
-                return by_torch
         signature = repeat.signature(input, target, curve, weight, ignore_index, reduction, label_smoothing, divisor,
                                      impl, match_norm)
         same_again = None if signature is None else repeat.find(signature)

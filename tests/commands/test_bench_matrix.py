@@ -22,7 +22,7 @@ from encouraging.commands.bench_cases import CALLS, TOLERANCE, Case, check, inpu
 from encouraging.commands.bench_workers import Workers
 from encouraging.errors import ArgumentError
 from kernel_cases import MARKS
-from pool_jobs import end_at_2, pid_and_seen, remember
+from pool_jobs import end_at_2_after_3, pid_and_seen, remember, too_large_beside_others
 
 # Odd and even class counts of each call, curve and type, once: rows and large sizes make no difference to a check.
 KINDS = sorted({(case.call, case.curve, case.dtype): case.small() for case in matrix()}.values(), key=str)
@@ -172,7 +172,7 @@ def test_checks_print_every_case_and_a_wrong_one_sets_the_exit_code(tmp_path: Pa
 
 def test_random_cases_are_measured_in_parts_and_one_that_breaks_is_named(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measured(case: Case, seconds: float) -> dict[str, Any]:
+    def measured(case: Case, seconds: float, longer_above: float) -> dict[str, Any]:
         if case == random_cases(4, 7)[2]:
             raise RuntimeError("the device is lost")
         return {**case._asdict(), "case": str(case), "ratio": 0.5, "measured": "device", "milliseconds": {"ours": 1.0}}
@@ -203,13 +203,46 @@ def test_an_item_comes_back_to_the_process_that_prepared_it() -> None:
 
 def test_a_process_that_ends_takes_no_other_item_with_it() -> None:
     with Workers(2) as workers:
-        workers.prepare(end_at_2, [1, 2, 3, 4, 5, 6])
-        found = []
+        workers.prepare(end_at_2_after_3, [1, 2, 3, 4, 5, 6])
+        answers = {}
         for item in range(1, 7):
             with suppress(BrokenProcessPool):
-                found.append(workers.result(pid_and_seen, item, 1))
-    assert len(found) >= 1
-    assert len({pid for pid, _ in found}) == 1
+                answers[item] = workers.result(pid_and_seen, item, 1)
+    assert answers.keys() == {1, 3, 4, 5, 6}
+    assert all(item in seen for item, (_, seen) in answers.items())
+
+
+def test_what_found_no_memory_has_a_second_turn_and_what_breaks_its_process_has_none(capsys) -> None:
+    with Workers(1, apart=True) as workers:
+        workers.prepare(too_large_beside_others, [1, 2, 4, 3, 5], again_after=(MemoryError,), report_every=2)
+        assert "prepared 2 of 5 in 0 s" in capsys.readouterr().out.replace("in 1 s", "in 0 s")
+        for item in (1, 4, 5):
+            pid, seen = workers.result(pid_and_seen, item, 1)
+            assert item in seen
+            assert pid != os.getpid()
+        with pytest.raises(MemoryError, match="2 is too large"):
+            workers.result(pid_and_seen, 2, 1)
+        with pytest.raises(ZeroDivisionError, match="the device is lost"):
+            workers.result(pid_and_seen, 3, 1)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(math.inf, [0.5]), (0.9, [0.5, 2.0]), (1.0, [0.5])])
+def test_a_case_near_the_limit_is_measured_longer(limit: float, expected: list[float],
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def walls(steps: dict[str, Any], seconds: float) -> dict[str, float]:
+        asked.append(seconds)
+        return {name: (0.95 if seconds < 1 else 0.8) if name == "ours" else 1.0 for name in steps}
+
+    monkeypatch.setattr(bench_matrix, "inputs", lambda case, device: inputs(case, "cpu"))
+    monkeypatch.setattr(bench_matrix, "losses", lambda case, device: losses(case, "cpu"))
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr(bench_matrix, "walls", walls)
+    monkeypatch.setattr(bench_matrix, "copy_time_per_byte", lambda device: 1e-9)
+    result = bench_matrix.measure(Case("soft", 4, 9, "float32"), 0.5, limit)
+    assert asked == expected
+    assert result["ratio"] == (0.8 if len(expected) == 2 else 0.95)
 
 
 def test_a_contender_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:

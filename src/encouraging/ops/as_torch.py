@@ -13,17 +13,21 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
-from ..torch_state import in_forward_mode, in_transform
+from ..torch_state import in_forward_mode
 
 few_bytes = 1 << 20  # fewer bytes of logits are handed over; 0 hands nothing over
 
 _MOST_ROWS = 1 << 17  # torch adds the losses of all labels up in one block of threads
 _MOST_HALF_ROWS = 65504  # torch has the divisor in the logits' type, where more of them, or their weights, are infinite
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
 _PLAIN = (Tensor, torch.nn.Parameter)
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, KeyError)
 _is_there = attrgetter("is_cuda")
+# What follows is asked in every call, and by these names takes half of the time.
+_is_compiling = torch.compiler.is_compiling
+_transform_level = torch._C._functorch.maybe_current_level
+_by_torch = torch._C._nn.cross_entropy_loss
 
 
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,
@@ -33,25 +37,23 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_i
     None for every other call, and for one that torch refuses: the checks of the general way then say in words what is
     wrong with it. Images are not handed over: torch adds them up in an order that changes from run to run.
     """
-    if not (_is_small(input) and impl == "auto" and type(target) in _PLAIN and target.dtype is torch.int64
-            and input.ndim == 2 and input.shape[0] <= _MOST_ROWS
-            and type(label_smoothing) is float and label_smoothing == 0.0):
+    if (_is_compiling() or type(input) not in _PLAIN or not _is_there(input) or type(target) not in _PLAIN
+            or target.dtype is not torch.int64 or impl != "auto" or type(label_smoothing) is not float
+            or label_smoothing != 0.0):
+        return None
+    shape = input.shape
+    if len(shape) != 2 or shape[0] > _MOST_ROWS or not 0 < shape[0] * shape[1] * _BYTES.get(input.dtype, 0) < few_bytes:
         return None
     if weight is not None and not _is_like(weight, input):
         return None
-    if input.dtype is torch.float16 and (weight is not None or input.shape[0] > _MOST_HALF_ROWS):
+    if input.dtype is torch.float16 and (weight is not None or shape[0] > _MOST_HALF_ROWS):
+        return None
+    if _transform_level() is not None or in_forward_mode():
         return None
     try:
-        return torch._C._nn.cross_entropy_loss(input, target, weight, _REDUCTIONS[reduction],  # type: ignore[arg-type]
-                                               ignore_index, 0.0)
+        return _by_torch(input, target, weight, _REDUCTIONS[reduction], ignore_index, 0.0)  # type: ignore[arg-type]
     except _REFUSALS:
         return None
-
-
-def _is_small(input: Tensor) -> bool:
-    """Whether these are a few plain logits on a GPU, in eager mode."""
-    return (not torch.compiler.is_compiling() and type(input) in _PLAIN and _is_there(input) and input.dtype in _DTYPES
-            and 0 < input.numel() * input.itemsize < few_bytes and not in_transform() and not in_forward_mode())
 
 
 def _is_like(weight: Tensor, input: Tensor) -> bool:

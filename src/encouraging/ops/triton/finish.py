@@ -9,7 +9,7 @@ next launch. So a sum takes no launch of its own, and no buffer has to be cleare
 import triton
 import triton.language as tl
 
-from .in_order import add_in_order, look_at_counts, take_counts, wait_for_counts
+from .in_order import add_in_order, look_at_count, take_count, wait_for_count
 from .rows import read_label, sum_of
 
 # Who counts the labels' weights, by which a mean divides: nobody, for there is no mean or it is given as partial sums;
@@ -75,7 +75,7 @@ def finish_mean(shares, counter, out, state, n_rows, share, weights, denominator
         if last:
             over = denominator
             if COUNT == THE_FIRST:
-                over = take_counts(shares, N_PARTIAL)
+                over = take_count(shares)
             _store_mean(out, state, n_rows, total, over, KEEP)
     else:
         n = tl.num_programs(0)
@@ -116,18 +116,18 @@ def divisor_of(partial_weights, shares, target, weight, n_rows, n_classes, ignor
     if COUNT == EVERYONE:
         return count_labels(target, weight, n_rows, n_classes, ignore_index, WEIGHTED)
     elif COUNT == THE_FIRST:
-        return look_at_counts(shares, N_PARTIAL)
+        return look_at_count(shares)
     else:
         return sum_of(partial_weights, N_PARTIAL)
 
 
 @triton.jit
-def known_divisor(divisor, shares, N_PARTIAL: tl.constexpr, COUNT: tl.constexpr, GRAD: tl.constexpr):
+def known_divisor(divisor, shares, COUNT: tl.constexpr, GRAD: tl.constexpr):
     """The number that :func:`divisor_of` stands for, where a gradient asks for it."""
     if COUNT != THE_FIRST:
         return divisor
     elif GRAD:
-        return wait_for_counts(divisor, shares, N_PARTIAL)
+        return wait_for_count(divisor, shares)
     else:
         return 1.0
 

@@ -6,8 +6,9 @@ for the shares of its group, adds them up in their order and leaves the sum; the
 Whoever has read a word makes it EMPTY again, for the next launch. So the result is the same every time, and a sum over
 any number of programs takes no launch of its own.
 
-The denominator of a mean without weights is counted in the same launch: N more programs, the first ones, count one part
-of the labels each and end. All others need the counts when they have read and added up their rows, that is later.
+The denominator of a mean is made in the same launch: N more programs, the first ones, add up the weights of one part of
+the labels each and end; the last of them leaves the sum of all parts in one word. All others need that word when they
+have read and added up their rows, that is later.
 
 Programs wait for lower numbers alone, and a GPU begins them in the order of their numbers: what is waited for has begun
 before, and waits for nothing that has not. Triton's interpreter, which runs them one after the other, would never end
@@ -27,7 +28,7 @@ _NAN = tl.constexpr(0x7FC00000)
 MOST_WARPS = 8
 
 # The words, in this order.
-COUNTS = tl.constexpr(128)  # of labels
+COUNTS = tl.constexpr(256)  # of labels, in parts; the last one is that of all
 GROUPS = tl.constexpr(256)  # sums of groups; then the shares
 GROUP = tl.constexpr(256)
 
@@ -58,6 +59,8 @@ def add_in_order(words, share, N: tl.constexpr):
     i, n = tl.program_id(0) - N, tl.num_programs(0) - N
     sums, shares = words + COUNTS, words + COUNTS + GROUPS
     last = i == n - 1
+    if N:
+        tl.debug_barrier()  # no thread is still waiting for the count, which the last program takes away
     _leave(shares + i, share)
     total = share
     if last | (i % GROUP == GROUP - 1):
@@ -72,36 +75,40 @@ def add_in_order(words, share, N: tl.constexpr):
 
 
 @triton.jit
-def take_counts(words, N: tl.constexpr):
-    """The number of labels, for the last program, when all others have left their shares."""
-    o = tl.arange(0, GROUPS)
-    return _take(words + o, o < N)
-
-
-@triton.jit
-def leave_count(words, target, n_rows, n_classes, ignore_index, N: tl.constexpr):
-    """Count one part of the labels, by one of the first N programs."""
+def leave_count(words, target, weight, n_rows, n_classes, ignore_index, N: tl.constexpr, WEIGHTED: tl.constexpr):
+    """Add up the weights of one part of the labels, by one of the first N programs, and of all parts, by the last."""
     i = tl.program_id(0)
     b_sum = tl.zeros([LABELS], tl.float32)
     for first in tl.range(i * LABELS, n_rows, N * LABELS):
         o_r = first + tl.arange(0, LABELS)
-        y, taught, w, fill = read_label(target, target, o_r, o_r < n_rows, n_classes, ignore_index, False)
+        y, taught, w, fill = read_label(target, weight, o_r, o_r < n_rows, n_classes, ignore_index, WEIGHTED)
         b_sum += w
-    _leave(words + i, tl.sum(b_sum, axis=0))
+    count = tl.sum(b_sum, axis=0)
+    if i == N - 1:
+        o = tl.arange(0, COUNTS)
+        _leave(words + COUNTS - 1, count + _take(words + o, o < N - 1))
+    else:
+        _leave(words + i, count)
 
 
 @triton.jit
-def look_at_counts(words, N: tl.constexpr):
-    """What there is of the counts, for :func:`wait_for_counts`. Asked for early, it does not have to be waited for."""
-    o = tl.arange(0, COUNTS)  # no fewer than a warp has threads, which then agree on what they see
-    return tl.load(words + o, mask=o < N, other=0, volatile=True)
+def look_at_count(words):
+    """The count or EMPTY, for :func:`wait_for_count`. Asked for early, it does not have to be waited for."""
+    return tl.load(words + COUNTS - 1, volatile=True)
 
 
 @triton.jit
-def wait_for_counts(bits, words, N: tl.constexpr):
-    """The number of labels, from the first look at the counts, or as many more as it takes: with one that is EMPTY, the
-    sum is NaN."""
-    total = tl.sum(bits.to(tl.float32, bitcast=True), axis=0)
-    while total != total:
-        total = tl.sum(look_at_counts(words, N).to(tl.float32, bitcast=True), axis=0)
-    return total
+def wait_for_count(bits, words):
+    """The count, from the first look at it, or as many more as it takes."""
+    while bits == EMPTY:
+        bits = tl.load(words + COUNTS - 1, volatile=True)
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def take_count(words):
+    """The count, for the last program, when all others have left their shares. The word is EMPTY afterwards."""
+    count = wait_for_count(look_at_count(words), words)
+    tl.debug_barrier()  # all threads have it
+    tl.store(words + COUNTS - 1, EMPTY)
+    return count

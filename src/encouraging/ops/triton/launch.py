@@ -177,12 +177,12 @@ def key_of(problem: Problem, grad: Tensor | None) -> tuple[Any, ...]:
 def _plan(problem: Problem, asked: Asked, mean: bool, grad: Tensor | None, dtype: torch.dtype) -> Plan:
     (tiling, programs), rows = division(problem, asked), problem.target.shape[0]
     is_split = tiling.segments > 1  # then no gradient is written before the sum is known
-    # The smoothed kernels have no registers left for a sum in order.
-    in_order = not problem.smoothing and not is_split and tiling.warps <= MOST_WARPS
+    # Smoothed rows in blocks have few programs, and a kernel without registers for more.
+    in_order = not is_split and tiling.warps <= MOST_WARPS and not (problem.smoothing and tiling.streamed)
     ending = 0 if asked.lengths else sums.ending(programs, rows, in_order)
     count, count_first = NOBODY.value, None
     if mean and not asked.n_partial:
-        counting = sums.n_counting(rows) if ending == IN_ORDER.value and problem.weight is None else 0
+        counting = sums.n_counting(rows) if ending == IN_ORDER.value else 0
         if counting:
             count, asked = THE_FIRST.value, asked._replace(n_partial=counting)
         elif (not asked.grad or is_split) and ending != IN_ORDER.value:

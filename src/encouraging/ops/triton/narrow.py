@@ -26,7 +26,7 @@ def narrow_kernel(
     if COUNT == THE_FIRST:
         i_program -= N_PARTIAL
         if i_program < 0:
-            leave_count(shares, target, n_rows, n_classes, ignore_index, N_PARTIAL)
+            leave_count(shares, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, WEIGHTED)
             return
     denominator = divisor_of(partial_weights, shares, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
                              WEIGHTED)
@@ -52,7 +52,7 @@ def narrow_kernel(
     row_loss, factor, at_label, q = plain_row(z_y, top, rival_sum, w, k0, k1, k2, k3, KIND)
     row_loss = tl.where(taught, row_loss, fill)
     factor = tl.where(taught, factor, fill)
-    denominator = known_divisor(denominator, shares, N_PARTIAL, COUNT, False)
+    denominator = known_divisor(denominator, shares, COUNT, False)
     if not SUMS:
         tl.store(loss + o_r, row_loss, mask=m_r)
     if STATE == 1:

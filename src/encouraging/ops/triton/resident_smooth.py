@@ -4,7 +4,8 @@ import triton
 import triton.language as tl
 
 from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, chances, curve_at, curve_of_rival
-from .finish import divisor_of, finish_mean
+from .finish import THE_FIRST, divisor_of, finish_mean, known_divisor
+from .in_order import leave_count
 from .maths import INF, LOG2E, LOWEST, inverse_of, log, row_start
 from .rows import (
     closed_values,
@@ -160,13 +161,16 @@ def resident_smooth_kernel(
     n_classes = class_units * UNIT  # the product tells the compiler how far loads may be vectorised
     stride_outer = tl.cast(outer_units, tl.int64) * UNIT
     grad_stride_outer = tl.cast(grad_outer_units, tl.int64) * UNIT
+    i_program = tl.program_id(0)
+    if COUNT == THE_FIRST:
+        i_program -= N_PARTIAL
+        if i_program < 0:
+            leave_count(shares, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, WEIGHTED)
+            return
     denominator = divisor_of(partial_weights, shares, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
                              WEIGHTED)
-    scale = tl.zeros([ROWS], tl.float32) + 1.0 / denominator
-    o_r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    o_r = i_program * ROWS + tl.arange(0, ROWS)
     m_r = o_r < n_rows
-    if UPSTREAM:
-        scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
     y, taught, w, fill = read_label(target, weight, o_r, m_r, n_classes, ignore_index, WEIGHTED)
     start = row_start(o_r, inner, stride_outer, stride_inner)
     z = load_tile(logits, start, taught if SKIP else m_r, n_classes, stride_class, -INF, PIECE, BLOCK)
@@ -196,6 +200,10 @@ def resident_smooth_kernel(
     rival_sum, top_p, log_top_p, base, row_loss, factor, at_label, is_top, at_top, at_mistake, four, b_inverse = \
         _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, o_c, m_c, n_classes, k0, k1, k2,
                   k3, BLOCK, KIND, TAIL, WEIGHTED, SERIES, TOGETHER)
+    denominator = known_divisor(denominator, shares, COUNT, GRAD)
+    scale = tl.zeros([ROWS], tl.float32) + 1.0 / denominator
+    if UPSTREAM:
+        scale *= tl.load(upstream + o_r, mask=m_r, other=0.0).to(tl.float32)
     at_pivot = at_label
     if STATE and not SIMPLE:
         mistaken = taught & (top_p > 0.5)

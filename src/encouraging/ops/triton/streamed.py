@@ -54,11 +54,11 @@ def streamed_kernel(
     if COUNT == THE_FIRST:
         i_program, n_programs = i_program - N_PARTIAL, n_programs - N_PARTIAL
         if i_program < 0:
-            leave_count(shares, target, n_rows, n_classes, ignore_index, N_PARTIAL)
+            leave_count(shares, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, WEIGHTED)
             return
     denominator = divisor_of(partial_weights, shares, target, weight, n_rows, n_classes, ignore_index, N_PARTIAL, COUNT,
                              WEIGHTED)
-    denominator = known_divisor(denominator, shares, N_PARTIAL, COUNT, GRAD)
+    denominator = known_divisor(denominator, shares, COUNT, GRAD)
     total_loss, total_weight = 0.0, 0.0
     for i in tl.range(i_program, n_rows, n_programs):
         i_row = tl.cast(i, tl.int32)
