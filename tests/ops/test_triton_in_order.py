@@ -243,9 +243,9 @@ def test_who_makes_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "in_order_from", 2049)
     assert [sums.ending(n, 0, in_order=True) for n in (0, 1, 2048, 2049, 65536, 65537)] == [0, 1, 1, 2, 2, 0]
     assert [sums.ending(n, 0, in_order=False) for n in (0, 1, 2048, 2049)] == [0, 1, 1, 0]
-    assert [sums.ending(4096, rows, in_order=True) for rows in (1 << 14, 1 << 18)] == [2, 2]
-    monkeypatch.setattr(sums, "in_order_rows", 1 << 14)
     assert [sums.ending(4096, rows, in_order=True) for rows in (1 << 14, 1 + (1 << 14))] == [2, 0]
+    monkeypatch.setattr(sums, "in_order_rows", math.inf)
+    assert [sums.ending(4096, rows, in_order=True) for rows in (1 << 14, 1 << 18)] == [2, 2]
     monkeypatch.setattr(sums, "in_order_from", math.inf)
     assert sums.ending(2049, 0, in_order=True) == 0
     assert launch.sums is sums

@@ -18,7 +18,7 @@ MOST_ARRIVALS = 2048  # programs whose sum the last of them to arrive makes
 # More of them, and not fewer than this, make their sum in order, see in_order.py; a launch of its own does it for the
 # rest. ``math.inf`` leaves all of them to that launch.
 in_order_from: float = 1 + MOST_ARRIVALS
-in_order_rows: float = math.inf  # more of them are left to launches of their own
+in_order_rows: float = 1 << 14  # more of them were faster with launches of their own
 # Rows whose labels are counted by the first programs of that launch, and all others read their counts. With 0 here and
 # ``math.inf`` above, a launch before counts the labels and all sums are made in order: one launch less than with a sum
 # of its own. Not timed yet (benchmarks/ways_gpu.py sums).
