@@ -103,7 +103,7 @@ def no_launches(launched: list[str] | None = None) -> Iterator[None]:
           mock.patch.object(torch._C, "_cuda_getCurrentRawStream", _stream, create=True),
           mock.patch.object(dispatch, "_machine_obstacle", _none),
           mock.patch.object(targets, "values_are_readable", _none),  # those of a GPU are not
-          mock.patch.object(dispatch, "takes_elementwise", _yes), mock.patch.object(repeat, "is_there", _yes)):
+          mock.patch.object(dispatch, "takes_elementwise", _yes), mock.patch.object(repeat, "is_on_gpu", _yes)):
         yield
 
 

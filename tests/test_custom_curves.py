@@ -162,3 +162,35 @@ def test_they_are_told_by_their_label():
     assert repr(Tempered(2.0)) == "tempered(temperature=2.0)"
     assert own.phi(torch.tensor(0.5)) == 0
     assert curves.from_probability(lambda p: -p).phi(torch.tensor(0.5)) == -0.5
+
+
+@dataclass(frozen=True, repr=False)
+class Twice(curves.conservative):
+    """A curve of the catalogue with another formula."""
+
+    def value(self, gap):
+        return 2 * super().value(gap)
+
+    def pull(self, gap):
+        return 2 * super().pull(gap)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("rows", [3, 700])
+def test_a_subclass_has_its_own_formula_in_sums_over_classes_too(rows, soft, smoothing):
+    generator = torch.Generator().manual_seed(rows)
+    z = (3 * torch.randn(rows, 500, generator=generator, dtype=torch.float64)).requires_grad_()
+    target = torch.rand(rows, 500, generator=generator, dtype=torch.float64) if soft else torch.arange(rows) % 500
+    mine, theirs = (curve_loss(z, target, curve, label_smoothing=smoothing)
+                    for curve in (Twice(0.75), curves.conservative(0.75)))
+    torch.testing.assert_close(mine, 2 * theirs)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, z)[0] for loss in (mine, 2 * theirs)))
+
+
+def test_a_subclass_that_keeps_the_formula_keeps_its_closed_form():
+    class Same(curves.conservative):
+        pass
+
+    assert Same(0.75).form_below_half == curves.conservative(0.75).form_below_half == "line"
+    assert Twice(0.75).form_below_half is None

@@ -267,3 +267,19 @@ def test_a_label_without_a_weight_is_refused():
 def test_what_the_losses_refuse_has_no_divisor_either(call, error, words):
     with pytest.raises(error, match=words):
         call(torch.tensor([0, 1, 2]))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_gradients_are_0_where_all_labels_are_ignored_and_the_divisor_is_0(smoothing):
+    target = torch.full((3,), -100)
+    divisor = loss_divisor(target)
+    hidden, weight = torch.randn(3, 5, requires_grad=True), torch.randn(4, 5, requires_grad=True)
+    loss = linear_curve_loss(hidden, weight, target, curves.conservative(), label_smoothing=smoothing, divisor=divisor)
+    loss.backward()
+    assert loss.isnan()
+    assert not hidden.grad.any()
+    assert not weight.grad.any()
+    logits = torch.randn(3, 4)
+    losses = curve_loss_and_gradient_(logits, target, curves.conservative(), label_smoothing=smoothing, divisor=divisor)
+    assert not losses.any()
+    assert not logits.any()

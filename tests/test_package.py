@@ -83,6 +83,24 @@ def test_importing_pulls_in_nothing_heavy() -> None:
     assert added & heavy == set()
 
 
+def test_losses_and_metrics_need_torch_and_numpy_alone() -> None:
+    """A diagnosis, with its temperature, where nothing else that the command needs is installed."""
+    others = sorted({"sklearn", "PIL", *CORE} - {"torch", "numpy"})
+    assert float(python(f"""
+import sys
+sys.modules.update(dict.fromkeys({others}))
+import torch
+from encouraging import EncouragingLoss, attacks, metrics
+torch.manual_seed(0)
+logits, labels = 20 * torch.randn(64, 5, requires_grad=True), torch.arange(64) % 5
+EncouragingLoss()(logits, labels).backward()
+reader = metrics.Reader(5)
+reader.update(logits.detach(), labels)
+reader.diagnosis()
+print(metrics.fit_temperature(logits.detach(), labels))
+""")) > 1
+
+
 def test_the_public_names_are_all_there() -> None:
     assert set(encouraging.__all__) - {"__version__"} == PUBLIC
     assert all(hasattr(encouraging, name) for name in PUBLIC)

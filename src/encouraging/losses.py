@@ -18,6 +18,7 @@ from .ops.elementwise import sigmoid_losses, squared_errors
 from .ops.in_place import check_overwritable, curve_loss_and_gradient_
 from .ops.linear import linear_curve_loss
 from .ops.reduction import Divisor, check_divisor, loss_divisor, reduce, writable
+from .ops.rows import compute_dtype
 from .ops.small import plain_loss
 from .ops.split_classes import loss_of_split_classes
 from .ops.stats import LossStats, stats_of, threshold_of
@@ -113,8 +114,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     arguments: dict[str, Any] = {"weight": weight, "label_smoothing": label_smoothing}
     if inplace:
         check_overwritable(input)
-    own_curves = not rows.soft and not label_smoothing
-    by_kernels = dispatch.choose(impl, input, labels, curve, own_curves=own_curves,
+    by_kernels = dispatch.choose(impl, input, labels, curve, gaps_are_enough=not (rows.soft or label_smoothing),
                                  others=(weight, divisor)) == "triton"
     if match_norm and not by_kernels:
         factor = reference.match_norm_factor(rows.logits, labels, curve, weight=weight, ignore_index=ignore_index,
@@ -123,7 +123,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
         if (signature is not None and labels is target and input.ndim == 2
                 and (rows.soft or target.is_contiguous())):
             repeat.remember(signature, dispatch.kernels().repeated_loss(
-                curve if repeat.is_own(curve) else None, ignore_index, label_smoothing, reduction, rows.soft,
+                curve if repeat.is_from_catalogue(curve) else None, ignore_index, label_smoothing, reduction, rows.soft,
                 match_norm))
         loss: Tensor = dispatch.kernels().rows_loss(rows, curve, ignore_index=ignore_index, reduction=reduction,
                                                     divisor=divisor, inplace=inplace, match_norm=match_norm,
@@ -329,7 +329,7 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
         arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor, "dtype": result_dtype(input)}
         loss: Tensor = dispatch.kernels().mse_loss(rows.logits, rows.target, bonus=bonus, link=link, **arguments)
     else:
-        logits = rows.logits.to(reference.compute_dtype(input.dtype))
+        logits = rows.logits.to(compute_dtype(input.dtype))
         truth = rows.target.to(logits.dtype) if rows.soft else one_hot(rows, logits.dtype)
         loss = reduce(squared_errors(logits, truth, bonus, link), reduction, divisor)
     if reduction == "none":

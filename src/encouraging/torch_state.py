@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-# Asked several times per loss: by these names they take a third of the time.
-_transform_level = torch._C._functorch.maybe_current_level
-_tracing_state = torch._C._get_tracing_state
+# Looked up once: these run in every call, where the attribute lookups would take longer than the calls.
+is_compiling = torch.compiler.is_compiling
+transform_level = torch._C._functorch.maybe_current_level  # None outside of torch.func's transforms
+tracing_state = torch._C._get_tracing_state  # None unless torch.jit.trace records
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_legacy_batch = torch._C._functorch.is_legacy_batchedtensor
 _is_batch = torch._C._functorch.is_batchedtensor
@@ -23,7 +24,7 @@ _is_batch = torch._C._functorch.is_batchedtensor
 
 def in_transform() -> bool:
     """Whether a transform of ``torch.func`` (``vmap``, ``grad``, ``jvp``, ...) surrounds the call."""
-    return torch._C._functorch.maybe_current_level() is not None
+    return transform_level() is not None
 
 
 def in_forward_mode() -> bool:
@@ -33,7 +34,7 @@ def in_forward_mode() -> bool:
 
 def is_jit_tracing() -> bool:
     """Whether ``torch.jit.trace`` records the call, as the legacy ONNX export does."""
-    return torch._C._get_tracing_state() is not None
+    return tracing_state() is not None
 
 
 def autocasts(device: str) -> bool:
@@ -48,7 +49,7 @@ def without_autocast(device: str) -> AbstractContextManager[object]:
 
 def is_eager() -> bool:
     """Whether tensors hold ordinary numbers: nothing compiles or traces, no transform of ``torch.func`` is active."""
-    return not torch.compiler.is_compiling() and _transform_level() is None and _tracing_state() is None
+    return not torch.compiler.is_compiling() and transform_level() is None and tracing_state() is None
 
 
 def in_backward() -> bool:
@@ -77,7 +78,7 @@ def values_are_readable(tensor: Tensor) -> bool:
 
 def values_exist(tensor: Tensor) -> bool:
     """As :func:`values_are_readable`, but on any device that has numbers: reading them may wait for it."""
-    return tensor.device.type != "meta" and is_eager() and torch._C._len_torch_dispatch_stack() == 0
+    return tensor.device.type != "meta" and is_eager() and _dispatch_modes() == 0
 
 
 def backward_must_be_differentiable(upstream: Tensor) -> bool:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from encouraging.errors import ArgumentError, ShapeError, TargetError
 from encouraging.metrics import Reader, ece, fit_temperature, read, reliability
-from encouraging.metrics._calibration import nll, temperature_bounds
+from encouraging.metrics._calibration import _root, nll, temperature_bounds
 from strategies import SEEDS, generator, rows_with_gaps
 
 
@@ -210,3 +210,10 @@ def test_tiny_logits_have_a_temperature_and_a_diagnosis(scale):
 def test_no_temperature_for_logits_that_are_none(bad):
     with pytest.raises(TargetError, match="NaN or infinite"):
         fit_temperature(torch.tensor([[1.0, bad]]), torch.tensor([0]))
+
+
+@given(root=st.floats(-3, 3), below=st.floats(1e-6, 4), above=st.floats(1e-6, 4), sign=st.sampled_from([-1, 1]),
+       shape=st.sampled_from([lambda d: d, lambda d: math.tanh(10 * d), math.expm1, lambda d: d ** 3 + 1e-3 * d]))
+def test_a_root_is_found_within_the_tolerance(root, below, above, sign, shape):
+    found = _root(lambda x: sign * shape(x - root), root - below, root + above, 1e-5)
+    assert abs(found - root) <= 1e-5

@@ -19,7 +19,7 @@ CE = curves.cross_entropy()
 
 @pytest.fixture(autouse=True)
 def a_cpu_passes_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(as_torch, "_is_there", attrgetter("is_cpu"))
+    monkeypatch.setattr(as_torch, "_is_on_gpu", attrgetter("is_cpu"))
 
 
 def drawn(rows: int = 6, classes: int = 5, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:

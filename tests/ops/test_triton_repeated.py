@@ -75,7 +75,7 @@ PATHS: dict[str, Loss] = {
 def kernels() -> Iterator[None]:
     """Losses of single logits take the kernels, as on a GPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repeat, "is_there", lambda input: True)
+        patch.setattr(repeat, "is_on_gpu", lambda input: True)
         patch.setattr(dispatch, "takes_elementwise", lambda *_, **__: True)
         yield
 
@@ -325,7 +325,7 @@ def test_transforms_and_learned_factors_take_the_other_way() -> None:
         for _ in range(2):
             sigmoid_curve_loss(z, y, EL, WEIGHT)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repeat, "is_there", lambda input: True)
+        patch.setattr(repeat, "is_on_gpu", lambda input: True)
         expected = sigmoid_curve_loss(z, y, EL, WEIGHT)
         slope = torch.func.grad(lambda x: sigmoid_curve_loss(x, y, EL, WEIGHT))(z)
         weight, leaf = WEIGHT.clone().requires_grad_(), z.clone().requires_grad_()

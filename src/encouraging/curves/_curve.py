@@ -33,6 +33,11 @@ class Curve(ABC):
 
     name: ClassVar[str]
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if {"value", "pull"} & cls.__dict__.keys() and "form_below_half" not in cls.__dict__:
+            cls.form_below_half = Curve.form_below_half  # type: ignore[method-assign] # an inherited one is that of the old formula
+
     @abstractmethod
     def value(self, gap: Tensor) -> Tensor:
         """The loss of examples with these gaps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,8 +136,6 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
         p = torch.softmax(values * math.exp(-log_temperature), 1)
         return float(p.mul_(values).nansum(1).double().mean()) - chosen
 
-    from scipy.optimize import brentq  # here, because it would double the import time of this package
-
     if bool((values == values[:, :1]).all()):
         return 1.0  # nothing to scale
     # The loss is convex in 1/T, so the slope changes sign at most once; never where a model is perfect or worse than
@@ -146,7 +145,29 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
     while True:
         far = min(near + step, high) if up else max(near - step, low)
         if (slope(far) > 0) != up:
-            return math.exp(float(brentq(slope, min(near, far), max(near, far), xtol=1e-5)))
+            return math.exp(_root(slope, min(near, far), max(near, far), 1e-5))
         if far in (low, high):
             return math.exp(far)
         near, step = far, 2 * step
+
+
+def _root(function: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
+    """Where the function changes its sign between ``low`` and ``high``, by the Illinois method.
+
+    scipy has root finders, but metrics import torch and numpy alone.
+    """
+    at_low, at_high, side = function(low), function(high), 0
+    while high - low > tolerance:
+        # Not closer to an end than half the tolerance, so that the interval around the root shrinks from both sides.
+        secant = low - at_low * (high - low) / (at_high - at_low)
+        middle = min(max(secant, low + tolerance / 2), high - tolerance / 2)
+        at_middle = function(middle)
+        if (at_middle > 0) == (at_low > 0):
+            low, at_low = middle, at_middle
+            at_high = at_high / 2 if side == -1 else at_high  # an end that stays twice counts for less
+            side = -1
+        else:
+            high, at_high = middle, at_middle
+            at_low = at_low / 2 if side == 1 else at_low
+            side = 1
+    return (low + high) / 2

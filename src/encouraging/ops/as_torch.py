@@ -13,21 +13,18 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
-from ..torch_state import in_forward_mode
+from ..torch_state import in_forward_mode, is_compiling, transform_level
 
 few_bytes = 1 << 20  # fewer bytes of logits are handed over; 0 hands nothing over
 
 _MOST_ROWS = 1 << 17  # torch adds the losses of all labels up in one block of threads
-_MOST_HALF_ROWS = 65504  # torch has the divisor in the logits' type, where more of them, or their weights, are infinite
+_MOST_HALF_ROWS = 65504  # torch computes the divisor in float16, which overflows above
 _BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
 _PLAIN = (Tensor, torch.nn.Parameter)
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, KeyError)
-_is_there = attrgetter("is_cuda")
-# What follows is asked in every call, and by these names takes half of the time.
-_is_compiling = torch.compiler.is_compiling
-_transform_level = torch._C._functorch.maybe_current_level
-_by_torch = torch._C._nn.cross_entropy_loss
+_is_on_gpu = attrgetter("is_cuda")
+_by_torch = torch._C._nn.cross_entropy_loss  # F.cross_entropy without its Python
 
 
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,
@@ -37,7 +34,7 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_i
     None for every other call, and for one that torch refuses: the checks of the general way then say in words what is
     wrong with it. Images are not handed over: torch adds them up in an order that changes from run to run.
     """
-    if (_is_compiling() or type(input) not in _PLAIN or not _is_there(input) or type(target) not in _PLAIN
+    if (is_compiling() or type(input) not in _PLAIN or not _is_on_gpu(input) or type(target) not in _PLAIN
             or target.dtype is not torch.int64 or impl != "auto" or type(label_smoothing) is not float
             or label_smoothing != 0.0):
         return None
@@ -48,7 +45,7 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_i
         return None
     if input.dtype is torch.float16 and (weight is not None or shape[0] > _MOST_HALF_ROWS):
         return None
-    if _transform_level() is not None or in_forward_mode():
+    if transform_level() is not None or in_forward_mode():
         return None
     try:
         return _by_torch(input, target, weight, _REDUCTIONS[reduction], ignore_index, 0.0)  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""Which implementation computes a loss: chosen once per call; an ``impl`` that cannot be had is refused in words."""
+"""Which implementation computes a loss: chosen once per call; an ``impl`` that is not available raises an error that
+says why."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve, *, own_curves: bool = False,
+def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve, *, gaps_are_enough: bool = False,
            others: Iterable[object] = ()) -> str:
     """``"reference"`` or ``"triton"`` for these logits (N, C), target and curve.
 
     ``"auto"`` takes the kernels wherever they apply and says nothing where they do not. ``"triton"`` insists.
-    ``own_curves`` says that the caller can have the gaps from the kernels and the rest from the curve itself, which
-    takes labels without smoothing. ``others`` are what else the loss is made of, such as class weights: where one needs
-    a gradient, the kernels do not apply.
+    ``gaps_are_enough`` says that the kernels need only compute the gaps (labels without smoothing), so that a user's
+    curve works too. ``others`` are what else the loss is made of, such as class weights: where one needs a gradient,
+    the kernels do not apply.
 
     >>> from encouraging import curves
     >>> choose("auto", torch.zeros(2, 3), torch.tensor([0, 1]), curves.normal())
@@ -38,7 +39,7 @@ def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve, *, own_curve
         return "reference"
     if impl not in ("auto", "triton"):
         raise ArgumentError(f"impl={impl!r}: expected 'auto', 'reference' or 'triton'.")
-    obstacle = _obstacle(logits, target, curve, own_curves, others)
+    obstacle = _obstacle(logits, target, curve, gaps_are_enough, others)
     if obstacle is None:
         return "triton"
     if impl == "auto":
@@ -68,14 +69,14 @@ def takes_elementwise(logits: Tensor, target: Tensor, *others: object, curves: I
             and not _need_gradient((target, *others)) and not _are_negated((logits, target, *others)))
 
 
-def _obstacle(logits: Tensor, target: Tensor, curve: Curve, own_curves: bool,
+def _obstacle(logits: Tensor, target: Tensor, curve: Curve, gaps_are_enough: bool,
               others: Iterable[object]) -> str | None:
     """Why the kernels cannot do it, cheapest questions first."""
     if logits.dtype not in _DTYPES:
         return f"the kernels take float32, bfloat16 and float16 logits, not {logits.dtype}. Convert them."
     if target.is_floating_point() and target.dtype not in _DTYPES:
         return f"the kernels take float32, bfloat16 and float16 probabilities, not {target.dtype}. Convert them."
-    if not (own_curves or is_in_catalogue(curve)):
+    if not (gaps_are_enough or is_in_catalogue(curve)):
         return (f"there is no kernel for {curve!r}: a curve of your own takes them in curve_loss alone, for labels "
                 "without smoothing.")
     for tensor in (logits, target):

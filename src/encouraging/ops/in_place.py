@@ -11,6 +11,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..targets import as_rows, check_arguments, check_dense
 from . import dispatch, reference
 from .reduction import Divisor, check_divisor
+from .rows import compute_dtype
 
 
 def curve_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None,
@@ -61,13 +62,12 @@ def curve_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, we
             denominator=divisor, upstream=upstream)
         return losses
     with torch.no_grad():
-        losses, gradient = reference.rows_with_gradient(
+        if divisor is not None:
+            upstream = (logits.new_ones(logits.shape[:1], dtype=compute_dtype(logits.dtype))
+                        if upstream is None else upstream) / divisor
+        return reference.rows_with_gradient_(
             logits, rows.target, curve, soft=rows.soft, weight=weight, ignore_index=ignore_index,
-            label_smoothing=label_smoothing)
-        if upstream is not None:
-            gradient = gradient * upstream[:, None]
-        logits.copy_(gradient if divisor is None else gradient / divisor)
-    return losses
+            label_smoothing=label_smoothing, upstream=upstream)
 
 
 def _check_upstream(upstream: Tensor, logits: Tensor) -> None:

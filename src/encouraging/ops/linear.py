@@ -20,7 +20,7 @@ from ..targets import as_rows, check_arguments, check_dense, result_dtype, seque
 from ..torch_state import autocasts, has_tangent, in_transform, is_batched, is_jit_tracing
 from . import dispatch, reference
 from .linear_chunks import ACCUMULATORS, Layer, Plan, walk
-from .reduction import Divisor, check_divisor, label_divisor, reduce, writable
+from .reduction import Divisor, check_divisor, label_divisor, quotient, reduce, writable
 
 
 def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Curve, bias: Tensor | None = None,
@@ -128,7 +128,7 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
         else:
             loss = _LinearLoss.apply(rows, weight, bias, labels, class_weight, plan)  # type: ignore[no-untyped-call]
     if divisor is not None:
-        loss = loss / divisor
+        loss = quotient(loss, divisor)
     return writable((loss.reshape(lead) if reduction == "none" else loss).to(result_dtype(logits)))
 
 
@@ -186,8 +186,7 @@ class _LinearLoss(torch.autograd.Function):
 
 def mean_of(total: Tensor, target: Tensor, class_weight: Tensor | None, plan: Plan) -> Tensor:
     """The mean from the sum. With all rows ignored the gradient is 0 although the mean is NaN, as in torch."""
-    count = _mean_divisor(total.detach(), target, class_weight, plan)
-    return torch.where(count == 0, torch.nan, total / torch.where(count == 0, 1.0, count))
+    return quotient(total, _mean_divisor(total.detach(), target, class_weight, plan))
 
 
 def _mean_divisor(losses: Tensor, target: Tensor, class_weight: Tensor | None, plan: Plan) -> Tensor:

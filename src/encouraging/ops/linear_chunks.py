@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     label_smoothing: float
     chunk_bytes: int | None
     accumulate: str
-    impl: str  # "triton", "reference", or "closed": the reference's formulas below autograd
+    impl: str  # "triton" or "reference"
     dtype: torch.dtype  # of the logits
     differentiate: bool
     match_norm: bool = False
@@ -182,22 +182,16 @@ def _losses_(logits: Tensor, target: Tensor, class_weight: Tensor | None, plan: 
         losses: Tensor = dispatch.kernels().loss_and_gradient_(logits, target, plan.curve, upstream=upstream,
                                                                lengths=lengths, **arguments)
         return losses
-    if plan.impl == "closed" and differentiate:
-        losses, slope = reference.rows_with_gradient(logits, target, plan.curve, soft=plan.soft, weight=class_weight,
-                                                     ignore_index=plan.ignore_index,
-                                                     label_smoothing=plan.label_smoothing)
-        logits.copy_(slope if upstream is None else slope * upstream[:, None])
-        return losses
-    op = reference.soft_loss if plan.soft else reference.hard_loss
-    if plan.impl == "triton":
-        op = dispatch.kernels().soft_loss if plan.soft else dispatch.kernels().hard_loss
-    with torch.set_grad_enabled(differentiate):
-        leaf = logits.detach().requires_grad_(differentiate)
-        losses = op(leaf, target, plan.curve, reduction="none", **arguments)
+    with torch.no_grad():
         if differentiate:
-            above = torch.ones_like(losses) if upstream is None else upstream
-            logits.copy_(torch.autograd.grad(losses, leaf, above)[0])
-    return losses.detach()
+            return reference.rows_with_gradient_(
+                logits, target, plan.curve, soft=plan.soft, weight=class_weight, ignore_index=plan.ignore_index,
+                label_smoothing=plan.label_smoothing, upstream=upstream)
+        op = reference.soft_loss if plan.soft else reference.hard_loss
+        if plan.impl == "triton":
+            op = dispatch.kernels().soft_loss if plan.soft else dispatch.kernels().hard_loss
+        losses = op(logits, target, plan.curve, reduction="none", **arguments)
+    return losses
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:

@@ -32,7 +32,6 @@ def loss(layer: Layer, target: Tensor, class_weight: Optional[Tensor], plan: Pla
 
 def _plan(curve: str, numbers: List[float], soft: bool, ignore_index: int, label_smoothing: float,
           chunk_bytes: Optional[int], accumulate: str, impl: str, dtype: torch.dtype) -> Plan:
-    impl = "closed" if impl == "reference" else impl  # there is no autograd inside an operator
     return Plan(from_numbers(curve, numbers), soft, ignore_index, "none", label_smoothing, chunk_bytes, accumulate,
                 impl, dtype, True)
 

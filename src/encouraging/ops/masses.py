@@ -60,12 +60,13 @@ def closed_rows(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMas
     return apply(_ClosedRows, logits, mass, *(label_mass or (None, None)), ignored, curve)  # type: ignore[no-any-return]
 
 
-def closed_rows_with_gradient(logits: Tensor, mass: Tensor, curve: Curve,
-                              label_mass: LabelMass | None = None) -> tuple[Tensor, Tensor]:
-    """:func:`closed_rows` and its gradient, below autograd."""
+def closed_rows_with_gradient(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass | None = None,
+                              upstream: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """:func:`closed_rows` and its gradient times ``upstream`` (N, 1), below autograd."""
     sums = _sums(logits, mass, label_mass, curve)
     rows = _values(sums, mass, logits.shape[1], curve, label_mass)
-    return rows_of(rows), _gradient(logits, mass, label_mass, sums, curve, torch.ones_like(rows))
+    upstream = torch.ones_like(rows) if upstream is None else upstream
+    return rows_of(rows), _gradient(logits, mass, label_mass, sums, curve, upstream)
 
 
 def closed_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve,

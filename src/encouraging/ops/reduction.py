@@ -23,6 +23,14 @@ def reduce(losses: Tensor, reduction: str, divisor: Divisor = None) -> Tensor:
     return losses.mean() if divisor is None else losses.sum() / divisor
 
 
+def quotient(total: Tensor, divisor: float | Tensor) -> Tensor:
+    """``total / divisor``. Where the divisor is 0, as with all rows ignored, the gradient on ``total`` is 0."""
+    if not isinstance(divisor, Tensor):
+        return total / divisor
+    empty = divisor == 0
+    return torch.where(empty, total.detach() / divisor, total / torch.where(empty, 1.0, divisor))
+
+
 def rows_of(column: Tensor) -> Tensor:
     """The numbers (N) of a column (N, 1) in a tensor of their own, for a Function to return: autograd refuses to change
     a view in place (``loss /= steps``) that a Function made."""
@@ -30,8 +38,8 @@ def rows_of(column: Tensor) -> Tensor:
 
 
 def writable(loss: Tensor) -> Tensor:
-    """A loss that may be changed in place. Every result of a subclass of Tensor is a view, also inside a Function,
-    where autograd does not let it be changed: it is copied outside."""
+    """A loss that in-place operations accept. For a subclass of Tensor the result of a Function is a view, which
+    autograd does not allow to be modified, so it is cloned."""
     if type(loss) is Tensor or torch.compiler.is_compiling() or not loss._is_view():
         return loss
     return loss.clone()

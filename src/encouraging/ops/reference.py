@@ -11,27 +11,26 @@ from torch import Tensor
 
 from .. import curves
 from ..curves import Curve
-from ..links import gap_and_rivals
+from ..links import gap_and_rivals, label_gap
 from . import masses
 from .labels import soft_mass, split_ignored, split_readable, zero_ignored
 from .masses import LabelMass
-from .reduction import reduce
+from .reduction import reduce, rows_of
 from .rows import (
     compute_dtype,
     in_blocks,
+    label_gradient_in_blocks,
     label_rows,
     mass_gradient,
     mass_gradient_and_size,
     mass_rows,
     mass_values,
-    split_label_rows,
+    rivals_in_blocks,
 )
 from .small import fits_cache, fits_plainly, is_small, small_loss, weight_fits
 from .small_mass import small_mass_loss, small_smooth_loss
 
 _ROUNDING = 32  # units in the last place that a difference of pulls may be off by
-
-__all__ = ["compute_dtype", "hard_loss", "label_rows", "mass_rows", "match_norm_factor", "soft_loss"]
 
 
 def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
@@ -50,7 +49,7 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
         logits = logits.to(compute_dtype(logits.dtype))
     if not label_smoothing and is_small(logits) and not (weight is not None and weight.requires_grad):
         return small_loss(logits, label, ignored, curve, weight, reduction)
-    rows = split_label_rows(logits, label, ignored, curve)
+    rows = label_rows(logits, label, ignored, curve)
     weights = None
     if weight is not None:
         weight = weight.to(rows.dtype)
@@ -125,21 +124,46 @@ def plain_mass_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor 
     return _closed_soft_loss(input, soft_mass(target, weight, label_smoothing, input.dtype), curve, reduction)
 
 
-def rows_with_gradient(logits: Tensor, target: Tensor, curve: Curve, *, soft: bool, weight: Tensor | None,
-                       ignore_index: int, label_smoothing: float) -> tuple[Tensor, Tensor]:
-    """The loss of every row and its gradient on the logits, without autograd. Both kinds of target become a mass."""
-    logits, mass, label_mass, ignored = _as_masses(logits, target, soft, weight, ignore_index, label_smoothing)
+def rows_with_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, soft: bool, weight: Tensor | None,
+                        ignore_index: int, label_smoothing: float, upstream: Tensor | None = None) -> Tensor:
+    """The loss of every row, without autograd. Its gradient, times ``upstream`` (N), is written over the logits."""
+    if soft or label_smoothing:
+        return _masses_with_gradient_(logits, target, curve, soft, weight, ignore_index, label_smoothing, upstream)
+    label, ignored = split_ignored(logits, target, ignore_index)
+    highest, total = rivals_in_blocks(logits, label)
+    gap = label_gap(logits, label, highest, total.log())
+    losses, pull = curve.value(gap), curve.pull(gap)
+    if weight is not None:
+        scale = weight.to(gap.dtype)[label]
+        losses, pull = losses * scale, pull * scale
+    if upstream is not None:
+        pull = pull * upstream[:, None].to(pull.dtype)
+    label_gradient_in_blocks(logits, label, highest, total, pull, out=logits)
+    if ignored is not None:
+        logits.masked_fill_(ignored, 0.0)
+    return rows_of(zero_ignored(losses, ignored))
+
+
+def _masses_with_gradient_(logits: Tensor, target: Tensor, curve: Curve, soft: bool, weight: Tensor | None,
+                           ignore_index: int, label_smoothing: float, upstream: Tensor | None) -> Tensor:
+    """:func:`rows_with_gradient_` of targets that become a mass."""
+    z, mass, label_mass, ignored = _as_masses(logits, target, soft, weight, ignore_index, label_smoothing)
     dtype = mass.dtype
+    above = torch.ones(z.shape[0], 1, dtype=dtype, device=z.device) if upstream is None else upstream[:, None].to(dtype)
     if curve.form_below_half is not None:
-        losses, gradient = masses.closed_rows_with_gradient(logits, mass, curve, label_mass)
+        losses, gradient = masses.closed_rows_with_gradient(z, mass, curve, label_mass, above)
+        logits.copy_(gradient)
     else:
-        mass = _mass_with_labels(logits, mass, label_mass)
-        losses, gradient = logits.new_empty(logits.shape[0], dtype=dtype), torch.empty_like(logits)
-        for z, u, out, slope in in_blocks(logits, mass, losses, gradient):
-            out.copy_(mass_values(z.to(dtype), u, curve))
-            slope.copy_(mass_gradient(z.to(dtype), u, curve))
-    return (losses, gradient) if ignored is None else (losses.masked_fill_(ignored[:, 0], 0.0),
-                                                       gradient.masked_fill_(ignored, 0.0))
+        mass = _mass_with_labels(z, mass, label_mass)
+        losses = z.new_empty(z.shape[0], dtype=dtype)
+        for part, u, up, out, slope in in_blocks(z, mass, above, losses, logits):
+            part = part.to(dtype)
+            out.copy_(mass_values(part, u, curve))
+            slope.copy_(mass_gradient(part, u, curve).mul_(up))
+    if ignored is not None:
+        losses.masked_fill_(ignored[:, 0], 0.0)
+        logits.masked_fill_(ignored, 0.0)
+    return losses
 
 
 def _as_masses(logits: Tensor, target: Tensor, soft: bool, weight: Tensor | None, ignore_index: int,

@@ -1,7 +1,7 @@
-"""Calls that repeat: what the checks and the choice of a path found out for a call holds for the next one like it.
+"""A cache for calls that repeat: the checks and the choice of the kernel are done once for all calls that are alike.
 
-A training step calls its loss with the same shapes, types and arguments every time. What was worked out for them the
-first time is kept, so that the host spends its time on the launches.
+A training step calls its loss with the same shapes, types and arguments every time. From the second time on, the host
+spends its time on the launches alone.
 """
 
 from __future__ import annotations
@@ -15,32 +15,28 @@ from torch import Tensor
 from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
 from ..curves._focal import LateFocal
-from ..torch_state import in_forward_mode
+from ..torch_state import in_forward_mode, is_compiling, tracing_state, transform_level
 
 Loss = Callable[..., Tensor]  # of logits, target, the type of the loss, weight, divisor and curve
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16)  # the types of class weights that the kernels read
 _PLAIN = (Tensor, torch.nn.Parameter)
 _NUMBERS = (float, int)
 _ALPHAS = (type(None), float, int)
-# By these names they take half of the time, in every call.
-_transform_level = torch._C._functorch.maybe_current_level
-_tracing_state = torch._C._get_tracing_state
-is_compiling = torch.compiler.is_compiling
 _MOST = 1024  # signatures; a program that meets more of them starts over
 
 _remembered: dict[tuple[Any, ...], Loss] = {}
-_own_curves: set[type] = set()  # the types of the catalogue that were met
+_catalogue_types: set[type] = set()  # those that were met
 _FOREIGN = "a curve without a kernel"  # nothing that is worked out depends on which one
 find = _remembered.get
 
 
 def signature(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None, ignore_index: int, reduction: str,
               label_smoothing: float, divisor: object, impl: str, match_norm: bool = False) -> tuple[Any, ...] | None:
-    """All that the way of a call depends on, beside the state of torch; None for a call whose way is not remembered."""
-    if not ((impl == "triton" or is_there(input)) and _is_plain(input, target)):
+    """A key of everything that decides what a call launches; None if the call cannot be cached."""
+    if not ((impl == "triton" or is_on_gpu(input)) and _is_plain(input, target)):
         return None
     known: Curve | str = curve
-    if type(curve) not in _own_curves and not is_own(curve):
+    if type(curve) not in _catalogue_types and not is_from_catalogue(curve):
         if not isinstance(curve, Curve):
             return None
         known = _FOREIGN
@@ -48,38 +44,39 @@ def signature(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None
         return None  # 1, 1.0 and True are one key
     if type(reduction) is not str or type(impl) is not str:
         return None
-    device, own = input.device, None
+    device, factors = input.device, None
     if weight is not None or divisor is not None:
-        own = factor(weight, device, NUMBERS), factor(divisor, device)
-        if False in own:
+        factors = factor(weight, device, NUMBERS), factor(divisor, device)
+        if False in factors:
             return None
     return (input.shape, input.stride(), input.dtype, device, input.data_ptr() & 15, target.shape, target.stride(),
-            target.dtype, target.device, known, ignore_index, reduction, label_smoothing, impl, match_norm, own)
+            target.dtype, target.device, known, ignore_index, reduction, label_smoothing, impl, match_norm, factors)
 
 
 def elementwise_signature(input: Tensor, target: Tensor, curves: tuple[Curve, Curve | None], weight: Tensor | None,
                           pos_weight: Tensor | None, alpha: object, reduction: str,
                           divisor: object) -> tuple[Any, ...] | None:
     """:func:`signature` for the sigmoid link."""
-    if not is_there(input) or not _are_dense(input, target) or not _is_plain(input, target) or target.requires_grad:
+    if not is_on_gpu(input) or not _are_dense(input, target) or not _is_plain(input, target) or target.requires_grad:
         return None
-    if not all(each is None or type(each) in _own_curves or type(each) is LateFocal or is_own(each) for each in curves):
+    if not all(each is None or type(each) in _catalogue_types or type(each) is LateFocal or is_from_catalogue(each)
+               for each in curves):
         return None
     if type(reduction) is not str or type(alpha) not in _ALPHAS or curves[0] is None:
         return None
-    device, own = input.device, None
+    device, factors = input.device, None
     if weight is not None or pos_weight is not None or divisor is not None:
-        own = factor(weight, device, NUMBERS), factor(pos_weight, device, NUMBERS), factor(divisor, device)
-        if False in own:
+        factors = factor(weight, device, NUMBERS), factor(pos_weight, device, NUMBERS), factor(divisor, device)
+        if False in factors:
             return None
     return (input.shape, input.stride(), input.dtype, device, target.shape, target.stride(), target.dtype,
-            target.device, curves, alpha, reduction, own)
+            target.device, curves, alpha, reduction, factors)
 
 
 def mse_signature(input: Tensor, target: Tensor, bonus: bool, link: str, reduction: str,
                   divisor: object) -> tuple[Any, ...] | None:
     """:func:`signature` for squared errors."""
-    if not is_there(input) or not _are_dense(input, target) or not _is_plain(input, target) or target.requires_grad:
+    if not is_on_gpu(input) or not _are_dense(input, target) or not _is_plain(input, target) or target.requires_grad:
         return None
     if type(bonus) is not bool or type(link) is not str or type(reduction) is not str:
         return None
@@ -92,8 +89,8 @@ def mse_signature(input: Tensor, target: Tensor, bonus: bool, link: str, reducti
 
 def _is_plain(input: object, target: object) -> bool:
     """Whether these are ordinary tensors of which the kernels read the memory, in eager mode."""
-    return (type(input) in _PLAIN and type(target) in _PLAIN and not is_compiling() and _transform_level() is None
-            and _tracing_state() is None and not in_forward_mode()
+    return (type(input) in _PLAIN and type(target) in _PLAIN and not is_compiling() and transform_level() is None
+            and tracing_state() is None and not in_forward_mode()
             and not (input.is_neg() or target.is_neg()))  # type: ignore[attr-defined]
 
 
@@ -101,13 +98,13 @@ def _are_dense(*tensors: object) -> bool:
     return all(getattr(tensor, "layout", None) is torch.strided for tensor in tensors)
 
 
-def is_own(curve: object) -> bool:
-    """Whether the curve is one of the catalogue."""
-    if type(curve) in _own_curves:
+def is_from_catalogue(curve: object) -> bool:
+    """Whether the curve is one of the package's, which have kernels."""
+    if type(curve) in _catalogue_types:
         return True
     if not (isinstance(curve, Curve) and is_in_catalogue(curve)):
         return False
-    _own_curves.add(type(curve))
+    _catalogue_types.add(type(curve))
     return True
 
 
@@ -123,18 +120,18 @@ def factor(tensor: object, device: torch.device,
     return (tensor.shape, tensor.dtype) if as_it_is else False
 
 
-def is_there(input: object) -> bool:
+def is_on_gpu(input: object) -> bool:
     """Whether this is a tensor on a GPU."""
     return getattr(input, "is_cuda", False) is True
 
 
 def remember(key: tuple[Any, ...], loss: Loss) -> None:
-    """Take this way for all calls of that signature."""
+    """Cache what calls with this key launch."""
     if len(_remembered) >= _MOST:
         _remembered.clear()
     _remembered[key] = loss
 
 
 def forget() -> None:
-    """Work everything out again."""
+    """Empty the cache."""
     _remembered.clear()

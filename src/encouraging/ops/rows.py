@@ -28,7 +28,7 @@ from ..torch_state import (
     needs_plain_operations,
     read_before_function,
 )
-from .labels import split_ignored, zero_ignored
+from .labels import zero_ignored
 from .reduction import rows_of
 from .small import is_small, small_loss
 
@@ -41,13 +41,9 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype == torch.float64 else torch.float32
 
 
-def label_rows(logits: Tensor, target: Tensor, curve: Curve, ignore_index: int = -100) -> Tensor:
-    """``phi(p_y)`` of every row of ``logits`` (N, C), 0 where ``target`` (N) is ``ignore_index``; at least float32."""
-    return split_label_rows(logits, *split_ignored(logits, target, ignore_index), curve)
-
-
-def split_label_rows(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve) -> Tensor:
-    """:func:`label_rows` of what :func:`split_ignored` returns."""
+def label_rows(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve) -> Tensor:
+    """``phi(p_y)`` of every row of ``logits`` (N, C), with labels as ``labels.py`` gives them; 0 for ignored
+    rows, and at least float32."""
     if needs_plain_operations():
         z = zero_ignored(logits, ignored).to(compute_dtype(logits.dtype))
         return zero_ignored(curve.value(gap_and_rivals(z, label)[0]), ignored)[:, 0]
@@ -95,7 +91,7 @@ def in_blocks(logits: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
 # One label per row
 
 
-def _rivals_in_blocks(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+def rivals_in_blocks(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
     """The highest rival's logit, and the sum of the rivals' exponentials relative to it: 0 where all are at -inf."""
     dtype = compute_dtype(logits.dtype)
     highest, total = torch.empty_like(label, dtype=dtype), torch.empty_like(label, dtype=dtype)
@@ -106,14 +102,16 @@ def _rivals_in_blocks(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
     return highest, total
 
 
-def _label_gradient_in_blocks(logits: Tensor, label: Tensor, highest: Tensor, total: Tensor, pull: Tensor) -> Tensor:
-    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
+def label_gradient_in_blocks(logits: Tensor, label: Tensor, highest: Tensor, total: Tensor, pull: Tensor,
+                             out: Tensor | None = None) -> Tensor:
+    """The gradient of rows with this pull (N, 1), in ``out``, which may be the logits."""
+    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if out is None else out
     push = pull / total.clamp(min=1)  # the highest rival alone adds 1; a total below 1 means that there is no rival
-    for z, y, high, on_rivals, on_label, out in in_blocks(logits, label, highest, push, pull, gradient):
-        part = out if out.dtype == high.dtype else torch.empty_like(out, dtype=high.dtype)
+    for z, y, high, on_rivals, on_label, slope in in_blocks(logits, label, highest, push, pull, gradient):
+        part = slope if slope.dtype == high.dtype else torch.empty_like(slope, dtype=high.dtype)
         torch.sub(z, high, out=part).exp_().mul_(on_rivals).scatter_(-1, y, -on_label)
-        if part is not out:
-            out.copy_(part)
+        if part is not slope:
+            slope.copy_(part)
     return gradient
 
 
@@ -121,7 +119,7 @@ class _LabelRows(torch.autograd.Function):
     @staticmethod
     def forward(logits: Tensor, label: Tensor, ignored: Tensor | None, curve: Curve) -> tuple[Tensor, ...]:
         if is_eager():
-            highest, total = _rivals_in_blocks(logits, label)
+            highest, total = rivals_in_blocks(logits, label)
         else:
             highest, _, total = rival_weights(logits.to(compute_dtype(logits.dtype)), label)
         gap = label_gap(logits, label, highest, total.log())
@@ -147,7 +145,7 @@ class _LabelRows(torch.autograd.Function):
             pull = ctx.curve.pull(gap) * upstream[:, None]
             gradient = (pull * rivals).scatter(-1, label, -pull)
             return zero_ignored(gradient, ignored).to(logits.dtype), None, None, None
-        gradient = _label_gradient_in_blocks(logits, label, highest, total, ctx.curve.pull(gap) * upstream[:, None])
+        gradient = label_gradient_in_blocks(logits, label, highest, total, ctx.curve.pull(gap) * upstream[:, None])
         if ignored is not None:
             gradient.masked_fill_(ignored, 0.0)
         return gradient, None, None, None
