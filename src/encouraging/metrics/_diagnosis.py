@@ -78,7 +78,7 @@ class Reader:
         block = read_unlabelled(logits, first=first)
         if not len(block):
             return
-        self.outside.setdefault(name, []).append(Unlabelled(block.highest.cpu(), block.odds.cpu()))
+        self.outside.setdefault(name, []).append(Unlabelled(block.highest.cpu(), block.log_odds.cpu()))
 
     def merge(self, other: Self) -> Self:
         """Add what another reader has seen."""

@@ -83,5 +83,5 @@ def scores(readings: Readings | Unlabelled) -> dict[str, Tensor]:
     Log-odds have the order of the probability itself, but still differ where it rounds to 1 in float32, which is where
     a model with large margins has most of its examples: there MSP cannot tell them apart, and ties count as guesses.
     """
-    return {"max_probability": readings.odds, "min_energy": readings.highest, "free_energy": readings.lse,
-            "msp": readings.odds.float().sigmoid()}
+    return {"max_probability": readings.log_odds, "min_energy": readings.highest, "free_energy": readings.lse,
+            "msp": readings.log_odds.float().sigmoid()}

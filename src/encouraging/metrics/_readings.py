@@ -30,7 +30,7 @@ class Readings:
     """Labelled examples.
 
     ``rival_excess`` is the logsumexp of the rivals minus the best of them, so that margins and gaps come from
-    differences and stay exact however large the logits are. ``odds`` is the gap of the class that the model chose,
+    differences and stay exact however large the logits are. ``log_odds`` is the gap of the class that the model chose,
     whatever the label: the log-odds of its confidence, which orders examples whose confidence has rounded to 1.
     """
 
@@ -38,7 +38,7 @@ class Readings:
     score: Tensor
     rival: Tensor
     rival_excess: Tensor
-    odds: Tensor
+    log_odds: Tensor
 
     @property
     def margin(self) -> Tensor:
@@ -62,7 +62,7 @@ class Readings:
 
     @property
     def confidence(self) -> Tensor:
-        return self.odds.sigmoid()
+        return self.log_odds.sigmoid()
 
     @property
     def highest(self) -> Tensor:
@@ -91,16 +91,16 @@ class Unlabelled:
     """Examples without labels, such as out-of-distribution ones: the highest logit, and its log-odds."""
 
     highest: Tensor
-    odds: Tensor
+    log_odds: Tensor
 
     @property
     def others(self) -> Tensor:
         """The logsumexp of all classes but the highest."""
-        return self.highest - self.odds
+        return self.highest - self.log_odds
 
     @property
     def confidence(self) -> Tensor:
-        return self.odds.sigmoid()
+        return self.log_odds.sigmoid()
 
     @property
     def lse(self) -> Tensor:
@@ -127,7 +127,7 @@ def read(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int
     check(logits, target, first=first)
     label = target.to(torch.int64, copy=True)  # the caller may reuse the storage of the block
     readings = _read(logits, label, first)
-    overflow = _large(readings.score) | _large(readings.rival) | (readings.odds.isinf() & readings.rival.isfinite())
+    overflow = _large(readings.score) | _large(readings.rival) | (readings.log_odds.isinf() & readings.rival.isfinite())
     if readings.score.dtype == torch.float32 and bool(overflow.any()):
         return _read(logits.double(), label, first)
     return readings
@@ -146,12 +146,12 @@ def _read(logits: Tensor, label: Tensor, first: int) -> Readings:
             lower.append(_sum_below_one(buffer.index_select(0, wrong)))
     _refuse(~score.isfinite() | total.isnan(), first)
     margin, excess = score - rival, total.log().clamp_(min=0)
-    odds = margin - excess
+    log_odds = margin - excess
     if missed:  # the model chose another class there, and the label belongs to the others
         wrong = torch.cat(missed)
-        odds[wrong] = _odds(logits, wrong, rival[wrong], total[wrong], torch.cat(lower), margin[wrong].exp_())
-    _refuse_huge(first, score, rival, odds)
-    return Readings(label, score, rival, excess, odds)
+        log_odds[wrong] = _log_odds(logits, wrong, rival[wrong], total[wrong], torch.cat(lower), margin[wrong].exp_())
+    _refuse_huge(first, score, rival, log_odds)
+    return Readings(label, score, rival, excess, log_odds)
 
 
 def read_unlabelled(logits: Tensor | np.ndarray, *, first: int = 0) -> Unlabelled:
@@ -159,9 +159,9 @@ def read_unlabelled(logits: Tensor | np.ndarray, *, first: int = 0) -> Unlabelle
     logits = as_tensor(logits)
     check(logits)
     readings = _read_unlabelled(logits, first)
-    if readings.odds.dtype == torch.float32 and bool((_large(readings.highest) | readings.odds.isinf()).any()):
+    if readings.log_odds.dtype == torch.float32 and bool((_large(readings.highest) | readings.log_odds.isinf()).any()):
         exact = _read_unlabelled(logits.double(), first)
-        if bool((_large(exact.highest) | (exact.odds.isfinite() & readings.odds.isinf())).any()):
+        if bool((_large(exact.highest) | (exact.log_odds.isfinite() & readings.log_odds.isinf())).any()):
             return exact
     return readings
 
@@ -173,9 +173,9 @@ def _read_unlabelled(logits: Tensor, first: int) -> Unlabelled:
         lower[rows] = _sum_below_one(buffer)
     _refuse(~highest.isfinite() | total.isnan(), first)
     all_rows = torch.arange(len(logits), device=logits.device)
-    odds = _odds(logits, all_rows, highest, total, lower, 0.0)
-    _refuse_huge(first, highest, odds)
-    return Unlabelled(highest, odds)
+    log_odds = _log_odds(logits, all_rows, highest, total, lower, 0.0)
+    _refuse_huge(first, highest, log_odds)
+    return Unlabelled(highest, log_odds)
 
 
 def as_tensor(values: Tensor | np.ndarray | Sequence[float]) -> Tensor:
@@ -254,19 +254,20 @@ def _sum_below_one(exponentials: Tensor) -> Tensor:
     return exponentials.frac_().sum(1)
 
 
-def _odds(logits: Tensor, rows: Tensor, highest: Tensor, total: Tensor, lower: Tensor, label: Tensor | float) -> Tensor:
+def _log_odds(logits: Tensor, rows: Tensor, highest: Tensor, total: Tensor, lower: Tensor,
+              label: Tensor | float) -> Tensor:
     """The log-odds of the highest class of these rows against all others. ``label`` is the exponential of a label that
     was left out of the total, or 0."""
     ties = (total - lower).round_() - 1
     others = lower + ties + label
-    odds = -others.log()
+    log_odds = -others.log()
     underflowed = (others < FAINT).nonzero()[:, 0]  # exp underflows there: measure from the second highest instead
     for block in torch.split(underflowed, max(1, BLOCK // logits.shape[1])):
         values = logits[rows[block]].detach().to(highest.dtype)
         second, total = torch.empty_like(highest[block]), torch.empty_like(highest[block])
         _exponentiate(values.masked_fill_(values >= highest[block, None], -torch.inf), second, total)
-        odds[block] = (highest[block] - second) - total.log().clamp_(min=0)
-    return odds
+        log_odds[block] = (highest[block] - second) - total.log().clamp_(min=0)
+    return log_odds
 
 
 def as_floats(values: Tensor) -> Tensor:
