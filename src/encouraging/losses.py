@@ -144,11 +144,15 @@ def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: T
     Args:
         input, target, curve, weight, ignore_index, reduction, label_smoothing, divisor, inplace, impl: As in
             :func:`curve_loss`; the target holds labels.
-        past: The probability above which :attr:`LossStats.past` counts a row. By default the curve's own ``log_end``
-            (``start``, ``halt``), or 1/2.
+        past: A threshold: the probability above which a row counts in the fraction :attr:`LossStats.past`. By default
+            the curve's own ``log_end`` (``start``, ``halt``), or 1/2.
 
     Returns:
         The loss, and its :class:`LossStats`.
+
+    Raises:
+        TargetError: The target holds probabilities, or a label that names no class.
+        ShapeError, DtypeError, ArgumentError: As in :func:`curve_loss`, or ``past`` is no probability.
 
     >>> import torch
     >>> logits, labels = torch.tensor([[4.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), torch.tensor([0, 0])
@@ -186,9 +190,20 @@ def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None
                      impl: str = "auto") -> Tensor:
     """Cross-entropy plus the bonus that keeps well-classified examples in play: :func:`curves.encouraging`.
 
-    ``log_end`` is the probability at which the log bonus becomes a line. 0.5 and 0.75 work with learning rates that
-    were tuned for cross-entropy; 1 (no line, only the clamp at ``eps``) needs about half of them, or
-    ``match_norm=True``. The other arguments are those of :func:`curve_loss`.
+    Args:
+        input, target, weight, ignore_index, reduction, label_smoothing, match_norm, divisor, impl: As in
+            :func:`curve_loss`.
+        log_end: The probability, from 0 to 1, at which the log bonus becomes a line. 0.5 and 0.75 work with learning
+            rates that were tuned for cross-entropy; 1 (no line, only the clamp at ``eps``) needs about half of them,
+            or ``match_norm=True``.
+        eps: The clamp of 1 - p, used only where ``log_end`` is 1.
+
+    Returns:
+        The loss, as :func:`curve_loss` returns it.
+
+    Raises:
+        CurveError: ``log_end`` or ``eps`` is outside its range.
+        ShapeError, TargetError, DtypeError, ArgumentError: As in :func:`curve_loss`.
 
     >>> import torch
     >>> encouraging_loss(torch.tensor([[4.0, 0.0, 0.0]]), torch.tensor([0]))
@@ -203,7 +218,24 @@ def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None
 def focal_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
                reduction: str = "mean", label_smoothing: float = 0.0, *, gamma: float = 2.0,
                match_norm: bool = False, divisor: Divisor = None, impl: str = "auto") -> Tensor:
-    """Focal loss over a softmax: :func:`curves.focal`. For detection's form see :func:`sigmoid_curve_loss`."""
+    """Focal loss over a softmax: :func:`curves.focal`. For detection's form see :func:`sigmoid_curve_loss`.
+
+    Args:
+        input, target, weight, ignore_index, reduction, label_smoothing, match_norm, divisor, impl: As in
+            :func:`curve_loss`.
+        gamma: How strongly well-classified examples are down-weighted, at least 0; 0 is cross-entropy.
+
+    Returns:
+        The loss, as :func:`curve_loss` returns it.
+
+    Raises:
+        CurveError: ``gamma`` is outside its range.
+        ShapeError, TargetError, DtypeError, ArgumentError: As in :func:`curve_loss`.
+
+    >>> import torch
+    >>> focal_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))  # log 2, times (1 - p) ** 2
+    tensor(0.1733)
+    """
     return curve_loss(input, target, curves.focal(gamma), weight, ignore_index, reduction, label_smoothing,
                       match_norm=match_norm, divisor=divisor, impl=impl)
 
@@ -212,7 +244,25 @@ def halted_focal_loss(input: Tensor, target: Tensor, weight: Tensor | None = Non
                       reduction: str = "mean", label_smoothing: float = 0.0, *, gamma: float = 2.0,
                       halt: float = 0.5, match_norm: bool = False, divisor: Divisor = None,
                       impl: str = "auto") -> Tensor:
-    """Focal loss that becomes cross-entropy past p = ``halt``: :func:`curves.halted_focal`."""
+    """Focal loss that becomes cross-entropy past p = ``halt``: :func:`curves.halted_focal`.
+
+    Args:
+        input, target, weight, ignore_index, reduction, label_smoothing, match_norm, divisor, impl: As in
+            :func:`curve_loss`.
+        gamma: How strongly well-classified examples are down-weighted, at least 0; 0 is cross-entropy.
+        halt: The probability, from 0 to 1, past which the loss is cross-entropy, shifted to meet focal loss.
+
+    Returns:
+        The loss, as :func:`curve_loss` returns it.
+
+    Raises:
+        CurveError: ``gamma`` or ``halt`` is outside its range.
+        ShapeError, TargetError, DtypeError, ArgumentError: As in :func:`curve_loss`.
+
+    >>> import torch
+    >>> halted_focal_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))  # at p = 1/2 still focal loss
+    tensor(0.1733)
+    """
     return curve_loss(input, target, curves.halted_focal(gamma, halt), weight, ignore_index, reduction,
                       label_smoothing, match_norm=match_norm, divisor=divisor, impl=impl)
 
@@ -220,6 +270,23 @@ def halted_focal_loss(input: Tensor, target: Tensor, weight: Tensor | None = Non
 def poly_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
               reduction: str = "mean", label_smoothing: float = 0.0, *, epsilon: float = 1.0,
               match_norm: bool = False, divisor: Divisor = None, impl: str = "auto") -> Tensor:
-    """PolyLoss's first term: :func:`curves.poly`."""
+    """Cross-entropy plus the first term of PolyLoss: :func:`curves.poly`.
+
+    Args:
+        input, target, weight, ignore_index, reduction, label_smoothing, match_norm, divisor, impl: As in
+            :func:`curve_loss`.
+        epsilon: What 1 - p is multiplied by before it is added to cross-entropy, at least -1.
+
+    Returns:
+        The loss, as :func:`curve_loss` returns it.
+
+    Raises:
+        CurveError: ``epsilon`` is outside its range.
+        ShapeError, TargetError, DtypeError, ArgumentError: As in :func:`curve_loss`.
+
+    >>> import torch
+    >>> poly_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))  # log 2 + 1/2
+    tensor(1.1931)
+    """
     return curve_loss(input, target, curves.poly(epsilon), weight, ignore_index, reduction, label_smoothing,
                       match_norm=match_norm, divisor=divisor, impl=impl)

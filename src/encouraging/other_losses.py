@@ -48,6 +48,9 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
     Returns:
         The loss: of the input's shape for ``reduction="none"``, else one number.
 
+    Raises:
+        ShapeError, TargetError, DtypeError, ArgumentError: For input, target or arguments that do not fit each other.
+
     >>> import torch
     >>> from encouraging import curves
     >>> logits, present = torch.tensor([2.0, -1.0]), torch.tensor([1, 0])
@@ -99,6 +102,12 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
         link: ``"softmax"`` or ``"sigmoid"``.
         reduction: ``"none"`` (the input's shape), ``"mean"`` (over examples and classes) or ``"sum"``.
         divisor: With ``reduction="mean"``: divide the sum by this number instead of the number of elements.
+
+    Returns:
+        The loss: of the input's shape for ``reduction="none"``, else one number.
+
+    Raises:
+        ShapeError, TargetError, DtypeError, ArgumentError: For input, target or arguments that do not fit each other.
 
     >>> import torch
     >>> mirror_mse_loss(torch.zeros(1, 2), torch.tensor([0]))  # |y - p| is a half everywhere
