@@ -27,11 +27,16 @@ HUGE = 1e150  # its square, for a standard deviation, is still finite in float64
 
 @dataclass(frozen=True)
 class Readings:
-    """Labelled examples.
+    """A few numbers per labelled example, as :func:`read` makes them; each is a tensor of shape (N).
 
-    ``rival_excess`` is the logsumexp of the rivals minus the best of them, so that margins and gaps come from
-    differences and stay exact however large the logits are. ``log_odds`` is the gap of the class that the model chose,
-    whatever the label: the log-odds of its confidence, which orders examples whose confidence has rounded to 1.
+    Attributes:
+        label: The label.
+        score: The label's logit.
+        rival: The logit of the best rival.
+        rival_excess: The logsumexp of the rivals minus the best of them, so that margins and gaps come from differences
+            and stay exact however large the logits are.
+        log_odds: The gap of the class that the model chose, whatever the label: the log-odds of its confidence, which
+            orders examples whose confidence has rounded to 1.
     """
 
     label: Tensor
@@ -88,7 +93,12 @@ class Readings:
 
 @dataclass(frozen=True)
 class Unlabelled:
-    """Examples without labels, such as out-of-distribution ones: the highest logit, and its log-odds."""
+    """Examples without labels, such as out-of-distribution ones, as :func:`read_unlabelled` makes them.
+
+    Attributes:
+        highest: (N), the highest logit.
+        log_odds: (N), its gap: the log-odds of the model's confidence.
+    """
 
     highest: Tensor
     log_odds: Tensor
@@ -117,7 +127,19 @@ class Unlabelled:
 
 
 def read(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int = 0) -> Readings:
-    """Readings of (N, C) logits with their labels, tensors or arrays; errors count rows from ``first``.
+    """The few numbers per example that the metrics need of logits and labels.
+
+    Args:
+        logits: (N, C), two classes or more: a tensor or an array.
+        target: (N), integers from 0 to C - 1.
+        first: The number of the first row, for error messages.
+
+    Returns:
+        The readings, on the device of the logits.
+
+    Raises:
+        ShapeError, DtypeError: The logits are not (N, C) floats, or the labels are not (N) integers.
+        TargetError: A label names no class, or a row has NaN or infinite logits (-inf is allowed, except the label's).
 
     >>> readings = read(torch.tensor([[3.0, 1.0, 0.0]]), torch.tensor([0]))
     >>> readings.margin.item(), readings.correct.item()
@@ -155,7 +177,22 @@ def _read(logits: Tensor, label: Tensor, first: int) -> Readings:
 
 
 def read_unlabelled(logits: Tensor | np.ndarray, *, first: int = 0) -> Unlabelled:
-    """Readings of (N, C) logits without labels."""
+    """The few numbers per example that the metrics need of logits without labels.
+
+    Args:
+        logits: (N, C), two classes or more: a tensor or an array.
+        first: The number of the first row, for error messages.
+
+    Returns:
+        The readings, on the device of the logits.
+
+    Raises:
+        ShapeError, DtypeError, TargetError: As :func:`read`.
+
+    >>> readings = read_unlabelled(torch.tensor([[3.0, 1.0]]))
+    >>> readings.highest.item(), readings.log_odds.item()
+    (3.0, 2.0)
+    """
     logits = as_tensor(logits)
     check(logits)
     readings = _read_unlabelled(logits, first)
