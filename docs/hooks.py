@@ -94,11 +94,15 @@ def laid_out(name: str, text: str) -> str:
 
 
 def docstring(text: str) -> str:
-    """Docstrings as they are written here: prose, ``.. math::``, ``Args:`` and doctests."""
+    """Docstrings as they are written here: prose, ``.. math::``, ``Args:`` or ``Attributes:``, ``Raises:`` and
+    doctests."""
     text = ROLE.sub(lambda found: f"`{found[1].removeprefix('encouraging.')}`", text)
     text = re.sub(r"``([^`]+)``", r"`\1`", text)
     text = re.sub(r"^\.\. math:: (.*(?:\n[ ]+\S.*)*)", r"```math\n\1\n```", text, flags=re.MULTILINE)
-    text = re.sub(r"^Args:\n((?:[ ]{4}.*(?:\n|$))+)", lambda found: arguments(found[1]), text, flags=re.MULTILINE)
+    text = re.sub(r"^(?:Args|Attributes):\n((?:[ ]{4}.*(?:\n|$))+)", lambda found: arguments(found[1]), text,
+                  flags=re.MULTILINE)
+    text = re.sub(r"^Raises:\n((?:[ ]{4}.*(?:\n|$))+)", lambda found: f"Raises:\n{arguments(found[1])}", text,
+                  flags=re.MULTILINE)
     return re.sub(r"^>>> .*(?:\n(?!\n).*)*", lambda found: f"```pycon\n{found[0]}\n```", text, flags=re.MULTILINE)
 
 

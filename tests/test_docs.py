@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import inspect
 import re
 import socket
 import sys
+import textwrap
 import types
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -16,7 +20,7 @@ import torch
 from typer.testing import CliRunner
 
 import encouraging
-from encouraging import cli, curves
+from encouraging import attacks, cli, curves, imbalance, integrations, metrics
 from forked import ForkedPython
 
 REPOSITORY = Path(__file__).parent.parent
@@ -106,11 +110,80 @@ def test_every_page_is_in_the_navigation() -> None:
     assert missing == []
 
 
-def test_the_reference_has_every_public_name_and_every_curve() -> None:
-    listed = set(re.findall(r"^::: (\S+)$", (REPOSITORY / "docs" / "api.md").read_text(), re.MULTILINE))
-    public = {f"encouraging.{name}" for name in encouraging.__all__ if name not in {"curves", "__version__"}}
-    public |= {f"encouraging.curves.{name}" for name in curves.__all__}
-    assert public <= listed
+def public_names() -> list[tuple[str, object]]:
+    """Every public function, class and constant of the package, of the curves and of what is made of them."""
+    return [(f"{module.__name__}.{name}", getattr(module, name))
+            for module in (encouraging, curves, metrics, attacks, imbalance) for name in module.__all__
+            if name not in {"curves", "__version__"}]
+
+
+def names_of_integrations() -> list[str]:
+    """Read from the files, because their libraries may be missing."""
+    files = [path for path in Path(integrations.__file__).parent.glob("*.py") if not path.name.startswith("_")]
+    assigned = [(path.stem, node) for path in files for node in ast.parse(path.read_text()).body
+                if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
+    assert len(assigned) == len(files) >= 4
+    return [f"encouraging.integrations.{module}.{name}" for module, node in assigned
+            for name in ast.literal_eval(node.value)]
+
+
+def test_the_reference_has_every_public_name() -> None:
+    """With its docstring; constants, and what only the integrations create, in a sentence."""
+    page = (REPOSITORY / "docs" / "api.md").read_text()
+    listed = set(re.findall(r"^::: (\S+)$", page, re.MULTILINE))
+    assert {path for path, thing in public_names() if callable(thing)} <= listed
+    others = {path for path, _ in public_names()} | set(names_of_integrations())
+    assert [path for path in sorted(others - listed) if f"`{path.rpartition('.')[2]}`" not in page] == []
+
+
+WITHOUT_EXAMPLE = {
+    "encouraging.parallel_curve_loss": "needs several processes: docs/language-models.md has one",
+    "encouraging.attacks.autoattack": "needs pyautoattack: docs/attacks.md has one",
+    "encouraging.LossStats": "returned by curve_loss_with_stats, whose example shows it",
+    "encouraging.metrics.Bootstrap": "returned by paired_bootstrap, whose example shows it",
+    "encouraging.metrics.Detection": "returned by detection, whose example shows it",
+    "encouraging.metrics.Readings": "returned by read, whose example shows it",
+    "encouraging.metrics.Reliability": "returned by reliability, whose example shows it",
+    "encouraging.metrics.Unlabelled": "returned by read_unlabelled, whose example shows it",
+    "encouraging.attacks.Progress": "handed to a function of the user's",
+    "encouraging.attacks.RobustAccuracy": "returned by accuracy_over_eps, whose example shows it",
+    "encouraging.attacks.Verdict": "returned by masked_gradients, whose example shows it",
+}
+
+
+def missing_sections(path: str, thing: Callable[..., object]) -> list[str]:
+    text = inspect.cleandoc(vars(thing).get("__doc__") or "" if inspect.isclass(thing) else thing.__doc__ or "")
+    signature = inspect.signature(thing)
+    takes = {name for name, parameter in signature.parameters.items() if parameter.kind != parameter.VAR_POSITIONAL}
+    block = re.search(r"^(?:Args|Attributes):\n((?:[ ]{4}.*(?:\n|$))+)", text, re.MULTILINE)
+    items = re.split(r"\n(?=\S)", textwrap.dedent(block[1])) if block else []
+    named = {name.strip(" *") for item in items for name in item.partition(":")[0].split(",")}
+    missing = [f"an argument {name}" for name in sorted(takes - named)]
+    missing += [f"{name} is no argument" for name in sorted(named - takes)]
+    if not inspect.isclass(thing) and signature.return_annotation not in {None, "None"} and "\nReturns:\n" not in text:
+        missing.append("Returns:")
+    if (">>> " in text) == (path in WITHOUT_EXAMPLE):
+        missing.append("an example, or a reason in WITHOUT_EXAMPLE")
+    return missing
+
+
+def test_every_public_function_and_class_says_what_it_takes_and_returns_and_has_an_example() -> None:
+    things = {path: thing for path, thing in public_names() if callable(thing)}
+    assert WITHOUT_EXAMPLE.keys() <= things.keys()
+    assert {path: missing for path, thing in things.items() if (missing := missing_sections(path, thing))} == {}
+
+
+def test_a_docstring_without_its_sections_is_found() -> None:
+    def loss(input: int, target: int) -> int:
+        """Nothing else.
+
+        Args:
+            input: One.
+            output: Not there.
+        """
+
+    assert missing_sections("loss", loss) == ["an argument target", "output is no argument", "Returns:",
+                                              "an example, or a reason in WITHOUT_EXAMPLE"]
 
 
 def test_the_table_of_curves_has_them_all() -> None:

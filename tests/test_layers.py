@@ -19,6 +19,7 @@ ORDER = [
     {"curves"},
     {"links", "targets", "class_counts"},
     {"ops"},
+    {"other_losses"},
     {"losses", "margins"},
     {"other_modules"},
     {"modules"},

@@ -1,4 +1,5 @@
-"""The losses as functions. :func:`curve_loss` computes; the named losses call it with their curve."""
+"""The losses as functions. :func:`curve_loss` computes; the named losses call it with their curve. Those that are not
+over a softmax come from ``other_losses``, and the fused output layer from ``ops.linear``."""
 
 from __future__ import annotations
 
@@ -14,26 +15,14 @@ from .curves._cross_entropy import CrossEntropy
 from .curves._curve import check_curve
 from .errors import TargetError
 from .ops import as_torch, dispatch, reference, repeat
-from .ops.elementwise import sigmoid_losses, squared_errors
 from .ops.in_place import check_overwritable, curve_loss_and_gradient_
 from .ops.linear import linear_curve_loss
-from .ops.reduction import Divisor, check_divisor, loss_divisor, reduce, writable
-from .ops.rows import compute_dtype
+from .ops.reduction import Divisor, check_divisor, loss_divisor, writable
 from .ops.small import plain_loss
 from .ops.split_classes import loss_of_split_classes
 from .ops.stats import LossStats, stats_of, threshold_of
-from .targets import (
-    as_rows,
-    check_alpha,
-    check_arguments,
-    check_factor,
-    check_input,
-    check_link,
-    check_presence,
-    check_reduction,
-    one_hot,
-    result_dtype,
-)
+from .other_losses import mirror_mse_loss, sigmoid_curve_loss
+from .targets import as_rows, check_arguments, result_dtype
 
 __all__ = [
     "LossStats", "curve_loss", "curve_loss_and_gradient_", "curve_loss_with_stats", "encouraging_loss", "focal_loss",
@@ -154,11 +143,15 @@ def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: T
     Args:
         input, target, curve, weight, ignore_index, reduction, label_smoothing, divisor, inplace, impl: As in
             :func:`curve_loss`; the target holds labels.
-        past: The probability above which :attr:`LossStats.past` counts a row. By default the curve's own ``log_end``
-            (``start``, ``halt``), or 1/2.
+        past: A threshold: the probability above which a row counts in the fraction :attr:`LossStats.past`. By default
+            the curve's own ``log_end`` (``start``, ``halt``), or 1/2.
 
     Returns:
         The loss, and its :class:`LossStats`.
+
+    Raises:
+        TargetError: The target holds probabilities, or a label that names no class.
+        ShapeError, DtypeError, ArgumentError: As in :func:`curve_loss`, or ``past`` is no probability.
 
     >>> import torch
     >>> logits, labels = torch.tensor([[4.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), torch.tensor([0, 0])
@@ -196,9 +189,20 @@ def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None
                      impl: str = "auto") -> Tensor:
     """Cross-entropy plus the bonus that keeps well-classified examples in play: :func:`curves.encouraging`.
 
-    ``log_end`` is the probability at which the log bonus becomes a line. 0.5 and 0.75 work with learning rates that
-    were tuned for cross-entropy; 1 (no line, only the clamp at ``eps``) needs about half of them, or
-    ``match_norm=True``. The other arguments are those of :func:`curve_loss`.
+    Args:
+        input, target, weight, ignore_index, reduction, label_smoothing, match_norm, divisor, impl: As in
+            :func:`curve_loss`.
+        log_end: The probability, from 0 to 1, at which the log bonus becomes a line. 0.5 and 0.75 work with learning
+            rates that were tuned for cross-entropy; 1 (no line, only the clamp at ``eps``) needs about half of them,
+            or ``match_norm=True``.
+        eps: The clamp of 1 - p, used only where ``log_end`` is 1.
+
+    Returns:
+        The loss, as :func:`curve_loss` returns it.
+
+    Raises:
+        CurveError: ``log_end`` or ``eps`` is outside its range.
+        ShapeError, TargetError, DtypeError, ArgumentError: As in :func:`curve_loss`.
 
     >>> import torch
     >>> encouraging_loss(torch.tensor([[4.0, 0.0, 0.0]]), torch.tensor([0]))
@@ -213,7 +217,24 @@ def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None
 def focal_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
                reduction: str = "mean", label_smoothing: float = 0.0, *, gamma: float = 2.0,
                match_norm: bool = False, divisor: Divisor = None, impl: str = "auto") -> Tensor:
-    """Focal loss over a softmax: :func:`curves.focal`. For detection's form see :func:`sigmoid_curve_loss`."""
+    """Focal loss over a softmax: :func:`curves.focal`. For detection's form see :func:`sigmoid_curve_loss`.
+
+    Args:
+        input, target, weight, ignore_index, reduction, label_smoothing, match_norm, divisor, impl: As in
+            :func:`curve_loss`.
+        gamma: How strongly well-classified examples are down-weighted, at least 0; 0 is cross-entropy.
+
+    Returns:
+        The loss, as :func:`curve_loss` returns it.
+
+    Raises:
+        CurveError: ``gamma`` is outside its range.
+        ShapeError, TargetError, DtypeError, ArgumentError: As in :func:`curve_loss`.
+
+    >>> import torch
+    >>> focal_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))  # log 2, times (1 - p) ** 2
+    tensor(0.1733)
+    """
     return curve_loss(input, target, curves.focal(gamma), weight, ignore_index, reduction, label_smoothing,
                       match_norm=match_norm, divisor=divisor, impl=impl)
 
@@ -222,7 +243,25 @@ def halted_focal_loss(input: Tensor, target: Tensor, weight: Tensor | None = Non
                       reduction: str = "mean", label_smoothing: float = 0.0, *, gamma: float = 2.0,
                       halt: float = 0.5, match_norm: bool = False, divisor: Divisor = None,
                       impl: str = "auto") -> Tensor:
-    """Focal loss that becomes cross-entropy past p = ``halt``: :func:`curves.halted_focal`."""
+    """Focal loss that becomes cross-entropy past p = ``halt``: :func:`curves.halted_focal`.
+
+    Args:
+        input, target, weight, ignore_index, reduction, label_smoothing, match_norm, divisor, impl: As in
+            :func:`curve_loss`.
+        gamma: How strongly well-classified examples are down-weighted, at least 0; 0 is cross-entropy.
+        halt: The probability, from 0 to 1, past which the loss is cross-entropy, shifted to meet focal loss.
+
+    Returns:
+        The loss, as :func:`curve_loss` returns it.
+
+    Raises:
+        CurveError: ``gamma`` or ``halt`` is outside its range.
+        ShapeError, TargetError, DtypeError, ArgumentError: As in :func:`curve_loss`.
+
+    >>> import torch
+    >>> halted_focal_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))  # at p = 1/2 still focal loss
+    tensor(0.1733)
+    """
     return curve_loss(input, target, curves.halted_focal(gamma, halt), weight, ignore_index, reduction,
                       label_smoothing, match_norm=match_norm, divisor=divisor, impl=impl)
 
@@ -230,110 +269,23 @@ def halted_focal_loss(input: Tensor, target: Tensor, weight: Tensor | None = Non
 def poly_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
               reduction: str = "mean", label_smoothing: float = 0.0, *, epsilon: float = 1.0,
               match_norm: bool = False, divisor: Divisor = None, impl: str = "auto") -> Tensor:
-    """PolyLoss's first term: :func:`curves.poly`."""
-    return curve_loss(input, target, curves.poly(epsilon), weight, ignore_index, reduction, label_smoothing,
-                      match_norm=match_norm, divisor=divisor, impl=impl)
-
-
-def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None,
-                       reduction: str = "mean", pos_weight: Tensor | None = None, *, alpha: float | None = None,
-                       negative_curve: Curve | None = None, divisor: Divisor = None) -> Tensor:
-    r"""``F.binary_cross_entropy_with_logits`` with another curve: each class on its own, any shape.
-
-    .. math:: t\,\omega\,\varphi(\sigma(z)) + (1-t)\,\varphi(1-\sigma(z))
+    """Cross-entropy plus the first term of PolyLoss: :func:`curves.poly`.
 
     Args:
-        input: Logits of any shape.
-        target: 0 or 1 (any integer type or bool), or a probability, of the input's shape. Or the index of the one class
-            that is present, for an input with its classes last: (...) for (..., C), which reads less than 0s and 1s; an
-            index that names no class, such as -1, stands for none.
-        curve: What is taught at which confidence; ``curves.focal(gamma)`` with ``alpha`` is detection's focal loss.
-        weight: Multiplies the losses; broadcasts to the input.
-        reduction: ``"none"``, ``"mean"`` (over all elements) or ``"sum"``.
-        pos_weight: Multiplies the positive part; broadcasts to the input.
-        alpha: Focal loss's balance: positives count ``alpha``, negatives ``1 - alpha``.
-        negative_curve: A curve of its own for absent classes; by default the same.
-        divisor: With ``reduction="mean"``: divide the summed loss by this number instead of the number of elements,
-            for example by the number of positives, as detection does.
+        input, target, weight, ignore_index, reduction, label_smoothing, match_norm, divisor, impl: As in
+            :func:`curve_loss`.
+        epsilon: What 1 - p is multiplied by before it is added to cross-entropy, at least -1.
 
     Returns:
-        The loss: of the input's shape for ``reduction="none"``, else one number.
+        The loss, as :func:`curve_loss` returns it.
+
+    Raises:
+        CurveError: ``epsilon`` is outside its range.
+        ShapeError, TargetError, DtypeError, ArgumentError: As in :func:`curve_loss`.
 
     >>> import torch
-    >>> logits, present = torch.tensor([2.0, -1.0]), torch.tensor([1, 0])
-    >>> sigmoid_curve_loss(logits, present, curves.normal(), reduction="none")  # minus the gap of each
-    tensor([-2., -1.])
+    >>> poly_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))  # log 2 + 1/2
+    tensor(1.1931)
     """
-    signature = repeat.elementwise_signature(input, target, (curve, negative_curve), weight, pos_weight, alpha,
-                                             reduction, divisor)
-    same_again = None if signature is None else repeat.find(signature)
-    if same_again is not None:
-        return same_again(input, target, result_dtype(input), weight, pos_weight, divisor)
-    check_curve(curve)
-    negative_curve = curve if negative_curve is None else negative_curve
-    check_curve(negative_curve)
-    check_input(input)
-    check_reduction(reduction)
-    check_divisor(divisor, reduction)
-    check_presence(input, target)
-    check_factor("weight", weight, input)
-    check_factor("pos_weight", pos_weight, input)
-    check_alpha(alpha)
-    if dispatch.takes_elementwise(input, target, weight, pos_weight, divisor, curves=(curve, negative_curve)):
-        if (signature is not None and input.is_contiguous() and target.is_contiguous()
-                and dispatch.kernels().lie_as_read(input, weight, pos_weight)):
-            repeat.remember(signature, dispatch.kernels().repeated_sigmoid_loss(curve, negative_curve, alpha,
-                                                                                reduction))
-        loss: Tensor = dispatch.kernels().sigmoid_loss(
-            input, target, curve, negative_curve=negative_curve, weight=weight, pos_weight=pos_weight, alpha=alpha,
-            reduction=reduction, divisor=divisor, dtype=result_dtype(input))
-    else:
-        losses = sigmoid_losses(input, target, curve, negative_curve, weight, pos_weight, alpha)
-        loss = reduce(losses, reduction, divisor)
-    dtype = result_dtype(input)
-    return writable(loss if loss.dtype == dtype else loss.to(dtype))
-
-
-def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: str = "softmax",
-                    reduction: str = "mean", divisor: Divisor = None) -> Tensor:
-    r"""The squared error of the probabilities, with its mirror as bonus; the mean is over examples and classes.
-
-    .. math:: (y-p)^2 - (y\,p)^2 - ((1-y)(1-p))^2
-
-    For one-hot targets the two together are ``2 |y - p| - 1``, whose slope does not vanish as the error becomes small.
-
-    Args:
-        input: Logits as :func:`curve_loss` takes them.
-        target: Labels, or probabilities of the input's shape.
-        bonus: Whether the mirror bonus is added.
-        link: ``"softmax"`` or ``"sigmoid"``.
-        reduction: ``"none"`` (the input's shape), ``"mean"`` (over examples and classes) or ``"sum"``.
-        divisor: With ``reduction="mean"``: divide the sum by this number instead of the number of elements.
-
-    >>> import torch
-    >>> mirror_mse_loss(torch.zeros(1, 2), torch.tensor([0]))  # |y - p| is a half everywhere
-    tensor(0.)
-    """
-    signature = repeat.mse_signature(input, target, bonus, link, reduction, divisor)
-    same_again = None if signature is None else repeat.find(signature)
-    if same_again is not None:
-        return same_again(input, target, result_dtype(input), None, divisor)
-    check_link(link)
-    check_reduction(reduction)
-    check_divisor(divisor, reduction)
-    rows = as_rows(input, target)
-    if dispatch.takes_elementwise(input, target, divisor, curves=()):
-        if (signature is not None and link == "softmax" and bonus and reduction != "none" and not rows.soft
-                and input.ndim == 2 and input.numel() and target.is_contiguous() and rows.target is target):
-            repeat.remember(signature, dispatch.kernels().repeated_mse_loss(input, reduction, divisor))
-        arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor, "dtype": result_dtype(input)}
-        loss: Tensor = dispatch.kernels().mse_loss(rows.logits, rows.target, bonus=bonus, link=link, **arguments)
-    else:
-        logits = rows.logits.to(compute_dtype(input.dtype))
-        truth = rows.target.to(logits.dtype) if rows.soft else one_hot(rows, logits.dtype)
-        loss = reduce(squared_errors(logits, truth, bonus, link), reduction, divisor)
-    if reduction == "none":
-        axis = min(1, input.ndim - 1)
-        loss = loss.reshape(*rows.shape, loss.shape[-1]).movedim(-1, axis)
-    dtype = result_dtype(input)
-    return loss if loss.dtype == dtype else loss.to(dtype)
+    return curve_loss(input, target, curves.poly(epsilon), weight, ignore_index, reduction, label_smoothing,
+                      match_norm=match_norm, divisor=divisor, impl=impl)

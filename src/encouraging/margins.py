@@ -34,7 +34,7 @@ class LSoftmaxLinear(nn.Module):
 
     Training starts from the plain logit and moves to the margin: the label's logit is
     ``(margin logit + beta * plain logit) / (1 + beta)``, and every training step multiplies ``beta`` by ``decay``. Any
-    loss may follow: ``EncouragingLoss(log_end=1.0)(layer(x, y), y)`` is the paper's combination.
+    loss may follow; the paper's is in the example below.
 
     Activation checkpointing, which calls the layer again in the backward pass, repeats its last call: ``beta`` is the
     same and does not decay again. With several calls before a backward pass, or compiled, leave this layer outside of
@@ -50,6 +50,18 @@ class LSoftmaxLinear(nn.Module):
         beta: Where the mixture starts; 0 for the whole margin at once.
         beta_min: Where it ends.
         decay: The factor of ``beta`` per training step.
+
+    Raises:
+        ArgumentError: An argument cannot be used.
+        ShapeError, DtypeError, TargetError: In a training call, for a target that does not hold one label per row.
+        DerivativeError: In a training call under ``torch.func`` without the buffers.
+
+    >>> from encouraging import EncouragingLoss
+    >>> layer, x, y = LSoftmaxLinear(4, 3), torch.randn(2, 4), torch.tensor([0, 2])
+    >>> EncouragingLoss(log_end=1.0)(layer(x, y), y).shape
+    torch.Size([])
+    >>> layer.beta  # after one training step
+    tensor(99.)
     """
 
     beta: Tensor

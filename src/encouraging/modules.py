@@ -62,6 +62,9 @@ class CurveLoss(nn.CrossEntropyLoss):
             the call: ``loss(input, target, divisor=count)``.
         impl: ``"auto"``, ``"reference"`` or ``"triton"``.
 
+    Raises:
+        ArgumentError, DtypeError, ShapeError: An argument cannot be used.
+
     >>> CurveLoss(curves.focal(1.0), label_smoothing=0.1)
     CurveLoss(curve=focal(gamma=1.0), label_smoothing=0.1)
     """
@@ -154,6 +157,15 @@ class EncouragingLoss(_NamedCurveLoss):
 
     ``log_end`` and ``eps`` can be changed during training, for a schedule, and so can ``curve``.
 
+    Args:
+        log_end, eps: As in :func:`encouraging_loss`.
+        **arguments: As in :class:`CurveLoss`.
+
+    Raises:
+        SignatureError: An argument has no name, or one that is not known.
+        CurveError: ``log_end`` or ``eps`` is outside its range.
+        ArgumentError, DtypeError, ShapeError: Another argument cannot be used.
+
     >>> loss = EncouragingLoss(log_end=0.5)
     >>> loss
     EncouragingLoss(log_end=0.5)
@@ -199,7 +211,12 @@ class EncouragingLoss(_NamedCurveLoss):
 
 
 class FocalLoss(_NamedCurveLoss):
-    """:func:`focal_loss` as a module; ``gamma`` can be changed during training.
+    """:func:`focal_loss` as a module; ``gamma`` can be changed during training. Errors are those of
+    :class:`EncouragingLoss`.
+
+    Args:
+        gamma: As in :func:`focal_loss`.
+        **arguments: As in :class:`CurveLoss`.
 
     >>> FocalLoss(gamma=1.0)
     FocalLoss(gamma=1.0)
@@ -213,7 +230,16 @@ class FocalLoss(_NamedCurveLoss):
 
 
 class HaltedFocalLoss(_NamedCurveLoss):
-    """:func:`halted_focal_loss` as a module; ``gamma`` and ``halt`` can be changed during training."""
+    """:func:`halted_focal_loss` as a module; ``gamma`` and ``halt`` can be changed during training. Errors are those of
+    :class:`EncouragingLoss`.
+
+    Args:
+        gamma, halt: As in :func:`halted_focal_loss`.
+        **arguments: As in :class:`CurveLoss`.
+
+    >>> HaltedFocalLoss(halt=0.7)
+    HaltedFocalLoss(gamma=2.0, halt=0.7)
+    """
 
     family = (curves.halted_focal,)
     gamma: float = _parameter("gamma")
@@ -225,7 +251,16 @@ class HaltedFocalLoss(_NamedCurveLoss):
 
 
 class PolyLoss(_NamedCurveLoss):
-    """:func:`poly_loss` as a module; ``epsilon`` can be changed during training."""
+    """:func:`poly_loss` as a module; ``epsilon`` can be changed during training. Errors are those of
+    :class:`EncouragingLoss`.
+
+    Args:
+        epsilon: As in :func:`poly_loss`.
+        **arguments: As in :class:`CurveLoss`.
+
+    >>> PolyLoss(epsilon=2.0)
+    PolyLoss(epsilon=2.0)
+    """
 
     family = (curves.poly,)
     epsilon: float = _parameter("epsilon")
@@ -245,6 +280,9 @@ class LDAMLoss(CurveLoss):
         max_margin: The rarest class's margin.
         scale: The factor of the logits, which LDAM expects to be cosines.
         **arguments: As in :class:`CurveLoss`.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: An argument cannot be used; in the call also for probabilities as target.
 
     >>> LDAMLoss({0: 16, 1: 1}).margins
     tensor([0.2500, 0.5000])

@@ -31,6 +31,14 @@ __all__ = ["LinearCurveLoss", "MirrorMSELoss", "SigmoidCurveLoss"]
 class SigmoidCurveLoss(nn.Module):
     """:func:`sigmoid_curve_loss` as a module; ``weight`` and ``pos_weight`` are buffers.
 
+    Args:
+        curve, weight, reduction, pos_weight, alpha, negative_curve: As in :func:`sigmoid_curve_loss`.
+        divisor: What the mean divides by. One that changes from batch to batch is passed to the call:
+            ``loss(input, target, divisor=count)``.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: An argument cannot be used.
+
     >>> from encouraging import curves
     >>> SigmoidCurveLoss(curves.focal(2.0), alpha=0.25)
     SigmoidCurveLoss(curve=focal(gamma=2.0), alpha=0.25)
@@ -70,6 +78,13 @@ class SigmoidCurveLoss(nn.Module):
 class MirrorMSELoss(nn.Module):
     """:func:`mirror_mse_loss` as a module.
 
+    Args:
+        bonus, link, reduction: As in :func:`mirror_mse_loss`.
+        divisor: What the mean divides by; as in :class:`SigmoidCurveLoss`, also an argument of the call.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: An argument cannot be used.
+
     >>> MirrorMSELoss(link="sigmoid")
     MirrorMSELoss(bonus=True, link='sigmoid', reduction='mean')
     """
@@ -105,6 +120,17 @@ class LinearCurveLoss(nn.Linear):
         device, dtype: Of the layer's parameters.
         **arguments: ``ignore_index``, ``reduction``, ``label_smoothing``, ``match_norm``, ``divisor``,
             ``chunk_bytes``, ``accumulate`` and ``impl`` of :func:`linear_curve_loss`.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError: An argument is not known, or cannot be used.
+
+    >>> import torch
+    >>> from encouraging import curves
+    >>> layer, hidden = LinearCurveLoss(2, 3, curves.normal()), torch.ones(4, 2)
+    >>> layer(hidden).shape
+    torch.Size([4, 3])
+    >>> layer(hidden, torch.tensor([0, 1, 2, 0])).shape
+    torch.Size([])
     """
 
     curve: Curve

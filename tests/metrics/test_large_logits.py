@@ -36,7 +36,7 @@ def test_finite_logits_of_any_size_are_called_finite(dtype: torch.dtype, scale: 
     expected, value = (diagnosis["calibration"]["temperature"] for diagnosis in (one, other))
     assert value["value"] == pytest.approx(scale * expected["value"], rel=1e-3)
     assert value["ece_after"] == pytest.approx(expected["ece_after"], abs=1e-3)
-    assert torch.isfinite(readers[1].readings.odds).all()
+    assert torch.isfinite(readers[1].readings.log_odds).all()
     for name in ("min_energy", "max_probability"):
         assert other["ood"]["outside"]["scores"][name]["auroc"] == pytest.approx(
             one["ood"]["outside"]["scores"][name]["auroc"], abs=2)
@@ -52,7 +52,7 @@ def test_finite_logits_that_no_number_can_square_are_refused_in_words() -> None:
 
 def test_masked_classes_are_read_in_float32_as_before() -> None:
     logits = torch.tensor([[2.0, -torch.inf], [1.0, 3.0]])
-    assert read(logits, torch.tensor([0, 1])).odds.dtype == torch.float32
-    assert read_unlabelled(logits).odds.dtype == torch.float32
+    assert read(logits, torch.tensor([0, 1])).log_odds.dtype == torch.float32
+    assert read_unlabelled(logits).log_odds.dtype == torch.float32
     lowest = torch.finfo(torch.float32).min
     assert read(torch.tensor([[2.0, lowest]]), torch.tensor([0])).margin.item() == pytest.approx(-lowest)

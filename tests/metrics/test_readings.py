@@ -134,9 +134,9 @@ def test_any_type_is_read_as_its_numbers_in_float64_are(dtype: torch.dtype, data
     assert found.score.dtype == torch.promote_types(dtype, torch.float32)
     torch.testing.assert_close(found.margin.double(), exact.margin, rtol=1e-6, atol=0)
     torch.testing.assert_close(found.gap.double(), exact.gap, rtol=2e-6, atol=2e-6)
-    torch.testing.assert_close(found.odds.double(), exact.odds, rtol=2e-6, atol=2e-6)
+    torch.testing.assert_close(found.log_odds.double(), exact.log_odds, rtol=2e-6, atol=2e-6)
     unlabelled = read_unlabelled(logits)
-    torch.testing.assert_close(unlabelled.odds.double(), exact.odds, rtol=2e-6, atol=2e-6)
+    torch.testing.assert_close(unlabelled.log_odds.double(), exact.log_odds, rtol=2e-6, atol=2e-6)
     torch.testing.assert_close(unlabelled.lse.double(), exact.lse, rtol=2e-6, atol=2e-6)
 
 
@@ -144,8 +144,8 @@ def test_any_type_is_read_as_its_numbers_in_float64_are(dtype: torch.dtype, data
 def test_the_odds_are_the_gap_of_the_class_that_was_chosen(case: tuple[Tensor, Tensor]) -> None:
     logits, target = case
     chosen = read(logits, logits.argmax(1))
-    torch.testing.assert_close(read(logits, target).odds, chosen.gap, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(read_unlabelled(logits).odds, chosen.gap, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(read(logits, target).log_odds, chosen.gap, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(read_unlabelled(logits).log_odds, chosen.gap, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("size", [1e3, 1e4, 1e5])
@@ -155,8 +155,8 @@ def test_large_margins_stay_exact(size: float) -> None:
     found = read(logits, torch.tensor([0, 0]))
     assert found.margin.tolist() == [size, -size]
     assert found.gap.tolist() == pytest.approx([size - math.log(2), -size], rel=1e-7)
-    assert found.odds.tolist() == pytest.approx([size - math.log(2), size - math.log(2)], rel=1e-7)
-    assert read_unlabelled(logits).odds.tolist() == pytest.approx(found.odds.tolist(), rel=1e-7)
+    assert found.log_odds.tolist() == pytest.approx([size - math.log(2), size - math.log(2)], rel=1e-7)
+    assert read_unlabelled(logits).log_odds.tolist() == pytest.approx(found.log_odds.tolist(), rel=1e-7)
 
 
 @given(case=labelled(torch.float32), offset=st.sampled_from([2.0**14, -(2.0**17)]))
@@ -164,9 +164,10 @@ def test_nothing_but_energies_changes_when_all_logits_move_together(case: tuple[
                                                                    offset: float) -> None:
     logits = (case[0] * 8).clamp(-1000, 1000).round() / 8  # so that moving them loses no digit
     here, there = (read(z, case[1]) for z in (logits, logits + offset))
-    for name in ("margin", "gap", "odds"):
+    for name in ("margin", "gap", "log_odds"):
         torch.testing.assert_close(getattr(here, name), getattr(there, name), rtol=0, atol=0)
-    torch.testing.assert_close(read_unlabelled(logits).odds, read_unlabelled(logits + offset).odds, rtol=0, atol=0)
+    shifted = read_unlabelled(logits + offset)
+    torch.testing.assert_close(read_unlabelled(logits).log_odds, shifted.log_odds, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("same", [2, 3, 1000])
@@ -180,7 +181,7 @@ def test_classes_that_all_tie_are_chosen_at_one_in_so_many(same: int) -> None:
 def test_a_label_whose_rivals_are_all_masked_is_certain() -> None:
     found = read(torch.tensor([[2.0, -torch.inf]]), torch.tensor([0]))
     assert found.correct.item()
-    assert found.margin.item() == found.gap.item() == found.odds.item() == math.inf
+    assert found.margin.item() == found.gap.item() == found.log_odds.item() == math.inf
     assert found.lse.item() == 2
     assert read_unlabelled(torch.tensor([[2.0, -torch.inf]])).confidence.item() == 1
 
@@ -191,9 +192,9 @@ def test_the_size_of_the_blocks_is_nobody_s_business(monkeypatch: pytest.MonkeyP
     logits[::3] *= 100
     whole, unlabelled = read(logits, target), read_unlabelled(logits)
     monkeypatch.setattr(readings, "BLOCK", block)
-    for name in ("label", "score", "rival", "rival_excess", "odds"):
+    for name in ("label", "score", "rival", "rival_excess", "log_odds"):
         torch.testing.assert_close(getattr(read(logits, target), name), getattr(whole, name), rtol=1e-6, atol=1e-7)
-    torch.testing.assert_close(read_unlabelled(logits).odds, unlabelled.odds, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(read_unlabelled(logits).log_odds, unlabelled.log_odds, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32,

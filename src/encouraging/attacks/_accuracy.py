@@ -25,8 +25,14 @@ ROUNDING = 1e-3  # relative error that a sum of steps may have
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a measurement stands: the attack's name, its epsilon, how much of this pair is done (0 to 1), and the
-    accuracy once it is."""
+    """Where a measurement stands.
+
+    Attributes:
+        attack: the attack's name.
+        eps: its epsilon.
+        fraction: how much of this pair is done, from 0 to 1.
+        accuracy: the accuracy in percent once all of it is done, else None.
+    """
 
     attack: str
     eps: float
@@ -36,7 +42,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class RobustAccuracy:
-    """Which examples stayed classified correctly: one tensor of truth values per attack and epsilon, on the CPU."""
+    """Which examples stayed classified correctly. Printing it shows the accuracies as a table.
+
+    Attributes:
+        attacks: the attacks by name.
+        survived: one tensor of truth values per attack and epsilon, on the CPU.
+    """
 
     attacks: Mapping[str, Attack]
     survived: Mapping[str, Mapping[float, Tensor]]

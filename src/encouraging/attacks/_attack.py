@@ -26,7 +26,11 @@ class Attack:
 
     Args:
         method: the name of the function.
-        settings: its keyword arguments, without those of a single call (seed, index, batch_size, state_path, progress).
+        **settings: its keyword arguments, without those of a single call (seed, index, batch_size, state_path,
+            progress).
+
+    Raises:
+        ArgumentError: a name is not known, or a setting cannot be used.
 
     >>> Attack("pgd", loss="margin", steps=100)
     Attack('pgd', loss='margin', steps=100)

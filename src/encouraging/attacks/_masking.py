@@ -17,8 +17,15 @@ from ._accuracy import RobustAccuracy, percent
 class Verdict:
     """One cross-entropy-driven attack at one epsilon, beside attacks that do not depend on the scale of the logits.
 
-    ``robust`` is the accuracy, in percent, under all of ``compared_with`` together: it does not contain the
-    cross-entropy-driven attack, so it is the same for a model whose logits are only multiplied by a number.
+    Attributes:
+        attack: the name of the cross-entropy-driven attack.
+        eps: its epsilon.
+        accuracy: the accuracy under it, in percent.
+        robust: the accuracy, in percent, under all of ``compared_with`` together. It does not contain the
+            cross-entropy-driven attack, so it is the same for a model whose logits are only multiplied by a number.
+        compared_with: the names of the other attacks.
+        flattered: whether the attack makes the model look more robust than it is.
+        words: the verdict as a sentence.
     """
 
     attack: str

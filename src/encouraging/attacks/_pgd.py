@@ -53,12 +53,23 @@ def pgd_l2(model: Model, x: Tensor, y: Tensor, eps: float, *, steps: int = 40, s
            index: Tensor | None = None, batch_size: int | None = None) -> Tensor:
     """Steps along the normalised gradient; the Euclidean length of the perturbation is at most ``eps``.
 
-    Arguments, result and errors are those of :func:`pgd`. The defaults are the paper's: its code computes a random
-    start and never uses it, so there is none; and 40 steps of 0.2 reach no further than 8, whatever ``eps``.
+    The defaults are the paper's: its code computes a random start and never uses it, so there is none; and 40 steps of
+    0.2 reach no further than 8, whatever ``eps``.
 
-    ``damping`` is added to the length by which an example's gradient is divided. The paper's attack is the one with
-    ``DAMPING``: its code adds 1e-10 to the gradient of the mean over 128 images. Where a model is confident the
-    gradient of cross-entropy is shorter than that, the steps become too small, and the model seems robust.
+    Args:
+        model, x, y, steps, loss, random_start, restarts, seed, index, batch_size: as in :func:`pgd`.
+        eps: the largest Euclidean length of the perturbation.
+        step_size: the Euclidean length of a step.
+        damping: what is added to the length by which an example's gradient is divided. The paper's attack is the one
+            with ``DAMPING``: its code adds 1e-10 to the gradient of the mean over 128 images. Where a model is
+            confident the gradient of cross-entropy is shorter than that, the steps become too small, and the model
+            seems robust.
+
+    Returns:
+        Perturbed inputs, as :func:`pgd` returns them.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError, TargetError: an argument cannot be used; the message says why.
 
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> _ = torch.nn.init.eye_(model.weight)

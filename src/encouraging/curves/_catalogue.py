@@ -23,8 +23,17 @@ from ._square import Square
 class Parameter(NamedTuple):
     """One parameter of a curve, with the range that is worth exploring (not the range that is allowed).
 
-    Where ``scale`` is ``"log"``, a slider moves the decimal logarithm: ``low`` and ``high`` are values, and ``step`` is
-    a factor.
+    Attributes:
+        name: The keyword of the curve.
+        default: Its default.
+        low, high: The ends of the range.
+        step: The step of a slider; a factor where ``scale`` is ``"log"``.
+        meaning: What it is, in a few words.
+        scale: ``"linear"``, or ``"log"`` where a slider moves the decimal logarithm.
+
+    >>> parameter, = catalogue()["conservative"].parameters
+    >>> parameter.name, parameter.low, parameter.high
+    ('log_end', 0, 0.99)
     """
 
     name: str
@@ -37,11 +46,23 @@ class Parameter(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One curve of the catalogue: its name, the function that makes it, and its parameters."""
+    """One curve of the catalogue.
+
+    Attributes:
+        name: The name that :func:`by_name` takes.
+        title: What people read.
+        group: ``"bonus"``, ``"no bonus"`` or ``"squared error"``.
+        factory: What makes the curve from its parameters.
+        parameters: One :class:`Parameter` per argument of the factory.
+
+    >>> entry = catalogue()["poly"]
+    >>> entry.title, entry.factory(epsilon=2.0)
+    ('poly loss', poly(epsilon=2.0))
+    """
 
     name: str
     title: str
-    group: str  # "bonus", "no bonus", or "squared error"
+    group: str
     factory: Callable[..., Curve]
     parameters: tuple[Parameter, ...]
 
@@ -84,6 +105,9 @@ _ENTRIES: dict[str, Entry] = {entry.name: entry for entry in (
 def catalogue() -> Mapping[str, Entry]:
     """Every curve of the package by name, with its title, factory and parameters.
 
+    Returns:
+        A read-only mapping from names to :class:`Entry`.
+
     >>> [entry.name for entry in catalogue().values() if entry.group == "no bonus"]
     ['cross_entropy', 'focal', 'halted_focal']
     >>> catalogue()["focal"].parameters[0].default
@@ -93,12 +117,29 @@ def catalogue() -> Mapping[str, Entry]:
 
 
 def names() -> list[str]:
-    """Every name that :func:`by_name` knows."""
+    """Every name that :func:`by_name` knows.
+
+    Returns:
+        The names in alphabetical order.
+
+    >>> names()[:3]
+    ['aggressive', 'conservative', 'cross_entropy']
+    """
     return sorted(_ENTRIES)
 
 
 def by_name(name: str, **params: Any) -> Curve:
-    """The curve of that name with those parameters. An error about an unknown word suggests the nearest known one.
+    """The curve of that name with those parameters.
+
+    Args:
+        name: One of :func:`names`.
+        **params: The curve's parameters; others have their defaults.
+
+    Returns:
+        The curve.
+
+    Raises:
+        CurveError: A name is not known (the message suggests the nearest), or a parameter is outside its range.
 
     >>> by_name("encouraging", log_end=1.0)
     normal(eps=1e-05)

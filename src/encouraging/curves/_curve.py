@@ -29,6 +29,11 @@ class Curve(ABC):
     it is): the losses use it as the gradient and do not differentiate ``value``. The exceptions are forward mode inside
     forward mode, and transforms of ``torch.func`` inside ``torch.compile``, where torch loses the rules of an autograd
     Function.
+
+    >>> from encouraging import curves
+    >>> curve = curves.focal(2.0)
+    >>> curve, curve.params, curve == curves.focal(2.0)
+    (focal(gamma=2.0), {'gamma': 2.0}, True)
     """
 
     name: ClassVar[str]
@@ -124,6 +129,10 @@ class FromProbability(Curve):
     p is rounded to the logits' precision before ``phi`` sees it. A function that depends on ``1 - p`` is therefore
     inexact past a gap of about 16 in float32 (36 in float64), and p is 0 from a gap of about -104 on (-745), where
     ``-p.log()`` is infinite; the pull stays finite. Write a curve that needs more as two functions of the gap.
+
+    Args:
+        phi_of_p: The loss, of a tensor of probabilities; differentiable.
+        label: What the curve is called.
 
     >>> cross_entropy = FromProbability(lambda p: -p.log(), "mine")
     >>> cross_entropy.pull(torch.tensor(0.0))

@@ -20,6 +20,12 @@ class Focal(Curve):
 
     .. math:: \varphi(p) = -(1-p)^{\gamma}\log p
 
+    Args:
+        gamma: How strongly well-classified examples are down-weighted, at least 0; 0 is cross-entropy.
+
+    Raises:
+        CurveError: ``gamma`` is outside its range.
+
     >>> Focal(2.0).pull(torch.tensor([0.0, 5.0]))
     tensor([2.9829e-01, 8.9739e-07])
     """
@@ -52,6 +58,13 @@ class HaltedFocal(Curve):
 
     The paper prints the shift with the opposite sign, with which the curve would jump at ``halt``; its text and its
     experiments ask for continuity, and so does this curve.
+
+    Args:
+        gamma: How strongly well-classified examples are down-weighted, at least 0; 0 is cross-entropy.
+        halt: The probability :math:`h`, from 0 to 1, at which focal loss ends.
+
+    Raises:
+        CurveError: A parameter is outside its range.
 
     >>> HaltedFocal(1.0, 0.5).pull(torch.tensor([0.1, 5.0]))
     tensor([0.4750, 0.0067])

@@ -38,6 +38,12 @@ class Normal(Curve):
     Past the clamp (a gap above 11.5 for the paper's ``eps=1e-5``) the bonus is constant and the pull is
     cross-entropy's. ``eps=0`` is the exact loss: it has no minimum.
 
+    Args:
+        eps: Where 1 - p is clamped, at least 0 and below 1; 0 for no clamp.
+
+    Raises:
+        CurveError: ``eps`` is outside its range.
+
     >>> Normal().pull(torch.tensor([-3.0, 3.0, 12.0]))
     tensor([1.0000e+00, 1.0000e+00, 6.1442e-06])
     >>> Normal(eps=0).pull(torch.tensor([-3.0, 3.0, 12.0]))
@@ -67,6 +73,13 @@ class Conservative(Curve):
 
     .. math:: \varphi(p) = -\log p + \begin{cases} \log(1-p) & p \le e \\
         \log(1-e) - (p-e)/(1-e) & p > e \end{cases}
+
+    Args:
+        log_end: The probability :math:`e` at which the log bonus becomes a line, at least 0 and below 1. For 1 use
+            ``curves.normal()``.
+
+    Raises:
+        CurveError: ``log_end`` is outside its range.
 
     >>> Conservative(0.75).value(torch.tensor(1.0)).item()  # p = 0.73: still the log part
     -1.0
@@ -106,6 +119,13 @@ class Aggressive(Curve):
 
     .. math:: \varphi(p) = -\log p + [p \ge s]\,(\log\max(1-p, \epsilon) - \log(1-s))
 
+    Args:
+        start: The probability :math:`s` from which examples are rewarded, at least 0 and below ``1 - eps``.
+        eps: Where 1 - p is clamped, at least 0 and below 1; 0 for no clamp.
+
+    Raises:
+        CurveError: A parameter is outside its range.
+
     >>> Aggressive(0.5).pull(torch.tensor([-1.0, 1.0, 12.0]))
     tensor([7.3106e-01, 1.0000e+00, 6.1442e-06])
     """
@@ -133,6 +153,16 @@ class Aggressive(Curve):
 
 def encouraging(log_end: float = 0.75, eps: float = 1e-5) -> Conservative | Normal:
     """The encouraging loss: the conservative bonus below ``log_end=1``, the normal bonus (with its clamp) at 1.
+
+    Args:
+        log_end: The probability, from 0 to 1, at which the log bonus becomes a line; 1 for never.
+        eps: Where 1 - p is clamped, at least 0 and below 1; used only where ``log_end`` is 1.
+
+    Returns:
+        ``conservative(log_end)``, or ``normal(eps)`` for 1.
+
+    Raises:
+        CurveError: A parameter is outside its range.
 
     >>> encouraging(), encouraging(1.0)
     (conservative(log_end=0.75), normal(eps=1e-05))

@@ -17,6 +17,13 @@ class Power(Curve):
 
     .. math:: \varphi(p) = -\log p - w\,p^{k}
 
+    Args:
+        exponent: The power :math:`k`, at least 0.
+        weight: The size of the bonus :math:`w`, at least 0.
+
+    Raises:
+        CurveError: A parameter is outside its range.
+
     >>> Power(1).pull(torch.tensor(0.0)).item()  # (1 - p)(1 + p) at p = 1/2
     0.75
     """
@@ -44,6 +51,12 @@ class Poly(Curve):
     r"""PolyLoss's first term: cross-entropy with its leading polynomial coefficient changed by ``epsilon``.
 
     .. math:: \varphi(p) = -\log p + \epsilon\,(1-p)
+
+    Args:
+        epsilon: The change of the coefficient, at least -1; below, the loss would push labels down.
+
+    Raises:
+        CurveError: ``epsilon`` is outside its range.
 
     >>> Poly(1.0).pull(torch.tensor(0.0)).item()
     0.75

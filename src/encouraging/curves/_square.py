@@ -18,6 +18,12 @@ class Square(Curve):
 
     .. math:: \varphi(p) = (1-p)^2 \qquad\text{with bonus}\qquad (1-p)^2 - p^2 = 1 - 2p
 
+    Args:
+        bonus: Whether the mirror bonus is added.
+
+    Raises:
+        CurveError: ``bonus`` is not True or False.
+
     >>> Square().pull(torch.tensor(3.0)), Square(bonus=True).pull(torch.tensor(3.0))
     (tensor(0.0043), tensor(0.0904))
     """

@@ -27,6 +27,9 @@ def exponential_counts(largest: int, classes: int, imbalance: float) -> Tensor:
     Returns:
         (classes,) integers.
 
+    Raises:
+        ArgumentError: The smallest class would have no example, or ``classes`` or ``imbalance`` is too small.
+
     >>> int(exponential_counts(500, 100, 100).sum()), int(exponential_counts(5000, 10, 100).sum())
     (10847, 12406)
     """
@@ -51,6 +54,10 @@ def long_tail_indices(labels: Tensor | Sequence[int], imbalance: float, seed: in
 
     Returns:
         Positions in ``labels``, rising.
+
+    Raises:
+        ArgumentError: The set is not balanced, a label is negative, or the imbalance is below 1 or too large.
+        DtypeError: The labels are not integers.
 
     >>> labels = torch.arange(1000) % 10
     >>> torch.bincount(labels[long_tail_indices(labels, 10)]).tolist()

@@ -32,6 +32,10 @@ def reweighted_loss(input: Tensor, target: Tensor, weight: Tensor, curve: Curve 
     Returns:
         A single number; NaN where no row counts.
 
+    Raises:
+        ArgumentError: The target holds probabilities.
+        ShapeError, TargetError, DtypeError: For input, target or weight that do not fit each other.
+
     >>> logits = torch.tensor([[2.0, 0.0], [1.0, 1.0]])
     >>> reweighted_loss(logits, torch.tensor([0, 1]), torch.tensor([0.5, 1.5]), curves.cross_entropy())
     tensor(0.5516)

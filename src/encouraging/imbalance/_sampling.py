@@ -28,6 +28,10 @@ def balanced_indices(labels: Tensor | Sequence[int], count: int, generator: torc
     Returns:
         (count,) positions in ``labels``.
 
+    Raises:
+        ArgumentError: There are no labels, one is negative, or ``count`` or ``per_class`` is too small.
+        DtypeError: The labels are not integers.
+
     >>> labels = torch.tensor([0] * 8 + [1, 2])
     >>> drawn = balanced_indices(labels, 9, torch.Generator().manual_seed(0))
     >>> torch.bincount(labels[drawn]).tolist()

@@ -26,6 +26,10 @@ def log_prior(counts: Counts) -> Tensor:
     Returns:
         (classes,) logarithms in float32.
 
+    Raises:
+        ArgumentError: A count is below 1.
+        DtypeError: The counts are not numbers.
+
     >>> log_prior([1, 3]).exp()
     tensor([0.2500, 0.7500])
     """
@@ -47,6 +51,11 @@ def balanced_logits(logits: Tensor, counts: Counts, tau: float = 1.0) -> Tensor:
 
     Returns:
         Logits of the same shape and dtype, for the training loss.
+
+    Raises:
+        ShapeError: There is not one count per class.
+        ArgumentError: A count is below 1.
+        DtypeError: The logits are not floating-point numbers, or the counts not numbers.
 
     >>> import torch
     >>> logits, target = torch.zeros(1, 2), torch.tensor([1])
@@ -70,6 +79,9 @@ def adjusted_logits(logits: Tensor, counts: Counts, tau: float = 1.0) -> Tensor:
 
     Returns:
         Logits of the same shape and dtype, whose argmax is the decision.
+
+    Raises:
+        ShapeError, ArgumentError, DtypeError: As :func:`balanced_logits`.
 
     >>> import torch
     >>> adjusted_logits(torch.tensor([[0.0, 1.0]]), [1, 9]).argmax().item()

@@ -22,6 +22,10 @@ def effective_weights(counts: Counts, beta: float = 0.9999) -> Tensor:
     Returns:
         (classes,) weights in float32, for the ``weight`` argument of a loss.
 
+    Raises:
+        ArgumentError: ``beta`` is not at least 0 and below 1, or a count is below 1.
+        DtypeError: The counts are not numbers.
+
     >>> effective_weights([5, 5])
     tensor([1., 1.])
     """

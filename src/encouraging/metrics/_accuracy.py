@@ -42,12 +42,30 @@ def correct(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def accuracy(readings: Readings) -> float:
-    """Percent right; a tie counts as wrong."""
+    """Percent right; a tie counts as wrong.
+
+    Args:
+        readings: What :func:`read` returned.
+
+    Returns:
+        A number from 0 to 100; NaN without examples.
+
+    >>> from ._readings import read
+    >>> accuracy(read(torch.tensor([[2.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0])))
+    50.0
+    """
     return 100 * float(readings.correct.double().mean())
 
 
 def excess_risk(train: Readings, test: Readings) -> float:
     """Training minus test accuracy, in percentage points: what does not generalise.
+
+    Args:
+        train: Readings of training examples.
+        test: Readings of test examples.
+
+    Returns:
+        The difference.
 
     >>> from ._readings import read
     >>> logits = torch.tensor([[1.0, 0.0], [1.0, 0.0]])

@@ -18,8 +18,13 @@ COLUMNS = 2 + ORDERS
 
 
 class Bootstrap(NamedTuple):
-    """BLEU of a system minus that of the baseline, the p value of that difference, and the interval of 95% of the
-    resampled differences."""
+    """How much better a system is than a baseline, see :func:`paired_bootstrap`.
+
+    Attributes:
+        difference: BLEU of the system minus that of the baseline.
+        p: The p value of the difference.
+        low, high: The interval that holds 95% of the resampled differences.
+    """
 
     difference: float
     p: float
@@ -28,7 +33,16 @@ class Bootstrap(NamedTuple):
 
 
 def bleu_of_counts(counts: ArrayLike) -> float:
-    """Corpus BLEU, from 0 to 100, with sacrebleu's smoothing of orders without a match.
+    """Corpus BLEU with sacrebleu's smoothing of orders without a match.
+
+    Args:
+        counts: (sentences, 6) integers: the length, the reference's length, and the matches of orders 1 to 4.
+
+    Returns:
+        A number from 0 to 100.
+
+    Raises:
+        ShapeError: The counts have another shape, or no sentences.
 
     >>> round(bleu_of_counts([[4, 4, 4, 3, 2, 1], [3, 4, 2, 1, 0, 0]]), 2)
     71.28
@@ -42,7 +56,7 @@ def paired_bootstrap(counts: ArrayLike, baseline: ArrayLike, samples: int = 1000
     them, with replacement.
 
     Args:
-        counts: Counts of the system, one row per sentence.
+        counts: Counts of the system, as :func:`bleu_of_counts` takes them.
         baseline: Counts of the baseline, for the same sentences.
         samples: How many draws.
         seed: The seed of the draws; the default is sacrebleu's.
@@ -52,6 +66,11 @@ def paired_bootstrap(counts: ArrayLike, baseline: ArrayLike, samples: int = 1000
 
     Raises:
         ShapeError: The counts are not of two translations of the same sentences.
+
+    >>> right, half = [4, 4, 4, 3, 2, 1], [4, 4, 2, 1, 1, 1]
+    >>> result = paired_bootstrap([right, right, half], [half, right, half], samples=100)
+    >>> round(result.difference, 2), result.low
+    (15.24, 0.0)
     """
     ours, theirs = _table(counts), _table(baseline)
     if ours.shape != theirs.shape or not (ours[:, 1] == theirs[:, 1]).all():

@@ -21,8 +21,13 @@ SMALLEST, LARGEST = 1e-30, 1e30  # temperatures by which logits can be divided i
 
 @dataclass(frozen=True)
 class Reliability:
-    """Equal-width bins ``(low, high]`` of confidence: the number of examples, the sum of their confidence, and how many
-    of them are classified correctly."""
+    """Equal-width bins ``(low, high]`` of confidence. Those of several parts are added with ``+``.
+
+    Attributes:
+        count: The number of examples per bin.
+        confidence: The sum of their confidence, per bin.
+        right: How many of them are classified correctly, per bin.
+    """
 
     count: np.ndarray
     confidence: np.ndarray
@@ -55,6 +60,18 @@ class Reliability:
 def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliability:
     """Count examples into bins of confidence.
 
+    Args:
+        confidence: (N), from 0 to 1.
+        correct: (N), whether each example is classified correctly: booleans, or 0 and 1.
+        bins: The number of bins.
+
+    Returns:
+        The bins, with ``ece`` and ``mce``.
+
+    Raises:
+        ShapeError: The two are not of the same shape (N).
+        ArgumentError: A confidence, an answer or the number of bins is out of range.
+
     >>> round(reliability(torch.tensor([0.95, 0.85]), torch.tensor([True, False])).ece, 6)
     0.45
     """
@@ -79,7 +96,23 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliab
 
 
 def ece(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, bins: int = BINS) -> float:
-    """The expected calibration error of softmax probabilities."""
+    """The expected calibration error of softmax probabilities.
+
+    Args:
+        logits: (N, C), two classes or more: a tensor or an array.
+        target: (N), integers from 0 to C - 1.
+        bins: The number of bins of confidence.
+
+    Returns:
+        A number from 0 to 1; NaN without examples.
+
+    Raises:
+        ShapeError, DtypeError, TargetError: As :func:`read`.
+        ArgumentError: ``bins`` is not an integer of 1 or more.
+
+    >>> round(ece(torch.tensor([[20.0, 0.0]] * 2), torch.tensor([0, 1])), 6)  # certain, and right half of the time
+    0.5
+    """
     readings = read(logits, target)
     return reliability(readings.confidence, readings.correct, bins).ece
 
@@ -108,6 +141,17 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
     It never changes which class is chosen. Fit it on examples that the model was not trained on; judge it on others.
     Where the best would be 0 or infinite, because the model is always right or no better than chance, the result is a
     bound far below or above the scale of the logits.
+
+    Args:
+        logits: (N, C), two classes or more: a tensor or an array.
+        target: (N), integers from 0 to C - 1.
+
+    Returns:
+        The temperature; 1 where all logits of each row are equal.
+
+    Raises:
+        ShapeError, DtypeError, TargetError: As :func:`read`.
+        ArgumentError: There are no examples.
 
     >>> logits = 50 * torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
     >>> round(fit_temperature(logits, torch.tensor([0, 0, 0, 1])), 2)  # right three times in four: log-odds 1.1

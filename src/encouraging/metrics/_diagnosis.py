@@ -43,6 +43,9 @@ class Reader:
         profile: The class whose energy profile is kept where there are more than 32 classes.
         seed: The seed of the random sample that the temperature is fitted on.
 
+    Raises:
+        ArgumentError: ``profile`` is not a class.
+
     >>> reader = Reader(classes=3)
     >>> reader.update(torch.tensor([[4.0, 0.0, 1.0], [0.0, 3.0, 1.0]]), torch.tensor([0, 1]))
     >>> reader.diagnosis()["accuracy"]
@@ -78,7 +81,7 @@ class Reader:
         block = read_unlabelled(logits, first=first)
         if not len(block):
             return
-        self.outside.setdefault(name, []).append(Unlabelled(block.highest.cpu(), block.odds.cpu()))
+        self.outside.setdefault(name, []).append(Unlabelled(block.highest.cpu(), block.log_odds.cpu()))
 
     def merge(self, other: Self) -> Self:
         """Add what another reader has seen."""
@@ -262,7 +265,19 @@ def _detections(inside: Readings, outside: Unlabelled, positive: Positive) -> di
 
 
 def summary(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of a diagnosis without its distributions, as kept in a run's ``final.json``."""
+    """The numbers of a diagnosis without its distributions, as kept in a run's ``final.json``.
+
+    Args:
+        diagnosis: What :meth:`Reader.diagnosis` returned.
+
+    Returns:
+        Nested dicts of numbers.
+
+    >>> reader = Reader(classes=2)
+    >>> reader.update(torch.tensor([[4.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 1]))
+    >>> summary(reader.diagnosis())["margin"]["mean"]
+    3.5
+    """
     energy = {name: value["mean"] if isinstance(value, Mapping) else value
               for name, value in diagnosis["energy"].items() if name != "profiles"}
     margin = {name: diagnosis["margin"][name] for name in ("mean", "median", "median_zeroed")

@@ -17,12 +17,32 @@ from ._spread import spread
 
 
 def conditional_energy(logits: Tensor) -> Tensor:
-    """The energy of each class: minus its logit."""
+    """The energy of each class: minus its logit.
+
+    Args:
+        logits: (..., C).
+
+    Returns:
+        Energies of the same shape.
+
+    >>> conditional_energy(torch.tensor([[2.0, -1.0]]))
+    tensor([[-2.,  1.]])
+    """
     return -logits
 
 
 def free_energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     r"""The energy of the example whatever its class, :math:`-T \log \sum_y e^{z_y / T}`.
+
+    Args:
+        logits: (..., C).
+        temperature: :math:`T`, above 0.
+
+    Returns:
+        Energies of shape (...).
+
+    Raises:
+        ArgumentError: The temperature is not above 0.
 
     >>> free_energy(torch.tensor([[0.0, 0.0]])).exp()
     tensor([0.5000])
@@ -33,15 +53,34 @@ def free_energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def minimum_energy(logits: Tensor) -> Tensor:
-    """The lowest conditional energy, by which the paper recognises examples of the training distribution."""
+    """The lowest conditional energy, by which the paper recognises examples of the training distribution.
+
+    Args:
+        logits: (..., C).
+
+    Returns:
+        Energies of shape (...).
+
+    >>> minimum_energy(torch.tensor([[2.0, -1.0]]))
+    tensor([-2.])
+    """
     return -logits.amax(-1)
 
 
 def rival_energy(logits: Tensor, target: Tensor, *, zero_label: bool = False) -> Tensor:
     """The lowest conditional energy among the classes that are not the label.
 
-    ``zero_label`` gives what the paper's tables hold: the label's logit is set to 0 instead of being left out, so that
-    the result never lies above 0.
+    Args:
+        logits: (..., C), of any floating-point type.
+        target: (...), integers from 0 to C - 1.
+        zero_label: Whether the label's logit is set to 0 instead of being left out, so that the result never lies
+            above 0: what the paper's tables hold.
+
+    Returns:
+        Energies of the shape of ``target``.
+
+    Raises:
+        ShapeError, DtypeError: The shapes do not match, the logits are not floats, or the labels are not integers.
 
     >>> logits, target = torch.tensor([[5.0, -1.0, -2.0]]), torch.tensor([0])
     >>> rival_energy(logits, target).item(), rival_energy(logits, target, zero_label=True).item()
@@ -53,7 +92,19 @@ def rival_energy(logits: Tensor, target: Tensor, *, zero_label: bool = False) ->
 
 
 def energy_profile(logits: Tensor, target: Tensor, of: int) -> Tensor:
-    """The mean conditional energy of each class over the examples of one class: the paper's energy surface."""
+    """The mean conditional energy of each class over the examples of one class: the paper's energy surface.
+
+    Args:
+        logits: (N, C).
+        target: (N), the labels.
+        of: The class whose examples are taken.
+
+    Returns:
+        (C) energies in float64; NaN where the class has no examples.
+
+    >>> energy_profile(torch.tensor([[2.0, 0.0], [4.0, 1.0], [0.0, 9.0]]), torch.tensor([0, 0, 1]), of=0)
+    tensor([-3.0000, -0.5000], dtype=torch.float64)
+    """
     return conditional_energy(logits[target == of]).double().mean(0)
 
 
@@ -82,6 +133,16 @@ def scores(readings: Readings | Unlabelled) -> dict[str, Tensor]:
 
     Log-odds have the order of the probability itself, but still differ where it rounds to 1 in float32, which is where
     a model with large margins has most of its examples: there MSP cannot tell them apart, and ties count as guesses.
+
+    Args:
+        readings: What :func:`read` or :func:`read_unlabelled` returned.
+
+    Returns:
+        One number per example for each name.
+
+    >>> from ._readings import read_unlabelled
+    >>> {name: round(score.item(), 2) for name, score in scores(read_unlabelled(torch.tensor([[20.0, 0.0]]))).items()}
+    {'max_probability': 20.0, 'min_energy': 20.0, 'free_energy': 20.0, 'msp': 1.0}
     """
-    return {"max_probability": readings.odds, "min_energy": readings.highest, "free_energy": readings.lse,
-            "msp": readings.odds.float().sigmoid()}
+    return {"max_probability": readings.log_odds, "min_energy": readings.highest, "free_energy": readings.lse,
+            "msp": readings.log_odds.float().sigmoid()}

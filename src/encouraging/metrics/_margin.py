@@ -14,8 +14,17 @@ from ._spread import median, spread
 def margin(logits: Tensor, target: Tensor, *, zero_label: bool = False) -> Tensor:
     """The label's logit minus its best rival: positive exactly when the example is classified correctly.
 
-    ``zero_label`` gives what the paper's figures show: among the rivals the label's logit is set to 0 instead of being
-    left out, so that a rival never counts below 0 and the margin is at most the label's logit.
+    Args:
+        logits: (..., C), of any floating-point type.
+        target: (...), integers from 0 to C - 1.
+        zero_label: Whether the label's logit is set to 0 among the rivals instead of being left out, so that a rival
+            never counts below 0 and the margin is at most the label's logit: what the paper's figures show.
+
+    Returns:
+        Margins of the shape of ``target``.
+
+    Raises:
+        ShapeError, DtypeError: The shapes do not match, the logits are not floats, or the labels are not integers.
 
     >>> margin(torch.tensor([[3.0, 1.0], [0.0, 2.0]]), torch.tensor([0, 0]))
     tensor([ 2., -2.])

@@ -21,7 +21,12 @@ GRID = np.unique(np.concatenate([[0.0], np.geomspace(1e-4, 1, 81), np.linspace(0
 
 @dataclass(frozen=True)
 class Detection:
-    """The ROC curve: false and true positive rates at every threshold, and the numbers of positives and negatives."""
+    """The ROC curve of a score.
+
+    Attributes:
+        fpr, tpr: False and true positive rates at every threshold, from 0 to 1.
+        positives, negatives: The numbers of examples.
+    """
 
     fpr: np.ndarray
     tpr: np.ndarray
@@ -70,7 +75,14 @@ def detection(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray, positiv
     Args:
         inside: Scores of examples of the training distribution.
         outside: Scores of out-of-distribution examples.
-        positive: Which of them is the positive class; the paper takes the training distribution.
+        positive: Which of them is the positive class, ``"inside"`` or ``"outside"``; the paper takes the training
+            distribution.
+
+    Returns:
+        The curve, with ``auroc``, ``aupr`` and ``fpr95``.
+
+    Raises:
+        ArgumentError: A set is empty, has NaN or more than one dimension, or ``positive`` is another word.
 
     >>> import torch
     >>> curve = detection(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.5]))
@@ -98,6 +110,16 @@ def openood_row(inside: Tensor | np.ndarray, outside: Tensor | np.ndarray) -> di
 
     There the out-of-distribution examples are the positive class of FPR@95, and areas under precision over recall are
     those under straight lines. The paper takes the training distribution as the positive class.
+
+    Args:
+        inside: Scores of examples of the training distribution.
+        outside: Scores of out-of-distribution examples.
+
+    Returns:
+        Percentages by the names of the columns.
+
+    Raises:
+        ArgumentError: A set is empty, has NaN or more than one dimension.
 
     >>> import torch
     >>> row = openood_row(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.5]))

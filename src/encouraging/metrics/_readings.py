@@ -27,18 +27,23 @@ HUGE = 1e150  # its square, for a standard deviation, is still finite in float64
 
 @dataclass(frozen=True)
 class Readings:
-    """Labelled examples.
+    """A few numbers per labelled example, as :func:`read` makes them; each is a tensor of shape (N).
 
-    ``rival_excess`` is the logsumexp of the rivals minus the best of them, so that margins and gaps come from
-    differences and stay exact however large the logits are. ``odds`` is the gap of the class that the model chose,
-    whatever the label: the log-odds of its confidence, which orders examples whose confidence has rounded to 1.
+    Attributes:
+        label: The label.
+        score: The label's logit.
+        rival: The logit of the best rival.
+        rival_excess: The logsumexp of the rivals minus the best of them, so that margins and gaps come from differences
+            and stay exact however large the logits are.
+        log_odds: The gap of the class that the model chose, whatever the label: the log-odds of its confidence, which
+            orders examples whose confidence has rounded to 1.
     """
 
     label: Tensor
     score: Tensor
     rival: Tensor
     rival_excess: Tensor
-    odds: Tensor
+    log_odds: Tensor
 
     @property
     def margin(self) -> Tensor:
@@ -62,7 +67,7 @@ class Readings:
 
     @property
     def confidence(self) -> Tensor:
-        return self.odds.sigmoid()
+        return self.log_odds.sigmoid()
 
     @property
     def highest(self) -> Tensor:
@@ -88,19 +93,24 @@ class Readings:
 
 @dataclass(frozen=True)
 class Unlabelled:
-    """Examples without labels, such as out-of-distribution ones: the highest logit, and its log-odds."""
+    """Examples without labels, such as out-of-distribution ones, as :func:`read_unlabelled` makes them.
+
+    Attributes:
+        highest: (N), the highest logit.
+        log_odds: (N), its gap: the log-odds of the model's confidence.
+    """
 
     highest: Tensor
-    odds: Tensor
+    log_odds: Tensor
 
     @property
     def others(self) -> Tensor:
         """The logsumexp of all classes but the highest."""
-        return self.highest - self.odds
+        return self.highest - self.log_odds
 
     @property
     def confidence(self) -> Tensor:
-        return self.odds.sigmoid()
+        return self.log_odds.sigmoid()
 
     @property
     def lse(self) -> Tensor:
@@ -117,7 +127,19 @@ class Unlabelled:
 
 
 def read(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int = 0) -> Readings:
-    """Readings of (N, C) logits with their labels, tensors or arrays; errors count rows from ``first``.
+    """The few numbers per example that the metrics need of logits and labels.
+
+    Args:
+        logits: (N, C), two classes or more: a tensor or an array.
+        target: (N), integers from 0 to C - 1.
+        first: The number of the first row, for error messages.
+
+    Returns:
+        The readings, on the device of the logits.
+
+    Raises:
+        ShapeError, DtypeError: The logits are not (N, C) floats, or the labels are not (N) integers.
+        TargetError: A label names no class, or a row has NaN or infinite logits (-inf is allowed, except the label's).
 
     >>> readings = read(torch.tensor([[3.0, 1.0, 0.0]]), torch.tensor([0]))
     >>> readings.margin.item(), readings.correct.item()
@@ -127,7 +149,7 @@ def read(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int
     check(logits, target, first=first)
     label = target.to(torch.int64, copy=True)  # the caller may reuse the storage of the block
     readings = _read(logits, label, first)
-    overflow = _large(readings.score) | _large(readings.rival) | (readings.odds.isinf() & readings.rival.isfinite())
+    overflow = _large(readings.score) | _large(readings.rival) | (readings.log_odds.isinf() & readings.rival.isfinite())
     if readings.score.dtype == torch.float32 and bool(overflow.any()):
         return _read(logits.double(), label, first)
     return readings
@@ -146,22 +168,37 @@ def _read(logits: Tensor, label: Tensor, first: int) -> Readings:
             lower.append(_sum_below_one(buffer.index_select(0, wrong)))
     _refuse(~score.isfinite() | total.isnan(), first)
     margin, excess = score - rival, total.log().clamp_(min=0)
-    odds = margin - excess
+    log_odds = margin - excess
     if missed:  # the model chose another class there, and the label belongs to the others
         wrong = torch.cat(missed)
-        odds[wrong] = _odds(logits, wrong, rival[wrong], total[wrong], torch.cat(lower), margin[wrong].exp_())
-    _refuse_huge(first, score, rival, odds)
-    return Readings(label, score, rival, excess, odds)
+        log_odds[wrong] = _log_odds(logits, wrong, rival[wrong], total[wrong], torch.cat(lower), margin[wrong].exp_())
+    _refuse_huge(first, score, rival, log_odds)
+    return Readings(label, score, rival, excess, log_odds)
 
 
 def read_unlabelled(logits: Tensor | np.ndarray, *, first: int = 0) -> Unlabelled:
-    """Readings of (N, C) logits without labels."""
+    """The few numbers per example that the metrics need of logits without labels.
+
+    Args:
+        logits: (N, C), two classes or more: a tensor or an array.
+        first: The number of the first row, for error messages.
+
+    Returns:
+        The readings, on the device of the logits.
+
+    Raises:
+        ShapeError, DtypeError, TargetError: As :func:`read`.
+
+    >>> readings = read_unlabelled(torch.tensor([[3.0, 1.0]]))
+    >>> readings.highest.item(), readings.log_odds.item()
+    (3.0, 2.0)
+    """
     logits = as_tensor(logits)
     check(logits)
     readings = _read_unlabelled(logits, first)
-    if readings.odds.dtype == torch.float32 and bool((_large(readings.highest) | readings.odds.isinf()).any()):
+    if readings.log_odds.dtype == torch.float32 and bool((_large(readings.highest) | readings.log_odds.isinf()).any()):
         exact = _read_unlabelled(logits.double(), first)
-        if bool((_large(exact.highest) | (exact.odds.isfinite() & readings.odds.isinf())).any()):
+        if bool((_large(exact.highest) | (exact.log_odds.isfinite() & readings.log_odds.isinf())).any()):
             return exact
     return readings
 
@@ -173,9 +210,9 @@ def _read_unlabelled(logits: Tensor, first: int) -> Unlabelled:
         lower[rows] = _sum_below_one(buffer)
     _refuse(~highest.isfinite() | total.isnan(), first)
     all_rows = torch.arange(len(logits), device=logits.device)
-    odds = _odds(logits, all_rows, highest, total, lower, 0.0)
-    _refuse_huge(first, highest, odds)
-    return Unlabelled(highest, odds)
+    log_odds = _log_odds(logits, all_rows, highest, total, lower, 0.0)
+    _refuse_huge(first, highest, log_odds)
+    return Unlabelled(highest, log_odds)
 
 
 def as_tensor(values: Tensor | np.ndarray | Sequence[float]) -> Tensor:
@@ -254,19 +291,20 @@ def _sum_below_one(exponentials: Tensor) -> Tensor:
     return exponentials.frac_().sum(1)
 
 
-def _odds(logits: Tensor, rows: Tensor, highest: Tensor, total: Tensor, lower: Tensor, label: Tensor | float) -> Tensor:
+def _log_odds(logits: Tensor, rows: Tensor, highest: Tensor, total: Tensor, lower: Tensor,
+              label: Tensor | float) -> Tensor:
     """The log-odds of the highest class of these rows against all others. ``label`` is the exponential of a label that
     was left out of the total, or 0."""
     ties = (total - lower).round_() - 1
     others = lower + ties + label
-    odds = -others.log()
+    log_odds = -others.log()
     underflowed = (others < FAINT).nonzero()[:, 0]  # exp underflows there: measure from the second highest instead
     for block in torch.split(underflowed, max(1, BLOCK // logits.shape[1])):
         values = logits[rows[block]].detach().to(highest.dtype)
         second, total = torch.empty_like(highest[block]), torch.empty_like(highest[block])
         _exponentiate(values.masked_fill_(values >= highest[block, None], -torch.inf), second, total)
-        odds[block] = (highest[block] - second) - total.log().clamp_(min=0)
-    return odds
+        log_odds[block] = (highest[block] - second) - total.log().clamp_(min=0)
+    return log_odds
 
 
 def as_floats(values: Tensor) -> Tensor:

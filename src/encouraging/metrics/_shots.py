@@ -25,6 +25,9 @@ def shot_groups(counts: Tensor | np.ndarray | Sequence[float], many: int = MANY,
     Returns:
         A mask over the classes per group; a group may be empty.
 
+    Raises:
+        ArgumentError: A count is below 0 or NaN, or ``few`` is above ``many``.
+
     >>> {name: mask.tolist() for name, mask in shot_groups(torch.tensor([500, 100, 5])).items()}
     {'many': [True, False, False], 'medium': [False, True, False], 'few': [False, False, True]}
     """
@@ -38,7 +41,16 @@ def shot_accuracy(readings: Readings, counts: Tensor | np.ndarray | Sequence[flo
                   few: int = FEW) -> dict[str, float]:
     """Percent right among the examples of each group of classes; a group without examples is left out.
 
-    The arguments are those of :func:`shot_groups`.
+    Args:
+        readings: What :func:`read` returned.
+        counts, many, few: As in :func:`shot_groups`.
+
+    Returns:
+        Percentages by the names of the groups.
+
+    Raises:
+        ShapeError: A label has no count.
+        ArgumentError: As :func:`shot_groups`.
 
     >>> from ._readings import read
     >>> readings = read(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 1]))
@@ -64,12 +76,41 @@ def _checked(counts: Tensor | np.ndarray | Sequence[float]) -> Tensor:
 
 
 def class_accuracy(readings: Readings, classes: int) -> list[float | None]:
-    """Percent right per class; None for a class without examples."""
+    """Percent right per class.
+
+    Args:
+        readings: What :func:`read` returned.
+        classes: The number of classes.
+
+    Returns:
+        One number per class; None for a class without examples.
+
+    Raises:
+        ArgumentError: A label is not below ``classes``.
+
+    >>> from ._readings import read
+    >>> class_accuracy(read(torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]]), torch.tensor([0, 1])), 3)
+    [100.0, 0.0, None]
+    """
     return _class_means(readings, 100 * readings.correct.double(), classes)
 
 
 def class_margin(readings: Readings, classes: int) -> list[float | None]:
-    """The mean margin per class; None for a class without examples."""
+    """The mean margin per class.
+
+    Args:
+        readings, classes: As in :func:`class_accuracy`.
+
+    Returns:
+        One number per class; None for a class without examples.
+
+    Raises:
+        ArgumentError: A label is not below ``classes``.
+
+    >>> from ._readings import read
+    >>> class_margin(read(torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]]), torch.tensor([0, 1])), 3)
+    [1.0, -1.0, None]
+    """
     return _class_means(readings, readings.margin.double(), classes)
 
 

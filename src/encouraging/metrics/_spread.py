@@ -16,7 +16,14 @@ LEVELS = (0.0, *_TAIL, *(k / 200 for k in range(1, 200)), *(1 - t for t in rever
 
 
 def spread(values: Tensor) -> dict[str, float | list[float]]:
-    """Mean, deviation and the quantiles at :data:`LEVELS` of the finite values, and the number of infinite ones if any.
+    """A distribution in a few hundred numbers.
+
+    Args:
+        values: (N), numbers of any scale.
+
+    Returns:
+        ``mean``, ``std`` and ``quantiles`` (at :data:`LEVELS`) of the finite values, and under ``infinite`` the number
+        of the others where there are any. Without finite values: NaN, and no quantiles.
 
     >>> import torch
     >>> distribution = spread(torch.arange(1001.0))
@@ -47,6 +54,13 @@ def shares(quantiles: Sequence[float], edges: Sequence[float] | np.ndarray) -> n
 
     Equal values are never divided between bins; on the first edge they count too.
 
+    Args:
+        quantiles: Those of :func:`spread`.
+        edges: The edges of the bins, rising.
+
+    Returns:
+        One fraction per bin; 0 everywhere without quantiles.
+
     >>> import torch
     >>> shares(spread(torch.arange(1001.0))["quantiles"], [0, 250, 1000]).round(3)
     array([0.25, 0.75])
@@ -63,6 +77,18 @@ def shares(quantiles: Sequence[float], edges: Sequence[float] | np.ndarray) -> n
 
 
 def mean_spread(several: Sequence[Mapping[str, float | list[float]]]) -> list[float]:
-    """The mean quantile function of several distributions, such as those of an arm's seeds; empty ones are skipped."""
+    """The mean quantile function of several distributions, such as those of an arm's seeds.
+
+    Args:
+        several: Results of :func:`spread`; those without quantiles are skipped.
+
+    Returns:
+        One number per level of :data:`LEVELS`; none where all distributions are empty.
+
+    >>> import torch
+    >>> quantiles = mean_spread([spread(torch.tensor([0.0, 1.0])), spread(torch.tensor([2.0, 3.0]))])
+    >>> quantiles[0], quantiles[-1]
+    (1.0, 2.0)
+    """
     rows = [distribution["quantiles"] for distribution in several if distribution["quantiles"]]
     return [float(value) for value in np.asarray(rows, float).mean(0)] if rows else []

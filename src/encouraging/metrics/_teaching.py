@@ -23,6 +23,14 @@ def gradient_mass(gap: Tensor, curve: Curve, above: tuple[float, ...] = SURE) ->
     The gradient of an example is measured by the sum of its absolute values, which is twice the example's pull: the
     label is pulled as hard as all its rivals together are pushed.
 
+    Args:
+        gap: (N), such as ``gap`` of :class:`Readings`.
+        curve: The loss.
+        above: The levels of the probability.
+
+    Returns:
+        One fraction per level, by the level as text; 0 where there is no gradient at all.
+
     >>> import torch
     >>> gap = torch.tensor([0.0, 5.0])  # p = 0.5 and 0.993
     >>> {p: round(share, 2) for p, share in gradient_mass(gap, cross_entropy()).items()}
@@ -39,6 +47,13 @@ def gradient_mass(gap: Tensor, curve: Curve, above: tuple[float, ...] = SURE) ->
 def mean_pulls(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[str, float]:
     """The mean pull per example under several losses: the size of the gradient that :func:`gradient_mass` shares out.
 
+    Args:
+        gap: (N), such as ``gap`` of :class:`Readings`.
+        curves: The losses by name; by default cross-entropy, three encouraging losses and focal loss.
+
+    Returns:
+        One number per loss; 0 without examples.
+
     >>> import torch
     >>> {name: round(pull, 3) for name, pull in mean_pulls(torch.tensor([0.0, 5.0])).items()}["cross-entropy"]
     0.253
@@ -49,7 +64,19 @@ def mean_pulls(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[s
 
 
 def teaching(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[str, dict[str, float]]:
-    """The gradient mass of several losses, and under ``examples`` the fraction of examples above each level."""
+    """The gradient mass of several losses, beside the fraction of examples.
+
+    Args:
+        gap: (N), such as ``gap`` of :class:`Readings`.
+        curves: The losses by name; by default cross-entropy, three encouraging losses and focal loss.
+
+    Returns:
+        The result of :func:`gradient_mass` per loss, and under ``examples`` the fraction of examples above each level.
+
+    >>> import torch
+    >>> teaching(torch.tensor([0.0, 5.0]), {"normal": normal()})
+    {'examples': {'0.5': 0.5, '0.9': 0.5, '0.99': 0.5}, 'normal': {'0.5': 0.5, '0.9': 0.5, '0.99': 0.5}}
+    """
     p = gap.double().sigmoid()
     examples = {f"{level:g}": float((p > level).double().mean()) if len(p) else 0.0 for level in SURE}
     return {"examples": examples} | {name: gradient_mass(gap, curve) for name, curve in (curves or usual()).items()}

@@ -34,6 +34,11 @@ def curve_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, we
     Returns:
         The losses (N), in at least float32, neither multiplied by ``upstream`` nor divided.
 
+    Raises:
+        ShapeError, TargetError, DtypeError: For logits, target or arguments that do not fit each other.
+        ArgumentError: An argument cannot be used, autograd would record the call, or several logits are the same number
+            in memory.
+
     >>> from encouraging import curves
     >>> logits = torch.tensor([[1.0, 1.0], [3.0, 0.0]])
     >>> curve_loss_and_gradient_(logits, torch.tensor([0, 0]), curves.cross_entropy(), divisor=2)

@@ -47,6 +47,7 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
         The loss: of shape (...) for ``reduction="none"``, else one number.
 
     Raises:
+        ShapeError, TargetError, DtypeError, ArgumentError: For tensors or arguments that do not fit each other.
         DerivativeError: In the backward pass, when a second derivative or a batch of gradients is requested.
 
     ``torch.func`` transforms, forward-mode derivatives, and targets or class weights that need a gradient use the plain

@@ -59,6 +59,8 @@ def parallel_curve_loss(logits: Tensor, target: Tensor, curve: Curve, group: Any
         gradient must be the same everywhere, as it is when all ranks compute the same total loss.
 
     Raises:
+        ShapeError, DtypeError, ArgumentError: For tensors or arguments that do not fit each other, or without a process
+            group.
         TargetError: On every rank, for a label that names no class. On a GPU such a label gives NaN instead.
         DerivativeError: For a second derivative, ``torch.func`` and forward mode.
 

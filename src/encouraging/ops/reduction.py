@@ -78,6 +78,9 @@ def loss_divisor(target: Tensor, weight: Tensor | None = None, ignore_index: int
         ignore_index: The label of rows that do not count.
         class_dim: Where probabilities have their classes: 1 for ``curve_loss``, -1 for ``linear_curve_loss``.
 
+    Returns:
+        A tensor of shape () on the target's device: a number of rows, or a sum of class weights.
+
     Raises:
         ShapeError, TargetError, DtypeError, ArgumentError: For a target or arguments that the losses refuse, too.
 

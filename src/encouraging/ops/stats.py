@@ -15,9 +15,12 @@ from ..errors import ArgumentError
 class LossStats(NamedTuple):
     """By-products of a loss, detached: for monitoring a run, not for training.
 
-    ``p`` is the label's probability (NaN where the label is ignored), ``lse`` the logsumexp of the logits and
-    ``argmax`` the predicted class, each of the target's shape; ``past`` is the share of labelled rows whose ``p`` is
-    above a threshold.
+    Attributes:
+        p: The label's probability, of the target's shape; NaN where the label is ignored.
+        lse: The logsumexp of the logits, of the target's shape.
+        argmax: The predicted class, of the target's shape.
+        past: One number, the fraction of labelled rows whose ``p`` is above the threshold that the argument ``past``
+            of :func:`curve_loss_with_stats` sets.
     """
 
     p: Tensor
