@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+PLAIN = (Tensor, torch.nn.Parameter)  # types of tensors that are nothing but numbers in memory, unlike their subclasses
+
 # Looked up once: these run in every call, where the attribute lookups would take longer than the calls.
 is_compiling = torch.compiler.is_compiling
 transform_level = torch._C._functorch.maybe_current_level  # None outside of torch.func's transforms

@@ -13,14 +13,13 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
-from ..torch_state import in_forward_mode, is_compiling, transform_level
+from ..torch_state import PLAIN, in_forward_mode, is_compiling, transform_level
 
 few_bytes = 1 << 20  # fewer bytes of logits are handed over; 0 hands nothing over
 
 _MOST_ROWS = 1 << 17  # torch adds the losses of all labels up in one block of threads
 _MOST_HALF_ROWS = 65504  # torch computes the divisor in float16, which overflows above
 _BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
-_PLAIN = (Tensor, torch.nn.Parameter)
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, KeyError)
 _is_on_gpu = attrgetter("is_cuda")
@@ -34,7 +33,7 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_i
     None for every other call, and for one that torch refuses: the checks of the general way then say in words what is
     wrong with it. Images are not handed over: torch adds them up in an order that changes from run to run.
     """
-    if (is_compiling() or type(input) not in _PLAIN or not _is_on_gpu(input) or type(target) not in _PLAIN
+    if (is_compiling() or type(input) not in PLAIN or not _is_on_gpu(input) or type(target) not in PLAIN
             or target.dtype is not torch.int64 or impl != "auto" or type(label_smoothing) is not float
             or label_smoothing != 0.0):
         return None
@@ -55,4 +54,4 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_i
 
 def _is_like(weight: Tensor, input: Tensor) -> bool:
     """Whether torch takes these weights as they are. It has no derivative by them."""
-    return type(weight) in _PLAIN and weight.dtype is input.dtype and not weight.requires_grad
+    return type(weight) in PLAIN and weight.dtype is input.dtype and not weight.requires_grad

@@ -15,11 +15,10 @@ from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
 from ..curves._focal import LateFocal
 from ..errors import ArgumentError
-from ..torch_state import in_forward_mode, in_transform
+from ..torch_state import PLAIN, in_forward_mode, in_transform
 
 _HAS_TRITON = importlib.util.find_spec("triton") is not None  # looks, and imports nothing
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_PLAIN = (Tensor, torch.nn.Parameter)
+KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def choose(impl: str, logits: Tensor, target: Tensor, curve: Curve, *, gaps_are_enough: bool = False,
@@ -56,7 +55,7 @@ def kernels() -> ModuleType:
 
 def has_kernels(tensor: Tensor) -> bool:
     """Whether Triton can work on this tensor at all."""
-    return (type(tensor) in _PLAIN and tensor.dtype in _DTYPES and _machine_obstacle(tensor.device.type) is None
+    return (type(tensor) in PLAIN and tensor.dtype in KERNEL_DTYPES and _machine_obstacle(tensor.device.type) is None
             and not in_transform() and not in_forward_mode())
 
 
@@ -64,7 +63,7 @@ def takes_elementwise(logits: Tensor, target: Tensor, *others: object, curves: I
     """Whether the kernels compute a loss of these logits, each a class of its own. They give a gradient to the logits
     alone. A compiler fuses elementwise operations by itself."""
     return (logits.is_cuda and has_kernels(logits) and not torch.compiler.is_compiling()
-            and type(target) in _PLAIN and (not target.is_floating_point() or target.dtype in _DTYPES)
+            and type(target) in PLAIN and (not target.is_floating_point() or target.dtype in KERNEL_DTYPES)
             and all(is_in_catalogue(curve) or type(curve) is LateFocal for curve in curves)
             and not _need_gradient((target, *others)) and not _are_negated((logits, target, *others)))
 
@@ -72,15 +71,15 @@ def takes_elementwise(logits: Tensor, target: Tensor, *others: object, curves: I
 def _obstacle(logits: Tensor, target: Tensor, curve: Curve, gaps_are_enough: bool,
               others: Iterable[object]) -> str | None:
     """Why the kernels cannot do it, cheapest questions first."""
-    if logits.dtype not in _DTYPES:
+    if logits.dtype not in KERNEL_DTYPES:
         return f"the kernels take float32, bfloat16 and float16 logits, not {logits.dtype}. Convert them."
-    if target.is_floating_point() and target.dtype not in _DTYPES:
+    if target.is_floating_point() and target.dtype not in KERNEL_DTYPES:
         return f"the kernels take float32, bfloat16 and float16 probabilities, not {target.dtype}. Convert them."
     if not (gaps_are_enough or is_in_catalogue(curve)):
         return (f"there is no kernel for {curve!r}: a curve of your own takes them in curve_loss alone, for labels "
                 "without smoothing.")
     for tensor in (logits, target):
-        if type(tensor) not in _PLAIN:
+        if type(tensor) not in PLAIN:
             return f"the kernels take plain tensors, not {type(tensor).__name__}."
     if _need_gradient(others):
         return ("the kernels give a gradient to logits and probabilities alone, and the class weights or the divisor "

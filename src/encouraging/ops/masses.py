@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve
-from ..torch_state import backward_must_be_differentiable, in_forward_mode, is_eager, values_are_readable
+from ..torch_state import PLAIN, backward_must_be_differentiable, in_forward_mode, is_eager, values_are_readable
 from .labels import zero_ignored
 from .reduction import rows_of
 from .rows import apply, compute_dtype, in_blocks, mass_gradient
@@ -40,7 +40,7 @@ class LabelMass(NamedTuple):
 def top_class_of(logits: Tensor) -> Tensor:
     """The class (N, 1) with the highest of logits that :func:`values_are_readable`: numpy finds it among 1000 in an
     eighth of torch's time. What numpy cannot look at, such as a subclass, is torch's."""
-    if type(logits) not in (Tensor, torch.nn.Parameter) or logits.is_neg():
+    if type(logits) not in PLAIN or logits.is_neg():
         return logits.argmax(-1, True)
     return torch.from_numpy(logits.detach().numpy().argmax(-1, keepdims=True))
 

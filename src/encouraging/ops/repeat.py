@@ -15,11 +15,10 @@ from torch import Tensor
 from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
 from ..curves._focal import LateFocal
-from ..torch_state import in_forward_mode, is_compiling, tracing_state, transform_level
+from ..torch_state import PLAIN, in_forward_mode, is_compiling, tracing_state, transform_level
+from .dispatch import KERNEL_DTYPES
 
 Loss = Callable[..., Tensor]  # of logits, target, the type of the loss, weight, divisor and curve
-NUMBERS = (torch.float32, torch.bfloat16, torch.float16)  # the types of class weights that the kernels read
-_PLAIN = (Tensor, torch.nn.Parameter)
 _NUMBERS = (float, int)
 _ALPHAS = (type(None), float, int)
 _MOST = 1024  # signatures; a program that meets more of them starts over
@@ -46,7 +45,7 @@ def signature(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None
         return None
     device, factors = input.device, None
     if weight is not None or divisor is not None:
-        factors = factor(weight, device, NUMBERS), factor(divisor, device)
+        factors = factor(weight, device, KERNEL_DTYPES), factor(divisor, device)
         if False in factors:
             return None
     return (input.shape, input.stride(), input.dtype, device, input.data_ptr() & 15, target.shape, target.stride(),
@@ -66,7 +65,8 @@ def elementwise_signature(input: Tensor, target: Tensor, curves: tuple[Curve, Cu
         return None
     device, factors = input.device, None
     if weight is not None or pos_weight is not None or divisor is not None:
-        factors = factor(weight, device, NUMBERS), factor(pos_weight, device, NUMBERS), factor(divisor, device)
+        factors = (factor(weight, device, KERNEL_DTYPES), factor(pos_weight, device, KERNEL_DTYPES),
+                   factor(divisor, device))
         if False in factors:
             return None
     return (input.shape, input.stride(), input.dtype, device, target.shape, target.stride(), target.dtype,
@@ -89,7 +89,7 @@ def mse_signature(input: Tensor, target: Tensor, bonus: bool, link: str, reducti
 
 def _is_plain(input: object, target: object) -> bool:
     """Whether these are ordinary tensors of which the kernels read the memory, in eager mode."""
-    return (type(input) in _PLAIN and type(target) in _PLAIN and not is_compiling() and transform_level() is None
+    return (type(input) in PLAIN and type(target) in PLAIN and not is_compiling() and transform_level() is None
             and tracing_state() is None and not in_forward_mode()
             and not (input.is_neg() or target.is_neg()))  # type: ignore[attr-defined]
 
@@ -109,11 +109,11 @@ def is_from_catalogue(curve: object) -> bool:
 
 
 def factor(tensor: object, device: torch.device,
-           dtypes: tuple[torch.dtype, ...] = NUMBERS[:1]) -> tuple[torch.Size, torch.dtype] | bool | None:
+           dtypes: tuple[torch.dtype, ...] = KERNEL_DTYPES[:1]) -> tuple[torch.Size, torch.dtype] | bool | None:
     """Shape and type of a tensor that the kernels read as it is; None for none, False for anything else."""
     if tensor is None:
         return None
-    if not isinstance(tensor, Tensor) or type(tensor) not in _PLAIN:
+    if not isinstance(tensor, Tensor) or type(tensor) not in PLAIN:
         return False
     as_it_is = (tensor.dtype in dtypes and tensor.device == device and not tensor.requires_grad
                 and tensor.is_contiguous() and not tensor.is_neg())

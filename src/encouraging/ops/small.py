@@ -21,14 +21,13 @@ from torch import Tensor
 from ..curves import Curve
 from ..curves._together import constant, value_and_pull
 from ..links import gap_and_rivals, label_gap, without
-from ..torch_state import backward_must_be_differentiable, in_forward_mode, values_are_readable
+from ..targets import REDUCTIONS
+from ..torch_state import PLAIN, backward_must_be_differentiable, in_forward_mode, values_are_readable
 from .labels import split_readable, zero_ignored
 from .reduction import rows_of
 
 LARGEST = 8 << 20  # bytes of logits; a few times as many are saved until the backward pass
 _FLOATS = (torch.float32, torch.float64)
-_PLAIN = (Tensor, torch.nn.Parameter)
-_REDUCTIONS = ("mean", "sum", "none")
 
 
 def is_small(logits: Tensor) -> bool:
@@ -57,14 +56,14 @@ def plain_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
 
 def fits_plainly(input: Tensor, target: Tensor, curve: Curve, ignore_index: int, reduction: str) -> bool:
     """Whether these can be taken as they are, for a target of a fitting type and shape."""
-    return (type(input) in _PLAIN and type(target) is Tensor and fits_cache(input) and input.dtype in _FLOATS
+    return (type(input) in PLAIN and type(target) is Tensor and fits_cache(input) and input.dtype in _FLOATS
             and target.is_cpu and input.ndim == 2 and input.shape[1] > 0 and isinstance(curve, Curve)
-            and type(ignore_index) is int and reduction in _REDUCTIONS)
+            and type(ignore_index) is int and reduction in REDUCTIONS)
 
 
 def weight_fits(weight: Tensor, input: Tensor) -> bool:
     """Whether these are class weights that can be taken as they are."""
-    return (type(weight) in _PLAIN and weight.dtype is input.dtype and weight.is_cpu and not weight.requires_grad
+    return (type(weight) in PLAIN and weight.dtype is input.dtype and weight.is_cpu and not weight.requires_grad
             and weight.shape == input.shape[1:] and weight.layout is torch.strided)
 
 

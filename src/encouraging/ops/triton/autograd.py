@@ -20,7 +20,8 @@ from ...curves import Curve, cross_entropy
 from ...curves._catalogue import is_in_catalogue
 from ...errors import ArgumentError
 from ...targets import Rows
-from .. import reference, repeat
+from .. import reference
+from ..dispatch import KERNEL_DTYPES
 from ..elementwise import curve_values
 from ..in_place import check_no_overlap
 from ..reduction import Divisor, label_divisor, reduce
@@ -273,7 +274,7 @@ def _plain(weight: Tensor | None) -> Tensor | None:
     if weight is None:
         return None
     weight = weight.detach()
-    return (weight if weight.dtype in repeat.NUMBERS else weight.float()).contiguous()
+    return (weight if weight.dtype in KERNEL_DTYPES else weight.float()).contiguous()
 
 
 def _reduce(rows: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,

@@ -12,7 +12,7 @@ from .curves import Constants
 
 class Problem(NamedTuple):
     """A loss over rows of logits, as the kernels take it: the target is flat, and the weight has a
-    type of ``repeat.NUMBERS``."""
+    type of ``dispatch.KERNEL_DTYPES``."""
 
     logits: Tensor
     target: Tensor

@@ -11,8 +11,8 @@ from torch import Tensor
 from ...curves import Curve
 from ...torch_state import is_batched
 from .. import reference
+from ..dispatch import KERNEL_DTYPES
 from ..reduction import Divisor, reduce
-from ..repeat import NUMBERS
 from . import soft_operators
 from .cached_launch import Prepared
 from .curves import constants
@@ -119,7 +119,7 @@ def _plain(weight: Tensor | None) -> Tensor | None:
     if weight is None:
         return None
     weight = weight.detach()
-    return (weight if weight.dtype in NUMBERS else weight.float()).contiguous()
+    return (weight if weight.dtype in KERNEL_DTYPES else weight.float()).contiguous()
 
 
 def _problem(logits: Tensor, target: Tensor, weight: Tensor | None, curve: Curve, smoothing: float) -> SoftProblem:
