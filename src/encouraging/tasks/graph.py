@@ -129,12 +129,6 @@ class GraphTask(BaseTask[Tensor]):
         read_options(Options, spec.options)
         if any(stage.objective.margin is not None for stage in spec.stages):
             raise RecipeError("margin: only image recipes have L-Softmax. Leave it out.", "arms")
-        directions = {metric.path: metric.better for metric in METRICS if metric.path in MONITORS}
-        for stage in spec.stages:
-            better = directions.get(stage.train.monitor or "")
-            if better is not None and better != stage.train.better:
-                raise RecipeError(f"monitor = {stage.train.monitor!r} with better = {stage.train.better!r} would "
-                                  f"choose the worst epoch. Add better = {better!r}.", "train")
         check_graph_model(spec.model, spec.model_options, spec.folder)
         datasets = []
         if not is_reference(spec.data) and not spec.data.startswith("folder:"):

@@ -87,7 +87,8 @@ def metrics_of(options: Options) -> list[Metric]:
                         Metric("chosen.accuracy", "accuracy at the best validation epoch", **PERCENT,
                                about="The best validation epoch is chosen without a look at the test data, the best "
                                      "test epoch with one: the difference is what that look gains."), metrics[1],
-                        Metric("chosen.epoch", "best validation epoch", digits=1, better="lower", **hidden)]
+                        Metric("chosen.epoch", "best validation epoch", digits=1, better="lower", **hidden),
+                        Metric("val_loss", "validation cross-entropy", "nats", 3, better="lower", log=True, **hidden)]
     for name in options.ood_sets:
         alone = len(options.ood_sets) == 1 and not options.ood_groups
         path, words = ("ood", "out-of-distribution data") if alone else (f"ood.{name}", name)
