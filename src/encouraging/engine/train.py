@@ -38,7 +38,7 @@ from .update import Update
 __all__ = ["Hooks", "Log", "Position", "Trainer"]
 MEASURE_EVERY = 32  # updates of an epoch between two gradient norms; a CUDA graph measures every one
 AGREE_EVERY = 50  # updates between two exchanges with the other ranks
-CHECK_EVERY = 500  # updates between two checks of the loss on a GPU, each of which waits for the GPU
+CHECK_EVERY, CHECK_EVERY_ON_CPU = 500, 1  # updates between two checks of the loss, each of which waits for a GPU
 
 
 class Trainer:
@@ -101,7 +101,8 @@ class Trainer:
         length = self.source.length(at.clock)
         steps = math.ceil(length / train.accumulate)
         update, measure_every = (self.replay, 1) if self.replay.reason is None else (self.update, MEASURE_EVERY)
-        check_every = AGREE_EVERY if self.world.size > 1 else 1 if self.device.type == "cpu" else CHECK_EVERY
+        check_every = AGREE_EVERY if self.world.size > 1 else (
+            CHECK_EVERY_ON_CPU if self.device.type == "cpu" else CHECK_EVERY)
         batches = iter(self.source.batches(at.clock, at.batch, self.world.rank, self.world.size))
         rate = math.nan
         while group := list(islice(batches, train.accumulate)):
@@ -123,12 +124,12 @@ class Trainer:
             if self.pace is not None:
                 self.pace(at.stage, at.epoch, at.batch, length, at.stage_step, at.step)
             if at.step % check_every == 0:
-                self._check_loss(length)
+                self._check_loss()
             if self._enough():
                 break
             if self.world.size == 1 or at.step % AGREE_EVERY == 0:
                 self._save_or_stop()
-        self._check_loss(length)
+        self._check_loss()
 
     def _only_evaluate(self) -> None:
         """A stage without epochs has one line, of the weights that it starts with."""
@@ -170,13 +171,13 @@ class Trainer:
             for name in self.plan.freeze:
                 parts[name].eval()
 
-    def _check_loss(self, length: int) -> None:
+    def _check_loss(self) -> None:
         """Raise on all ranks at the same step, even if the loss of only one of them is bad."""
         bad = self.meter.bad()
         if self.world.size > 1:
             bad = self.world.first(bad, self.device)
         if bad is not None:
-            at, first = self.at, bad * self.train.accumulate
+            at, first, length = self.at, bad * self.train.accumulate, self.source.length(self.at.clock)
             raise DivergenceError(
                 f"the loss became NaN, infinite or larger than {self.train.diverge_above:g} at update "
                 f"{at.step - math.ceil(at.batch / self.train.accumulate) + bad + 1}: batch {first + 1} of {length} in "
@@ -269,12 +270,14 @@ class Trainer:
             self.stopped_early = line["epoch"] - best["epoch"] > self.train.patience
 
     def _save_or_stop(self, force: bool = False) -> None:
-        """Write a checkpoint if one is due, and raise Interrupted if the run was asked to stop."""
+        """Write a checkpoint if one is due and no loss before it was bad, and raise Interrupted if the run was asked to
+        stop."""
         signal = self.hooks.stop()
         due = force or signal is not None or time.monotonic() - self.saved >= self.train.checkpoint_seconds
         if not due and self.world.size == 1:
             return
         if self.world.any(due, self.device):
+            self._check_loss()
             self.save()
             if self.world.any(signal is not None, self.device):
                 raise Interrupted(f"{signal or 'a signal'} at epoch {self.at.epoch}, update {self.at.step}")
