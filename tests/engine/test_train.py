@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from encouraging.data import Clock
 from encouraging.engine import Metric, RunDir, StagePlan, Train, execute, load_weights
 from encouraging.engine.compiled import Compiled
+from encouraging.engine.ema import Average
 from encouraging.engine.graph import _map_leaves
 from encouraging.engine.meter import DeviceMeter, HostMeter
 from encouraging.engine.optim import CapturableSGD, RMSpropTF, build_optimizer, set_rate
@@ -129,6 +130,17 @@ def test_the_average_of_the_weights_is_what_is_evaluated(tmp_path):
         average = {name: 0.5 * old + 0.5 * model.state_dict()[name] for name, old in average.items()}
     for name, tensor in average.items():
         torch.testing.assert_close(seen["evaluated"][name], tensor)
+
+
+def test_a_weight_that_two_layers_share_is_averaged_once():
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    second.weight = first.weight
+    nn.init.zeros_(first.weight)
+    average = Average(nn.Sequential(first, second), 0.9)
+    nn.init.ones_(first.weight)
+    average.update()
+    torch.testing.assert_close(average.model[0].weight, torch.full((2, 2), 0.1))
+    assert average.model[1].weight is average.model[0].weight
 
 
 @pytest.mark.parametrize("settings", [{"max_steps": 10}, {"precision": "bf16"}, {"clip_norm": 1e-3}])
