@@ -110,6 +110,25 @@ def test_a_finished_run_without_weights_cannot_be_started_from(read, tmp_path):
         train(recipe, tmp_path, "crt")
 
 
+@pytest.mark.parametrize("which", ["last", "best", "average"])
+def test_a_later_stage_without_epochs_only_evaluates(read, tmp_path, which):
+    recipe = read(RECIPE + f"""
+[arms.a]
+train = {{ conclude_on = "{which}" }}
+[arms.b]
+train = {{ conclude_on = "{which}", checkpoint_seconds = 0 }}
+[[arms.b.stages]]
+[[arms.b.stages]]
+train = {{ epochs = 0, lr = 0.1, conclude_on = "{which}" }}
+""")
+    a, b = (train(recipe, tmp_path, arm) for arm in ("a", "b"))
+    ours, theirs = (json.loads((folder / "final.json").read_text()) for folder in (b, a))
+    last = theirs if which == "last" else json.loads((a / "metrics.jsonl").read_text().splitlines()[-1])
+    assert ours["accuracy"] == ours["stage1"]["accuracy"] == last["accuracy"]
+    assert (ours["epochs"], ours["best_epoch"], ours["steps"]) == (0, 0, theirs["steps"])
+    assert_same_bits(train_with_kills([recipe], [6], tmp_path / "broken", "b"), b)
+
+
 def test_without_it_the_first_is_asked_for(read, tmp_path):
     recipe = read(DECOUPLED)
     with pytest.raises(RunError, match=r"crt seed 0 starts from the weights of ce, but .* holds no finished run. Train "

@@ -81,7 +81,7 @@ class Trainer:
                 if not self._enough():  # otherwise it was interrupted in the last evaluation, which alone is left
                     self._epoch()
                 self._close_epoch()
-        if self.train.epochs == 0 and not self.log.lines:
+        if self.train.epochs == 0 and all(line["stage"] != self.at.stage for line in self.log.lines):
             self._only_evaluate()
         self.evaluated.eval()
 
@@ -135,6 +135,7 @@ class Trainer:
         """A stage without epochs has one line, of the weights that it starts with."""
         line = {"stage": self.at.stage, "epoch": 0, "step": self.at.step, **self._evaluate()}
         self._note_best(line)
+        self._keep_weights(0)
         self.log.lines.append(line)
         self.hooks.on_epoch(line, 0)
         self._save_or_stop(force=True)
@@ -197,8 +198,7 @@ class Trainer:
         if self.train.evaluates(at.epoch) or self._enough():
             line |= self._evaluate()
             self._note_best(line)
-        if self.train.conclude_on == "average" and self.world.leads:
-            self.hooks.keep(at.epoch, self.evaluated.state_dict(), self.train.average_last)
+        self._keep_weights(at.epoch)
         self.meter.load(torch.zeros(len(OWN) + len(self.task.sums), dtype=torch.float64))
         log.samples += sums.get("examples", size)  # the size may be a sum of weights
         log.epoch_probed = {}
@@ -208,6 +208,10 @@ class Trainer:
         if at.stage == 1 and line["epoch"] in self.hooks.leaves:
             self.save(branch=line["epoch"])
         self._save_or_stop(force=self.over())
+
+    def _keep_weights(self, epoch: int) -> None:
+        if self.train.conclude_on == "average" and self.world.leads:
+            self.hooks.keep(epoch, self.evaluated.state_dict(), self.train.average_last)
 
     def predictions(self, model: nn.Module, final: bool) -> list[Predictions]:
         """The predictions of all ranks, on rank 0. A signal interrupts after the current piece."""
