@@ -249,6 +249,22 @@ def test_both_meters_agree(losses):
     torch.testing.assert_close(host.sums(), device.sums(), equal_nan=True)
 
 
+def test_norms_of_skipped_updates_do_not_count():
+    host, device = HostMeter(1e4, skip_infinite=True), DeviceMeter(1e4, torch.device("cpu"), skip_infinite=True)
+    for meter in (host, device):
+        for norm in (3.0, math.inf, math.nan, 5.0):
+            meter.add(torch.tensor(1.0), 4, torch.tensor(norm), {})
+    assert host.sums().tolist() == device.sums().tolist() == [16.0, 16.0, 8.0, 2.0, 4.0]
+
+
+def test_an_update_that_fp16_skips_leaves_the_gradient_norm_of_its_epoch_finite(tmp_path, monkeypatch):
+    """The first scales are too large for 16 bits."""
+    monkeypatch.setattr(torch.amp.GradScaler.__init__, "__defaults__", ("cuda", 2.0**21, 2.0, 0.5, 2000, True))
+    execute(run_spec(tmp_path, Blobs(), (Train(epochs=2, lr=0.1, precision="fp16", clip_norm=100.0),)))
+    lines = RunDir(tmp_path).metrics()
+    assert all(0 < line["grad_norm"] < 10 for line in lines)
+
+
 def test_a_tree_of_tensors_is_mapped_leaf_by_leaf():
     leaves: list[int] = []
     _map_leaves([{"a": (1, 2)}, [3]], leaves.append)

@@ -53,8 +53,9 @@ class Trainer:
         self.hooks, self.world, self.device, self.seed = hooks, world, device, seed
         self.source = task.source(at.stage)
         self.optimizer = build_optimizer(train, task.groups(model), device)
-        self.meter: Meter = DeviceMeter(train.diverge_above, device, task.sums) if device.type == "cuda" \
-            else HostMeter(train.diverge_above, task.sums)
+        fp16 = train.precision == "fp16"
+        self.meter: Meter = DeviceMeter(train.diverge_above, device, task.sums, skip_infinite=fp16) \
+            if device.type == "cuda" else HostMeter(train.diverge_above, task.sums, skip_infinite=fp16)
         wrapped = world.wrap(model, device)  # every rank has rank 0's weights from here on
         self.average = Average(model, train.ema) if train.ema is not None else None
         if train.compiles(device.type):
