@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from encouraging.data import Clock
+from encouraging.data import Clock, GraphBatch
 from encouraging.engine import Metric, RunDir, StagePlan, Train, execute, load_weights
 from encouraging.engine.compiled import Compiled
 from encouraging.engine.ema import Average
@@ -269,6 +269,13 @@ def test_a_tree_of_tensors_is_mapped_leaf_by_leaf():
     leaves: list[int] = []
     _map_leaves([{"a": (1, 2)}, [3]], leaves.append)
     assert leaves == [1, 2, 3]
+
+
+def test_a_batch_may_be_a_named_tuple():
+    batch = GraphBatch(*torch.arange(4.0))
+    (doubled,) = _map_leaves([batch], lambda tensor: 2 * tensor)
+    assert isinstance(doubled, GraphBatch)
+    assert [tensor.item() for tensor in doubled] == [0, 2, 4, 6]
 
 
 def test_tensorboard_gets_every_epoch(tmp_path):
