@@ -16,7 +16,7 @@ UPDATES = OWN.index("updates")
 class Meter(Protocol):
     """Loss, gradient norm and the task's own sums over the epoch's updates so far.
 
-    With ``skip_infinite``, gradient norms that are not finite do not count: a gradient scaler (fp16) skips such updates.
+    With ``skip_infinite``, gradient norms that are not finite do not count: a scaler (fp16) skips such updates.
     """
 
     def add(self, mean: Tensor, size: float | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
