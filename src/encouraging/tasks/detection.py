@@ -13,6 +13,7 @@ from ..data import DATASETS, Boxes, Clock, LoaderSource, Shuffled, dataset, read
 from ..data.box_examples import BoxBatch, BoxExamples, RankBatches, check_shapes
 from ..data.boxes import BOX_READERS
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
+from ..engine.metric import HIDDEN, PERCENT
 from ..engine.settings import Frozen
 from ..errors import DataError, RecipeError
 from ..models.detection import build_detector, check_detector
@@ -25,8 +26,6 @@ from .options import read_options
 from .spec import TaskSpec
 
 NAMED = 12  # with more classes than this, classes have no columns of their own
-PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
-HIDDEN: dict[str, Any] = {"shown": False}
 SIZES = ("small", "medium", "large")
 
 

@@ -281,9 +281,10 @@ class ObjectiveConfig(Settings):
             return Objective(None, link=self.link, bonus=self.bonus and started, logit_norm=self.logit_norm)
         changes = tuple(change for change, is_on in zip(self.changes, reached, strict=True) if is_on)
         curve, smoothing = self._changed(changes)
-        return Objective(curve if started else curves.cross_entropy(), smoothing, self.match_norm and started, weighted,
-                         self.link, False, self.ignore_index, self.divisor, self.bonus_divisor,
-                         self.logit_norm, self.alpha, self.halt_on)
+        return Objective(curve if started else curves.cross_entropy(), label_smoothing=smoothing,
+                         match_norm=self.match_norm and started, weighted=weighted, link=self.link,
+                         ignore_index=self.ignore_index, divisor=self.divisor, bonus_divisor=self.bonus_divisor,
+                         logit_norm=self.logit_norm, alpha=self.alpha, halt_on=self.halt_on)
 
 
 def compared_curves(config: ObjectiveConfig) -> dict[str, Curve]:
