@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-OWN = ("loss", "size", "norm", "norms", "updates")  # sums of every task; the task's own sums follow
+OWN = ("loss", "size", "norm_sum", "norm_count", "updates")  # sums of every task; the task's own sums follow
 UPDATES = OWN.index("updates")
 
 
@@ -40,7 +40,7 @@ class HostMeter:
     def __init__(self, limit: float, names: Sequence[str] = (), *, skip_infinite: bool = False) -> None:
         self.limit, self.names, self.skip_infinite = limit, tuple(names), skip_infinite
         self.first: int | None = None
-        self.loss = self.size = self.norm = self.norms = self.updates = 0.0
+        self.loss = self.size = self.norm_sum = self.norm_count = self.updates = 0.0
         self.more = [0.0] * len(self.names)
 
     def add(self, mean: Tensor, size: float | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
@@ -51,8 +51,8 @@ class HostMeter:
         self.size += count
         self.updates += 1
         if norm is not None and (not self.skip_infinite or math.isfinite(norm)):
-            self.norm += norm.item()
-            self.norms += 1
+            self.norm_sum += norm.item()
+            self.norm_count += 1
         for index, name in enumerate(self.names):
             self.more[index] += float(sums[name])
 
@@ -60,11 +60,11 @@ class HostMeter:
         return self.first
 
     def sums(self) -> Tensor:
-        own = [self.loss, self.size, self.norm, self.norms, self.updates]
+        own = [self.loss, self.size, self.norm_sum, self.norm_count, self.updates]
         return torch.tensor([*own, *self.more], dtype=torch.float64)
 
     def load(self, sums: Tensor) -> None:
-        self.loss, self.size, self.norm, self.norms, self.updates, *self.more = sums.tolist()
+        self.loss, self.size, self.norm_sum, self.norm_count, self.updates, *self.more = sums.tolist()
         self.first = None
 
 

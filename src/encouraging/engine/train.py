@@ -151,9 +151,10 @@ class Trainer:
         """An update whose own numbers are kept: the differences of the epoch's sums before and after it."""
         before = self.world.sum(self.meter.sums().to(self.device))
         self.replay(group, objective, True)
-        loss, size, norm, norms, _, *more = (self.world.sum(self.meter.sums().to(self.device)) - before).tolist()
+        own_sums = self.world.sum(self.meter.sums().to(self.device)) - before
+        loss, size, norm_sum, norm_count, _, *more = own_sums.tolist()
         numbers = self._training_numbers(self._named(more))
-        self.log.trace.append({"loss": loss / max(size, 1e-300), "grad_norm": norm / max(norms, 1), **numbers})
+        self.log.trace.append({"loss": loss / max(size, 1e-300), "grad_norm": norm_sum / max(norm_count, 1), **numbers})
 
     def _named(self, sums: Sequence[float]) -> dict[str, float]:
         return dict(zip(self.task.sums, sums, strict=True))
@@ -189,10 +190,10 @@ class Trainer:
     def _close_epoch(self) -> None:
         """Evaluate, and only then count the epoch as done: a run that is interrupted here evaluates it again."""
         at, log = self.at, self.log
-        loss, size, norm, norms, _, *more = self.world.sum(self.meter.sums().to(self.device)).tolist()
+        loss, size, norm_sum, norm_count, _, *more = self.world.sum(self.meter.sums().to(self.device)).tolist()
         sums = self._named(more)
         line: dict[str, Any] = {"stage": at.stage, "epoch": at.epoch, "step": at.step, "lr": self._last_rate(),
-                                "loss": loss / (size or 1.0), "grad_norm": norm / max(norms, 1)}
+                                "loss": loss / (size or 1.0), "grad_norm": norm_sum / max(norm_count, 1)}
         line |= self._training_numbers(sums)
         line |= {f"probe_{name}": value / log.epoch_probed["number"] for name, value in log.epoch_probed.items()
                  if name != "number"}
