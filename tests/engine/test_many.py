@@ -11,9 +11,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from importlib import resources
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -118,6 +121,44 @@ def test_an_address_that_is_none_is_answered_with_what_was_expected():
     pytest.importorskip("ray", reason="the sweep extra is not installed")
     with pytest.raises(RunError, match=r"--ray nowhere: Invalid address .*\. Expected the address of a run"):
         run_ray(["a"], moody, print, "nowhere")
+
+
+class SlowCluster(ModuleType):
+    """Stands in for the ray package: its tasks write a checkpoint for a while after they are cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__("ray")
+        self.cancelled: list[str] = []
+        self.waited = 0
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def remote(self, **resources: float) -> Callable[[Any], Any]:
+        return lambda function: SimpleNamespace(remote=lambda work, job: f"ref {job}")
+
+    def cancel(self, ref: str) -> None:
+        self.cancelled.append(ref)
+
+    def wait(self, refs: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        self.waited += 1
+        if self.waited == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return (refs[:1], refs[1:]) if self.waited > 5 else ([], refs)
+
+    def get(self, ref: str) -> tuple[str, str]:
+        return "stopped", f"{ref} has written its checkpoint"
+
+
+def test_ctrl_c_cancels_every_task_of_ray_once(monkeypatch):
+    """A second cancel would be a second SIGINT, which ends a run before its checkpoint is written."""
+    cluster, events = SlowCluster(), []
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    run_ray(["a", "b", "ab"], moody, events.append, "local", names=lambda job: (job, [job[:-1]]))
+    assert cluster.cancelled == ["ref a", "ref b"]
+    assert [(event.job, event.kind, event.detail) for event in events] == [
+        ("ab", "stopped", "not started"), ("a", "stopped", "ref a has written its checkpoint"),
+        ("b", "stopped", "ref b has written its checkpoint")]
 
 
 def test_whatever_happens_to_one_job_leaves_the_others_alone():

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from encouraging.engine import Interrupted, RunDir, StagePlan, Train, execute, writer
+from encouraging.engine import Interrupted, RunDir, StagePlan, Train, execute, train, writer
 from encouraging.engine.checkpoint import load_checkpoint, read_checkpoint
 from encouraging.engine.optim import pack, unpack
 from encouraging.errors import CheckpointError, DivergenceError, RunError
@@ -217,7 +217,10 @@ def test_a_full_disk_ends_the_run_in_words_and_keeps_the_last_checkpoint(tmp_pat
     assert_same_run(tmp_path, unbroken)
 
 
-def test_a_nan_names_update_epoch_and_batch_and_leaves_the_checkpoint_before_it(tmp_path):
+@pytest.mark.parametrize("check_every", [1, 500])
+def test_a_nan_names_update_epoch_and_batch_and_leaves_the_checkpoint_before_it(tmp_path, monkeypatch, check_every):
+    """Also with the interval of a GPU, where reading the loss waits: a checkpoint is written more often than that."""
+    monkeypatch.setattr(train, "CHECK_EVERY_ON_CPU", check_every)
     plan = (Train(epochs=3, lr=0.1, batch_size=16, checkpoint_seconds=0),)
     with pytest.raises(DivergenceError, match=r"at update 12: batch 5 of 7 in epoch 2"):
         execute(run_spec(tmp_path, Blobs(poison=4), plan))

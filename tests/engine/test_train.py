@@ -10,9 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from encouraging.data import Clock
+from encouraging.data import Clock, GraphBatch
 from encouraging.engine import Metric, RunDir, StagePlan, Train, execute, load_weights
 from encouraging.engine.compiled import Compiled
+from encouraging.engine.ema import Average
 from encouraging.engine.graph import _map_leaves
 from encouraging.engine.meter import DeviceMeter, HostMeter
 from encouraging.engine.optim import CapturableSGD, RMSpropTF, build_optimizer, set_rate
@@ -131,6 +132,17 @@ def test_the_average_of_the_weights_is_what_is_evaluated(tmp_path):
         torch.testing.assert_close(seen["evaluated"][name], tensor)
 
 
+def test_a_weight_that_two_layers_share_is_averaged_once():
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    second.weight = first.weight
+    nn.init.zeros_(first.weight)
+    average = Average(nn.Sequential(first, second), 0.9)
+    nn.init.ones_(first.weight)
+    average.update()
+    torch.testing.assert_close(average.model[0].weight, torch.full((2, 2), 0.1))
+    assert average.model[1].weight is average.model[0].weight
+
+
 @pytest.mark.parametrize("settings", [{"max_steps": 10}, {"precision": "bf16"}, {"clip_norm": 1e-3}])
 def test_other_settings_do_what_they_say(tmp_path, settings):
     final = execute(run_spec(tmp_path, stages=(Train(epochs=4, lr=0.1, batch_size=16, **settings),)))
@@ -237,10 +249,33 @@ def test_both_meters_agree(losses):
     torch.testing.assert_close(host.sums(), device.sums(), equal_nan=True)
 
 
+def test_norms_of_skipped_updates_do_not_count():
+    host, device = HostMeter(1e4, skip_infinite=True), DeviceMeter(1e4, torch.device("cpu"), skip_infinite=True)
+    for meter in (host, device):
+        for norm in (3.0, math.inf, math.nan, 5.0):
+            meter.add(torch.tensor(1.0), 4, torch.tensor(norm), {})
+    assert host.sums().tolist() == device.sums().tolist() == [16.0, 16.0, 8.0, 2.0, 4.0]
+
+
+def test_an_update_that_fp16_skips_leaves_the_gradient_norm_of_its_epoch_finite(tmp_path, monkeypatch):
+    """The first scales are too large for 16 bits."""
+    monkeypatch.setattr(torch.amp.GradScaler.__init__, "__defaults__", ("cuda", 2.0**21, 2.0, 0.5, 2000, True))
+    execute(run_spec(tmp_path, Blobs(), (Train(epochs=2, lr=0.1, precision="fp16", clip_norm=100.0),)))
+    lines = RunDir(tmp_path).metrics()
+    assert all(0 < line["grad_norm"] < 10 for line in lines)
+
+
 def test_a_tree_of_tensors_is_mapped_leaf_by_leaf():
     leaves: list[int] = []
     _map_leaves([{"a": (1, 2)}, [3]], leaves.append)
     assert leaves == [1, 2, 3]
+
+
+def test_a_batch_may_be_a_named_tuple():
+    batch = GraphBatch(*torch.arange(4.0))
+    (doubled,) = _map_leaves([batch], lambda tensor: 2 * tensor)
+    assert isinstance(doubled, GraphBatch)
+    assert [tensor.item() for tensor in doubled] == [0, 2, 4, 6]
 
 
 def test_tensorboard_gets_every_epoch(tmp_path):

@@ -10,10 +10,11 @@ import pytest
 import box_toys
 import graph_toys
 import translation_toys
-from encouraging.engine import RunDir, RunSpec, Train, execute
+from encouraging.engine import Metric, Needs, RunDir, RunSpec, Train, execute
 from encouraging.errors import RecipeError, RunError
 from encouraging.recipes import read_recipe
-from encouraging.tasks import build_task
+from encouraging.recipes.monitor import check_monitors
+from encouraging.tasks import StageSpec, build_task
 from toy_tasks import run_spec
 
 
@@ -50,6 +51,35 @@ def test_a_stage_of_its_own_and_an_arm_are_checked_too():
 
 def test_the_training_loss_may_choose():
     assert read_recipe("digits", ["train.monitor=loss", "train.better=lower"]).train.monitor == "loss"
+
+
+@pytest.mark.parametrize(("recipe", "overrides", "words"), [
+    ("digits", ["options.validation=100", "train.monitor=val_loss"],
+     "monitor = 'val_loss' with better = 'higher' would choose the worst epoch. Add better = 'lower'"),
+    ("digits", ["train.monitor=accuracy", "train.better=lower"],
+     "monitor = 'accuracy' with better = 'lower' would choose the worst epoch. Add better = 'higher'"),
+    ("proteins", ["train.better=lower"], "monitor = 'val_accuracy' with better = 'lower' would choose the worst"),
+    ("multi30k-de-en", ["train.better=higher"], "monitor = 'val_loss' with better = 'higher' would choose the worst"),
+    ("imagenet-resnet50", ["train.monitor=accuracy", "train.better=lower"], "would choose the worst epoch"),
+])
+def test_a_direction_that_is_not_the_metrics_is_refused(recipe, overrides, words):
+    with pytest.raises(RecipeError, match=re.escape(words)):
+        read_recipe(recipe, overrides)
+
+
+def test_a_number_without_a_declared_direction_needs_one_in_the_recipe():
+    needs = Needs(metrics=(Metric("accuracy", "accuracy", primary=True),), monitors=("accuracy", "distance"))
+    with pytest.raises(RecipeError, match=r"the task does not say .* Add better = 'higher' or better = 'lower'"):
+        check_monitors(needs, [StageSpec(Train(epochs=1, lr=0.1, monitor="distance"))])
+    for better in ("higher", "lower"):
+        check_monitors(needs, [StageSpec(Train(epochs=1, lr=0.1, monitor="distance", better=better))])
+
+
+def test_every_monitor_of_the_packages_tasks_has_a_direction():
+    """So that no recipe of them needs ``better`` for a number of which higher is better."""
+    for recipe in ("bccd-retinanet", "cifar10-lt", "digits", "imagenet-resnet50", "multi30k-de-en", "proteins"):
+        needs = read_recipe(recipe, ["options.validation=100"] if recipe == "digits" else []).needs()
+        assert set(needs.monitored) <= {metric.path for metric in needs.metrics}, recipe
 
 
 def written(folder: Path, text: str) -> Path:

@@ -13,7 +13,8 @@ from encouraging.errors import RecipeError
 from encouraging.models.named import build_named
 from encouraging.recipes import names, read_recipe
 from encouraging.recipes.grid import jobs_of
-from encouraging.tasks import Objective
+from encouraging.recipes.schema import Arm
+from encouraging.tasks import Objective, ObjectiveConfig
 
 GOOD = """
 task = "image"
@@ -210,6 +211,18 @@ def test_what_a_run_depends_on_is_in_its_config(tmp_path):
     assert read(tmp_path, GOOD, ["paper=elsewhere", "train.checkpoint_seconds=1"]).config("el", 0) == plain
     for change in ("train.lr=0.2", "arms.el.log_end=0.6", "options.validation=10", "model=resnet20"):
         assert read(tmp_path, GOOD, [change]).config("el", 0) != plain
+
+
+def test_later_settings_of_a_loss_are_in_a_config_only_if_they_are_used():
+    """So that runs that were made before there were such settings keep their fingerprints."""
+    plain, used = ObjectiveConfig(), {"ignore_index": 0, "divisor": "tokens", "logit_scale": 2.0, "alpha": None,
+                                      "changes": [{"from_epoch": 2, "label_smoothing": 0.1}]}
+    assert plain.config().keys() == ObjectiveConfig.model_fields.keys() - ObjectiveConfig.LATER
+    assert ObjectiveConfig.model_fields.keys() > ObjectiveConfig.LATER
+    config = ObjectiveConfig(**used, curve="focal", gamma=1.0).config()
+    assert config.keys() - plain.config().keys() == {"ignore_index", "divisor", "logit_scale", "changes", "gamma"}
+    assert config["changes"] == [{"from_epoch": 2, "from_update": None, "label_smoothing": 0.1}]
+    assert Arm(about="words", after="ce", train={"lr": 1.0}).config() == plain.config()
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "", "a/b", ".hidden"])

@@ -87,6 +87,48 @@ def test_an_arm_starts_from_the_finished_weights_of_another(read, tmp_path):
     assert "stage1" not in finals["crt"]
 
 
+@pytest.mark.parametrize("which", ["best", "average"])
+def test_the_final_weights_of_another_are_those_that_it_concludes_on(read, tmp_path, which):
+    recipe = read(RECIPE + f"""
+[arms.a]
+train = {{ epochs = 4, lr = 0.2, momentum = 0.0, conclude_on = "{which}" }}
+[arms.b]
+after = "a"
+train = {{ epochs = 0 }}
+""")
+    a, b = (train(recipe, tmp_path, arm) for arm in ("a", "b"))
+    assert same(weights(b), weights(a))
+    ours, theirs = (json.loads((folder / "final.json").read_text()) for folder in (b, a))
+    assert (ours["nll"], ours["margin"]) == (theirs["nll"], theirs["margin"])
+
+
+def test_a_finished_run_without_weights_cannot_be_started_from(read, tmp_path):
+    recipe = read(DECOUPLED)
+    path = train(recipe, tmp_path, "ce") / "weights.safetensors"
+    path.unlink()
+    with pytest.raises(RunError, match=r"ce/seed0/weights\.safetensors: the weights cannot be read .* Train the run"):
+        train(recipe, tmp_path, "crt")
+
+
+@pytest.mark.parametrize("which", ["last", "best", "average"])
+def test_a_later_stage_without_epochs_only_evaluates(read, tmp_path, which):
+    recipe = read(RECIPE + f"""
+[arms.a]
+train = {{ conclude_on = "{which}" }}
+[arms.b]
+train = {{ conclude_on = "{which}", checkpoint_seconds = 0 }}
+[[arms.b.stages]]
+[[arms.b.stages]]
+train = {{ epochs = 0, lr = 0.1, conclude_on = "{which}" }}
+""")
+    a, b = (train(recipe, tmp_path, arm) for arm in ("a", "b"))
+    ours, theirs = (json.loads((folder / "final.json").read_text()) for folder in (b, a))
+    last = theirs if which == "last" else json.loads((a / "metrics.jsonl").read_text().splitlines()[-1])
+    assert ours["accuracy"] == ours["stage1"]["accuracy"] == last["accuracy"]
+    assert (ours["epochs"], ours["best_epoch"], ours["steps"]) == (0, 0, theirs["steps"])
+    assert_same_bits(train_with_kills([recipe], [6], tmp_path / "broken", "b"), b)
+
+
 def test_without_it_the_first_is_asked_for(read, tmp_path):
     recipe = read(DECOUPLED)
     with pytest.raises(RunError, match=r"crt seed 0 starts from the weights of ce, but .* holds no finished run. Train "

@@ -131,7 +131,9 @@ def test_a_run_that_branches_off_equals_one_that_does_not(read, tmp_path):
 
 def test_an_arm_has_a_checkpoint_of_its_own_though_nothing_was_left_to_train(read, tmp_path):
     """The trunk stops early after the very epoch from which the arm branches off, and so does the arm."""
-    recipe = read("patience = 0, monitor = 'accuracy', better = 'lower', conclude_on = 'best', evaluate_all_from = 1")
+    recipe = read("patience = 0, conclude_on = 'best', evaluate_all_from = 1")
+    worst = recipe.train.model_copy(update={"monitor": "accuracy", "better": "lower"})  # which reading a file refuses
+    recipe = recipe.model_copy(update={"train": worst})
     ce, drw = (job for job in jobs_of(recipe, str(tmp_path), arms=["ce", "drw"], device="cpu", threads=1))
     train_to_end(ce)
     trained = []

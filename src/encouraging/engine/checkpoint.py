@@ -37,11 +37,6 @@ class Checkpoint:
     state: dict[str, Any]
 
 
-def save_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    """Write a checkpoint, then remove those that are no longer needed."""
-    write_checkpoint(folder, step, *snapshot(step, tensors, state))
-
-
 def snapshot(step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> tuple[dict[str, Tensor], str]:
     """Copies of the tensors, and the other state as JSON: training can continue while they are written."""
     return host_copies(tensors), json.dumps({"schema": SCHEMA, "step": step, "state": state})

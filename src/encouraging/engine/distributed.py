@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from typing import Any, TypeVar
@@ -33,7 +33,6 @@ class World:
     rank: int = 0
     size: int = 1
     local: int = 0
-    turns: count[int] = field(default_factory=lambda: _TURNS, compare=False)
 
     @property
     def leads(self) -> bool:
@@ -103,7 +102,7 @@ class World:
         if self.size == 1:
             return function()
         store = dist.distributed_c10d._get_default_store()
-        key = f"encouraging/{next(self.turns)}"
+        key = f"encouraging/{next(_TURNS)}"
         result: Any = None
         if self.leads:
             done = threading.Event()

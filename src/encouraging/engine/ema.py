@@ -14,7 +14,10 @@ class Average:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         self.decay = decay
-        pairs = list(zip(self.model.state_dict().values(), model.state_dict().values(), strict=True))
+        new_tensors = model.state_dict(keep_vars=True).values()  # the parameters themselves, not new views of them
+        averages = self.model.state_dict(keep_vars=True).values()
+        by_tensor = {id(new): (average, new) for average, new in zip(averages, new_tensors, strict=True)}
+        pairs = list(by_tensor.values())  # a tied tensor has several names and is averaged once
         self.averages = [average for average, _ in pairs if average.is_floating_point()]
         self.current = [new for average, new in pairs if average.is_floating_point()]
         self.counters = [(old, new) for old, new in pairs if not old.is_floating_point()]  # of batch norm

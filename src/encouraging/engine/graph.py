@@ -88,5 +88,6 @@ def _map_leaves(tree: Any, function: Any) -> Any:
     if isinstance(tree, dict):
         return {key: _map_leaves(value, function) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(_map_leaves(value, function) for value in tree)
+        values = [_map_leaves(value, function) for value in tree]
+        return type(tree)(*values) if hasattr(tree, "_fields") else type(tree)(values)  # named tuples take each alone
     return function(tree)

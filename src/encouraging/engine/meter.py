@@ -9,12 +9,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-OWN = ("loss", "size", "norm", "norms", "updates")  # sums of every task; the task's own sums follow
+OWN = ("loss", "size", "norm_sum", "norm_count", "updates")  # sums of every task; the task's own sums follow
 UPDATES = OWN.index("updates")
 
 
 class Meter(Protocol):
-    """Loss, gradient norm and the task's own sums over the epoch's updates so far."""
+    """Loss, gradient norm and the task's own sums over the epoch's updates so far.
+
+    With ``skip_infinite``, gradient norms that are not finite do not count: a scaler (fp16) skips such updates.
+    """
 
     def add(self, mean: Tensor, size: float | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
         """Add one update: its mean loss, the number that the mean is over, the gradient norm if measured, and sums."""
@@ -34,10 +37,10 @@ class Meter(Protocol):
 class HostMeter:
     """For the CPU, where reading a number costs nothing."""
 
-    def __init__(self, limit: float, names: Sequence[str] = ()) -> None:
-        self.limit, self.names = limit, tuple(names)
+    def __init__(self, limit: float, names: Sequence[str] = (), *, skip_infinite: bool = False) -> None:
+        self.limit, self.names, self.skip_infinite = limit, tuple(names), skip_infinite
         self.first: int | None = None
-        self.loss = self.size = self.norm = self.norms = self.updates = 0.0
+        self.loss = self.size = self.norm_sum = self.norm_count = self.updates = 0.0
         self.more = [0.0] * len(self.names)
 
     def add(self, mean: Tensor, size: float | Tensor, norm: Tensor | None, sums: Mapping[str, Tensor | float]) -> None:
@@ -47,9 +50,9 @@ class HostMeter:
         self.loss += value * count
         self.size += count
         self.updates += 1
-        if norm is not None:
-            self.norm += norm.item()
-            self.norms += 1
+        if norm is not None and (not self.skip_infinite or math.isfinite(norm)):
+            self.norm_sum += norm.item()
+            self.norm_count += 1
         for index, name in enumerate(self.names):
             self.more[index] += float(sums[name])
 
@@ -57,19 +60,20 @@ class HostMeter:
         return self.first
 
     def sums(self) -> Tensor:
-        own = [self.loss, self.size, self.norm, self.norms, self.updates]
+        own = [self.loss, self.size, self.norm_sum, self.norm_count, self.updates]
         return torch.tensor([*own, *self.more], dtype=torch.float64)
 
     def load(self, sums: Tensor) -> None:
-        self.loss, self.size, self.norm, self.norms, self.updates, *self.more = sums.tolist()
+        self.loss, self.size, self.norm_sum, self.norm_count, self.updates, *self.more = sums.tolist()
         self.first = None
 
 
 class DeviceMeter:
     """For a GPU: all sums stay there and are updated in place, so that a CUDA graph can record it; reading waits."""
 
-    def __init__(self, limit: float, device: torch.device, names: Sequence[str] = ()) -> None:
-        self.limit, self.names = limit, tuple(names)
+    def __init__(self, limit: float, device: torch.device, names: Sequence[str] = (), *,
+                 skip_infinite: bool = False) -> None:
+        self.limit, self.names, self.skip_infinite = limit, tuple(names), skip_infinite
         self.total = torch.zeros(len(OWN) + len(self.names), dtype=torch.float64, device=device)
         self.first = torch.full((), -1.0, dtype=torch.float64, device=device)
 
@@ -79,7 +83,9 @@ class DeviceMeter:
         self.first.copy_(torch.where(good | (self.first >= 0), self.first, self.total[UPDATES]))
         count = self._double(size, value)
         zero, one = torch.zeros_like(value), torch.ones_like(value)
-        norm_and_count = (zero, zero) if norm is None else (norm.detach().double(), one)
+        norm_and_count = [zero, zero] if norm is None else [norm.detach().double(), one]
+        if self.skip_infinite and norm is not None:
+            norm_and_count = [torch.where(norm.isfinite(), number, zero) for number in norm_and_count]
         more = [self._double(sums[name], value) for name in self.names]
         self.total.add_(torch.stack([value * count, count, *norm_and_count, one, *more]))
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}  # keywords of a metric
+HIDDEN: dict[str, Any] = {"shown": False}
 
 
 class Metric(NamedTuple):

@@ -16,7 +16,7 @@ from ..errors import DivergenceError, RunError
 from . import random_state
 from .averaging import average_weights, keep_weights
 from .branches import Branch
-from .checkpoint import Checkpoint, load_checkpoint, load_weights
+from .checkpoint import Checkpoint, load_checkpoint
 from .distributed import World
 from .environment import environment, peak_memory_mib
 from .run_dir import RunDir
@@ -39,10 +39,11 @@ class RunSpec:
 
     ``config`` is everything that the result may depend on: a directory with the result of another config is refused.
     ``about`` is stored with it (metrics, the recipe's claims and texts) and may change. ``start_from`` is the directory
-    of a finished run whose weights this one starts with. ``at_once`` is the number of runs that share the machine; it
-    is recorded with the timing. ``on_epoch`` is called with the line of every epoch, with the ``best_epoch`` so far,
-    and ``on_progress`` about once per second during an epoch and before an evaluation. ``branch`` is a run whose first
-    epochs are identical to this one's, and ``leaves`` are the epochs after which other runs start from this one.
+    of a finished run whose final weights this one starts with. ``at_once`` is the number of runs that share the
+    machine; it is recorded with the timing. ``on_epoch`` is called with the line of every epoch, with the
+    ``best_epoch`` so far, and ``on_progress`` about once per second during an epoch and before an evaluation.
+    ``branch`` is a run whose first epochs are identical to this one's, and ``leaves`` are the epochs after which other
+    runs start from this one.
     """
 
     make_task: Callable[[], Task[Any]]
@@ -98,7 +99,6 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
         checkpoint.state["log"]["resumed"] += 1
     branch = _load_branch(spec) if checkpoint is None else None
     checkpoint = checkpoint or branch
-    start = load_weights(spec.start_from) if spec.start_from is not None and checkpoint is None else None
     task = spec.make_task()
     with Tracker(spec.tracker if world.leads else None, run.path) as track, \
             CheckpointWriter(run.path, fingerprint) as saver:
@@ -119,7 +119,7 @@ def _train(spec: RunSpec, stop: Stopper) -> dict[str, Any]:
                       keep=lambda epoch, weights, number: keep_weights(run.path, epoch, weights, number),
                       on_progress=spec.on_progress if world.leads else None, leaves=spec.leaves)
         trainer, final = train_in_stages(task, spec.stages, hooks, checkpoint, seed=spec.seed, world=world,
-                                         device=device, start=start)
+                                         device=device, start_from=spec.start_from)
         model = _final_model(trainer, run.path)
         # Inside the writer's context: a signal in here writes one more checkpoint, which must be waited for.
         conclusion = trainer.conclude(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
@@ -13,6 +13,18 @@ class Settings(BaseModel):
     """Settings that do not change once they are read. Unlike in pydantic, true is not accepted as the number 1."""
 
     model_config = ConfigDict(frozen=True)
+    # A run's config has these only if they differ from the default, because the first records do not have them.
+    LATER: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def defaults(cls, names: Iterable[str]) -> dict[str, Any]:
+        return {name: cls.model_fields[name].default for name in names}
+
+    def _config(self, exclude: Iterable[str]) -> dict[str, Any]:
+        """The settings as JSON holds them, those of :attr:`LATER` only if they are used."""
+        values, defaults = self.model_dump(mode="json", exclude=set(exclude)), self.defaults(self.LATER)
+        return {name: value for name, value in values.items()
+                if name not in defaults or (tuple(value) if isinstance(value, list) else value) != defaults[name]}
 
     @field_validator("*", mode="before")
     @classmethod
@@ -95,16 +107,12 @@ class Train(Frozen):
 
     # How a run is carried out, not what it computes: a run may be resumed with another value.
     INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"checkpoint_seconds", "cuda_graph", "workers"})
-    # A run's config has these only if they differ from the default, because the first records do not have them.
     LATER: ClassVar[frozenset[str]] = frozenset({"conclude_on", "average_last", "probe_every", "trace", "sync_norm",
                                                  "milestone_steps", "evaluate_all_from"})
 
     def config(self) -> dict[str, Any]:
         """Everything that a run's numbers may depend on, as JSON holds it."""
-        values = self.model_dump(mode="json", exclude=set(self.INCIDENTAL))
-        defaults = {name: type(self).model_fields[name].default for name in self.LATER}
-        return {name: value for name, value in values.items()
-                if name not in defaults or (tuple(value) if isinstance(value, list) else value) != defaults[name]}
+        return self._config(exclude=self.INCIDENTAL)
 
     def compiles(self, device: str) -> bool:
         """Whether the model is compiled on this type of device.

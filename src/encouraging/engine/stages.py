@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..errors import RunError, did_you_mean
 from . import random_state
@@ -21,22 +22,24 @@ from .numbers import ENGINE, TRAINING_LOSS
 from .settings import StagePlan
 from .task import Task
 from .train import Hooks, Log, Position, Trainer
+from .weights import load_run_weights
 
 
 def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, checkpoint: Checkpoint | None, *,
                     seed: int, world: World, device: torch.device,
-                    start: Mapping[str, Tensor] | None = None) -> tuple[Trainer, dict[str, Any]]:
+                    start_from: Path | None = None) -> tuple[Trainer, dict[str, Any]]:
     """Train all stages, or those that are left after a checkpoint; returns the last trainer and the numbers of all
     stages.
 
-    ``start`` holds weights with which the first stage starts, instead of freshly initialised ones.
+    ``start_from`` is the directory of a finished run: the first stage starts with its final weights instead of freshly
+    initialised ones.
     """
     _check_stages(task, stages)
     at = Position(**checkpoint.state["position"]) if checkpoint else Position()
     log = Log(**checkpoint.state["log"]) if checkpoint else Log()
     model = task.build()
-    if start is not None:
-        model.load_state_dict(start)
+    if start_from is not None and checkpoint is None:
+        model.load_state_dict(load_run_weights(start_from, model))
     if device.type == "cuda" and stages[0].train.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     start_state = random_state.random_tensors(device)

@@ -244,14 +244,16 @@ def run_ray(jobs: Sequence[Any], work: Work, report: Callable[[Event], None], ad
     remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_attempt_without_events)
     waiting = list(jobs)
     pending: dict[Any, Any] = {}
+    stopping = False
     try:
         with Stopper() as stopper:
             while waiting or pending:
-                if stopper.asked:
+                if stopper.asked and not stopping:
+                    stopping = True
                     report_not_started(waiting, report)
                     waiting.clear()
                     for ref in pending:
-                        ray.cancel(ref)  # SIGINT in the worker, which writes its checkpoint
+                        ray.cancel(ref)  # SIGINT in the worker, which writes its checkpoint; a second one would end it
                 while (job := take_ready(waiting, pending.values(), names)) is not None:
                     pending[remote.remote(work, job)] = job
                 ready, _ = ray.wait(list(pending), timeout=1.0)

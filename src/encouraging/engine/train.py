@@ -38,7 +38,7 @@ from .update import Update
 __all__ = ["Hooks", "Log", "Position", "Trainer"]
 MEASURE_EVERY = 32  # updates of an epoch between two gradient norms; a CUDA graph measures every one
 AGREE_EVERY = 50  # updates between two exchanges with the other ranks
-CHECK_EVERY = 500  # updates between two checks of the loss on a GPU, each of which waits for the GPU
+CHECK_EVERY, CHECK_EVERY_ON_CPU = 500, 1  # updates between two checks of the loss, each of which waits for a GPU
 
 
 class Trainer:
@@ -53,8 +53,9 @@ class Trainer:
         self.hooks, self.world, self.device, self.seed = hooks, world, device, seed
         self.source = task.source(at.stage)
         self.optimizer = build_optimizer(train, task.groups(model), device)
-        self.meter: Meter = DeviceMeter(train.diverge_above, device, task.sums) if device.type == "cuda" \
-            else HostMeter(train.diverge_above, task.sums)
+        fp16 = train.precision == "fp16"
+        self.meter: Meter = DeviceMeter(train.diverge_above, device, task.sums, skip_infinite=fp16) \
+            if device.type == "cuda" else HostMeter(train.diverge_above, task.sums, skip_infinite=fp16)
         wrapped = world.wrap(model, device)  # every rank has rank 0's weights from here on
         self.average = Average(model, train.ema) if train.ema is not None else None
         if train.compiles(device.type):
@@ -81,7 +82,7 @@ class Trainer:
                 if not self._enough():  # otherwise it was interrupted in the last evaluation, which alone is left
                     self._epoch()
                 self._close_epoch()
-        if self.train.epochs == 0 and not self.log.lines:
+        if self.train.epochs == 0 and all(line["stage"] != self.at.stage for line in self.log.lines):
             self._only_evaluate()
         self.evaluated.eval()
 
@@ -101,7 +102,8 @@ class Trainer:
         length = self.source.length(at.clock)
         steps = math.ceil(length / train.accumulate)
         update, measure_every = (self.replay, 1) if self.replay.reason is None else (self.update, MEASURE_EVERY)
-        check_every = AGREE_EVERY if self.world.size > 1 else 1 if self.device.type == "cpu" else CHECK_EVERY
+        check_every = AGREE_EVERY if self.world.size > 1 else (
+            CHECK_EVERY_ON_CPU if self.device.type == "cpu" else CHECK_EVERY)
         batches = iter(self.source.batches(at.clock, at.batch, self.world.rank, self.world.size))
         rate = math.nan
         while group := list(islice(batches, train.accumulate)):
@@ -123,17 +125,18 @@ class Trainer:
             if self.pace is not None:
                 self.pace(at.stage, at.epoch, at.batch, length, at.stage_step, at.step)
             if at.step % check_every == 0:
-                self._check_loss(length)
+                self._check_loss()
             if self._enough():
                 break
             if self.world.size == 1 or at.step % AGREE_EVERY == 0:
                 self._save_or_stop()
-        self._check_loss(length)
+        self._check_loss()
 
     def _only_evaluate(self) -> None:
         """A stage without epochs has one line, of the weights that it starts with."""
         line = {"stage": self.at.stage, "epoch": 0, "step": self.at.step, **self._evaluate()}
         self._note_best(line)
+        self._keep_weights(0)
         self.log.lines.append(line)
         self.hooks.on_epoch(line, 0)
         self._save_or_stop(force=True)
@@ -148,9 +151,10 @@ class Trainer:
         """An update whose own numbers are kept: the differences of the epoch's sums before and after it."""
         before = self.world.sum(self.meter.sums().to(self.device))
         self.replay(group, objective, True)
-        loss, size, norm, norms, _, *more = (self.world.sum(self.meter.sums().to(self.device)) - before).tolist()
+        own_sums = self.world.sum(self.meter.sums().to(self.device)) - before
+        loss, size, norm_sum, norm_count, _, *more = own_sums.tolist()
         numbers = self._training_numbers(self._named(more))
-        self.log.trace.append({"loss": loss / max(size, 1e-300), "grad_norm": norm / max(norms, 1), **numbers})
+        self.log.trace.append({"loss": loss / max(size, 1e-300), "grad_norm": norm_sum / max(norm_count, 1), **numbers})
 
     def _named(self, sums: Sequence[float]) -> dict[str, float]:
         return dict(zip(self.task.sums, sums, strict=True))
@@ -170,13 +174,13 @@ class Trainer:
             for name in self.plan.freeze:
                 parts[name].eval()
 
-    def _check_loss(self, length: int) -> None:
+    def _check_loss(self) -> None:
         """Raise on all ranks at the same step, even if the loss of only one of them is bad."""
         bad = self.meter.bad()
         if self.world.size > 1:
             bad = self.world.first(bad, self.device)
         if bad is not None:
-            at, first = self.at, bad * self.train.accumulate
+            at, first, length = self.at, bad * self.train.accumulate, self.source.length(self.at.clock)
             raise DivergenceError(
                 f"the loss became NaN, infinite or larger than {self.train.diverge_above:g} at update "
                 f"{at.step - math.ceil(at.batch / self.train.accumulate) + bad + 1}: batch {first + 1} of {length} in "
@@ -186,18 +190,17 @@ class Trainer:
     def _close_epoch(self) -> None:
         """Evaluate, and only then count the epoch as done: a run that is interrupted here evaluates it again."""
         at, log = self.at, self.log
-        loss, size, norm, norms, _, *more = self.world.sum(self.meter.sums().to(self.device)).tolist()
+        loss, size, norm_sum, norm_count, _, *more = self.world.sum(self.meter.sums().to(self.device)).tolist()
         sums = self._named(more)
         line: dict[str, Any] = {"stage": at.stage, "epoch": at.epoch, "step": at.step, "lr": self._last_rate(),
-                                "loss": loss / (size or 1.0), "grad_norm": norm / max(norms, 1)}
+                                "loss": loss / (size or 1.0), "grad_norm": norm_sum / max(norm_count, 1)}
         line |= self._training_numbers(sums)
         line |= {f"probe_{name}": value / log.epoch_probed["number"] for name, value in log.epoch_probed.items()
                  if name != "number"}
         if self.train.evaluates(at.epoch) or self._enough():
             line |= self._evaluate()
             self._note_best(line)
-        if self.train.conclude_on == "average" and self.world.leads:
-            self.hooks.keep(at.epoch, self.evaluated.state_dict(), self.train.average_last)
+        self._keep_weights(at.epoch)
         self.meter.load(torch.zeros(len(OWN) + len(self.task.sums), dtype=torch.float64))
         log.samples += sums.get("examples", size)  # the size may be a sum of weights
         log.epoch_probed = {}
@@ -207,6 +210,10 @@ class Trainer:
         if at.stage == 1 and line["epoch"] in self.hooks.leaves:
             self.save(branch=line["epoch"])
         self._save_or_stop(force=self.over())
+
+    def _keep_weights(self, epoch: int) -> None:
+        if self.train.conclude_on == "average" and self.world.leads:
+            self.hooks.keep(epoch, self.evaluated.state_dict(), self.train.average_last)
 
     def predictions(self, model: nn.Module, final: bool) -> list[Predictions]:
         """The predictions of all ranks, on rank 0. A signal interrupts after the current piece."""
@@ -269,12 +276,14 @@ class Trainer:
             self.stopped_early = line["epoch"] - best["epoch"] > self.train.patience
 
     def _save_or_stop(self, force: bool = False) -> None:
-        """Write a checkpoint if one is due, and raise Interrupted if the run was asked to stop."""
+        """Write a checkpoint if one is due and no loss before it was bad, and raise Interrupted if the run was asked to
+        stop."""
         signal = self.hooks.stop()
         due = force or signal is not None or time.monotonic() - self.saved >= self.train.checkpoint_seconds
         if not due and self.world.size == 1:
             return
         if self.world.any(due, self.device):
+            self._check_loss()
             self.save()
             if self.world.any(signal is not None, self.device):
                 raise Interrupted(f"{signal or 'a signal'} at epoch {self.at.epoch}, update {self.at.step}")

@@ -17,7 +17,7 @@ from .meter import Meter
 from .settings import Train
 from .task import Loss, Task
 
-NOTHING = 1e-30  # the divisor of an update with a count of 0: its gradient is 0, and stays so times any world size
+SMALLEST_DIVISOR = 1e-30  # avoids 0/0 in an update whose count is 0
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -74,12 +74,12 @@ class Update:
             size += loss.count
             least = max(least, loss.least)
             sums.append(loss.sums)
-        divisor = self.world.sum(size.clone()).clamp(min=max(NOTHING, least))
+        divisor = self.world.sum(size.clone()).clamp(min=max(SMALLEST_DIVISOR, least))
         # DDP has already divided by the number of ranks.
         torch._foreach_mul_([param.grad for param in self.params if param.grad is not None], self.world.size / divisor)
         summed = {name: sum(batch_sums[name] for batch_sums in sums) for name in self.task.sums}
         own_size = divisor / self.world.size if least else size  # with least, a rank of count 0 can have a loss
-        return Loss(total / own_size.clamp(min=NOTHING), own_size, summed)
+        return Loss(total / own_size.clamp(min=SMALLEST_DIVISOR), own_size, summed)
 
     def _norm(self) -> Tensor:
         self.scaler.unscale_(self.optimizer)

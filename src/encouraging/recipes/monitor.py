@@ -11,18 +11,21 @@ from ..tasks import StageSpec
 
 
 def check_monitors(needs: Needs, stages: Sequence[StageSpec]) -> None:
-    """Raise a RecipeError if a stage monitors a number that is not measured after every epoch, or takes the highest
-    value of a number for which lower is better."""
+    """Raise a RecipeError if a stage monitors a number that is not measured after every epoch, would choose the worst
+    epoch, or does not say whether lower or higher is better where the task does not either."""
     names = (*needs.monitored, TRAINING_LOSS)
-    lower = {TRAINING_LOSS, *(metric.path for metric in needs.metrics if metric.better == "lower")}
+    directions = {metric.path: metric.better for metric in needs.metrics} | {TRAINING_LOSS: "lower"}
     for train in (stage.train for stage in stages):
         if train.monitor is None:
             continue
         if train.monitor not in names:
-            declared = any(metric.path == train.monitor for metric in needs.metrics)
-            why = "is measured only at the end" if declared else "is not measured after an epoch"
+            why = "is measured only at the end" if train.monitor in directions else "is not measured after an epoch"
             raise RecipeError(f"monitor = {train.monitor!r} {why}. Expected one of {', '.join(names)}."
                               f"{did_you_mean(train.monitor, needs.monitored)}", "train")
-        if train.monitor in lower and train.better == "higher":
-            raise RecipeError(f"monitor = {train.monitor!r} with better = 'higher' would choose the worst epoch. Add "
-                              "better = 'lower'.", "train")
+        better = directions.get(train.monitor)
+        if better is None and "better" not in train.model_fields_set:
+            raise RecipeError(f"monitor = {train.monitor!r}: the task does not say whether it is better when higher or "
+                              "lower. Add better = 'higher' or better = 'lower'.", "train")
+        if better is not None and better != train.better:
+            raise RecipeError(f"monitor = {train.monitor!r} with better = {train.better!r} would choose the worst "
+                              f"epoch. Add better = {better!r}.", "train")

@@ -196,7 +196,7 @@ class Recipe(Frozen):
             "recipe": self.name, "arm": arm, "seed": seed,
             "task": self.task, "data": self.data, "model": self.model,
             "options": {key: value for key, value in options.items() if key not in needs.incidental},
-            "objectives": [_objective(stage.objective) for stage in stages],
+            "objectives": [stage.objective.config() for stage in stages],
             "train": [stage.train.config() for stage in stages],
         }
         for train in config["train"]:
@@ -225,14 +225,3 @@ class Recipe(Frozen):
             metric["low"], metric["high"] = (None if abs(end) == float("inf") else end
                                              for end in (metric["low"], metric["high"]))
         return {"metrics": metrics, "recipe": self.model_dump(mode="json", exclude_unset=True) | {"name": self.name}}
-
-
-LATER_KEYS: dict[str, Any] = {"ignore_index": None, "divisor": "weights", "changes": [], "bonus_divisor": None,
-                              "balanced_softmax": False, "ldam_margin": None, "logit_scale": 1.0,
-                              "logit_norm": None, "alpha": None, "halt_on": "likelihood"}
-
-
-def _objective(objective: ObjectiveConfig) -> dict[str, Any]:
-    keys_of_arm = {"about", "train", "options", "model_options", "stages", "after", "swept"}
-    values = objective.model_dump(mode="json", exclude=keys_of_arm)
-    return {key: value for key, value in values.items() if key not in LATER_KEYS or value != LATER_KEYS[key]}

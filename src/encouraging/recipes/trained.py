@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
 from ..data import absent, data_dir, missing
 from ..engine import RunDir
+from ..engine.weights import load_run_weights
 from ..errors import DataError, RecipeError, RunError
 from ..models.normalised import Normalised
 from ..tasks import TaskSpec, build_task, check_task
@@ -165,20 +164,3 @@ def _folder_advice(recipe: Recipe) -> str:
     """Runs do not store the folder of their recipe, in which your own modules and images are found."""
     own = [name for name in (recipe.task, recipe.data, recipe.model) if ":" in name]
     return f"Start this command in a folder from which {' and '.join(own)} can be found." if own else ""
-
-
-def load_run_weights(folder: Path, model: nn.Module) -> dict[str, torch.Tensor]:
-    """The weights of a run; a RunError if they do not fit the model."""
-    path = folder / "weights.safetensors"
-    try:
-        weights = safetensors.torch.load(path.read_bytes())
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"{path}: the weights cannot be read ({error}). Train the run again with `encouraging run`."
-                       ) from error
-    own = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    other = {name: tensor.shape for name, tensor in weights.items()}
-    if own != other:
-        names = sorted(name for name in {*own, *other} if own.get(name) != other.get(name))
-        raise RunError(f"{path}: the weights are not those of the model that the recipe describes; {names[0]} differs. "
-                       "Train the run again with `encouraging run`.")
-    return weights

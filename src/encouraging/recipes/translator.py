@@ -13,10 +13,11 @@ from torch import nn
 from ..data import Pieces, pieces_from_json
 from ..data.parallel import normalise
 from ..engine.precision import float32_is
+from ..engine.weights import load_run_weights
 from ..errors import ArgumentError, DataError, RunError
 from ..models.translation_named import build_translation_model
 from ..tasks.translation import Options, search_batches, translate_pieces
-from .trained import finished_run, load_run_weights
+from .trained import finished_run
 
 AHEAD = 16  # batches that are read before the first is translated, so that a batch has sentences of similar length
 

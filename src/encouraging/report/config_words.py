@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+from ..tasks import ObjectiveConfig
 from .arms import Group
 from .numbers import listed
 
-DEFAULTS = {"label_smoothing": 0.0, "match_norm": False, "bonus": False, "bonus_from_epoch": 1,
-            "reweight_from_epoch": None, "margin": None}
+DEFAULTS = ObjectiveConfig.defaults(("label_smoothing", "match_norm", "bonus", "bonus_from_epoch",
+                                     "reweight_from_epoch", "margin"))  # not shown
 
 
 def setup_rows(group: Group) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from ..data import DATASETS, Boxes, Clock, LoaderSource, Shuffled, dataset, read
 from ..data.box_examples import BoxBatch, BoxExamples, RankBatches, check_shapes
 from ..data.boxes import BOX_READERS
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
+from ..engine.metric import HIDDEN, PERCENT
 from ..engine.settings import Frozen
 from ..errors import DataError, RecipeError
 from ..models.detection import build_detector, check_detector
@@ -25,8 +26,7 @@ from .options import read_options
 from .spec import TaskSpec
 
 NAMED = 12  # with more classes than this, classes have no columns of their own
-PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
-HIDDEN: dict[str, Any] = {"shown": False}
+SIZES = ("small", "medium", "large")
 
 
 class Options(Frozen):
@@ -69,10 +69,12 @@ def metrics_of(names: Sequence[str]) -> tuple[Metric, ...]:
         Metric("ap75", "test AP at 75% overlap", **PERCENT, **HIDDEN),
         Metric("best_ap75", "test AP75 at the best epoch", **PERCENT),
         *(Metric(f"{best}ap_{size}", f"test AP of {size} boxes{words}", **PERCENT, **HIDDEN)
-          for size in ("small", "medium", "large") for best, words in (("", ""), ("best_", " at the best epoch"))),
+          for size in SIZES for best, words in (("", ""), ("best_", " at the best epoch"))),
         Metric("val_ap", "validation AP", **PERCENT, **HIDDEN),
         Metric("best_val_ap", "best validation AP", **PERCENT),
-        Metric("val_ap50", "validation AP at 50% overlap", **PERCENT, **HIDDEN),
+        *(Metric(f"val_ap{overlap}", f"validation AP at {overlap}% overlap", **PERCENT, **HIDDEN)
+          for overlap in (50, 75)),
+        *(Metric(f"val_ap_{size}", f"validation AP of {size} boxes", **PERCENT, **HIDDEN) for size in SIZES),
         *(Metric(f"class_ap.{name}", f"test AP of {name}", **PERCENT,
                  about="" if number else "AP of single classes is that of the model that the recipe concludes on.")
           for number, name in enumerate(names[:NAMED] if len(names) <= NAMED else ())),

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from .. import curves
 from ..data import Clock, GraphBatch, ResidentGraphs, ResidentSource, dataset, read_graphs
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
+from ..engine.metric import HIDDEN, PERCENT
 from ..engine.settings import Frozen
 from ..errors import DataError, RecipeError
 from ..imbalance import effective_weights
@@ -26,7 +26,7 @@ from ..metrics._calibration import nll
 from ..models import Classifier
 from ..models.graph_named import build_graph_model, check_graph_model, graph_extras_of
 from ..plugins import is_reference
-from .base import BaseTask
+from .classification import Classification
 from .joined import joined
 from .objective import Objective, ObjectiveConfig, compared_curves
 from .options import read_options
@@ -34,8 +34,6 @@ from .spec import TaskSpec
 
 PIECE = 256  # graphs per batch of an evaluation
 HOST = torch.device("cpu")
-PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
-HIDDEN: dict[str, Any] = {"shown": False}
 
 
 class Options(Frozen):
@@ -101,7 +99,7 @@ def split_of(count: int, options: Options, seed: int) -> dict[str, Tensor]:
     return {"train": order[:first], "validation": order[first : first + second], "test": order[first + second :]}
 
 
-class GraphTask(BaseTask[Tensor]):
+class GraphTask(Classification[Tensor]):
     """A dataset of graphs, a network and a loss; a batch is the indices of some training graphs, on the host."""
 
     metrics: Sequence[Metric] = METRICS
@@ -129,12 +127,6 @@ class GraphTask(BaseTask[Tensor]):
         read_options(Options, spec.options)
         if any(stage.objective.margin is not None for stage in spec.stages):
             raise RecipeError("margin: only image recipes have L-Softmax. Leave it out.", "arms")
-        directions = {metric.path: metric.better for metric in METRICS if metric.path in MONITORS}
-        for stage in spec.stages:
-            better = directions.get(stage.train.monitor or "")
-            if better is not None and better != stage.train.better:
-                raise RecipeError(f"monitor = {stage.train.monitor!r} with better = {stage.train.better!r} would "
-                                  f"choose the worst epoch. Add better = {better!r}.", "train")
         check_graph_model(spec.model, spec.model_options, spec.folder)
         datasets = []
         if not is_reference(spec.data) and not spec.data.startswith("folder:"):
@@ -154,12 +146,6 @@ class GraphTask(BaseTask[Tensor]):
     def source(self, stage: int) -> TrainingGraphs:
         sampler = self.spec.stages[stage - 1].sampler(self.train_labels)
         return TrainingGraphs(ResidentSource(sampler, self.spec.seed, HOST), self.split["train"])
-
-    def objective(self, clock: Clock) -> tuple[int, Objective]:
-        return clock.stage, self.spec.stages[clock.stage - 1].objective.at(clock)
-
-    def probes(self, clock: Clock) -> dict[str, tuple[int, Objective]]:
-        return {"ce": (clock.stage, Objective(curves.cross_entropy()))}
 
     def loss(self, model: nn.Module, batch: Tensor, objective: tuple[int, Objective]) -> Loss:
         stage, current = objective
@@ -186,25 +172,19 @@ class GraphTask(BaseTask[Tensor]):
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         logits = joined(predictions)
-        return {**self._measure(logits, "test", "accuracy", "test_loss"),
-                **self._measure(logits, "validation", "val_accuracy", "val_loss")}
+        return {**self._measure(logits["test"], self._labels_of("test")),
+                **self._measure(logits["validation"], self._labels_of("validation"), "val_")}
 
-    def _measure(self, logits: Mapping[str, Tensor], name: str, accuracy: str, loss: str) -> dict[str, float]:
-        outputs, labels = logits[name], self._labels_of(name, logits[name].device)
-        right, mean_loss = torch.stack([correct(outputs, labels).sum().double(),
-                                        F.cross_entropy(outputs, labels).double()]).tolist()
-        return {accuracy: 100 * right / len(labels), loss: mean_loss}
-
-    def _labels_of(self, name: str, device: torch.device) -> Tensor:
-        return self.labels[self.split[name].to(self.labels.device)].to(device)
+    def _labels_of(self, name: str) -> Tensor:
+        return self.labels[self.split[name].to(self.labels.device)]
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         logits = joined(predictions)
         device = logits["test"].device
-        tensors = {"logits": logits["test"], "labels": self._labels_of("test", device)}
+        tensors = {"logits": logits["test"], "labels": self._labels_of("test").to(device)}
         reader = Reader(self.classes)
         reader.update(tensors["logits"], tensors["labels"])
-        train_readings = read(logits["train"], self._labels_of("train", device))
+        train_readings = read(logits["train"], self._labels_of("train").to(device))
         diagnosis = reader.diagnosis(curves=compared_curves(self.spec.stages[0].objective), taught=train_readings)
         # There are many splits, and the report draws these only with out-of-distribution data.
         for distribution in diagnosis["energy"].values():

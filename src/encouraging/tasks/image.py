@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .. import curves
-from ..data import Clock, ResidentSource, Source, dataset
+from ..data import ResidentSource, Source, dataset
 from ..data.fit import fit_images
 from ..data.images import check_images, read_images
 from ..engine import Conclusion, Loss, Needs, Predictions, Task
@@ -141,12 +140,6 @@ class ImageTask(ImageInputs):
         """Top and left of each crop, and whether it is flipped."""
         return [torch.randint(high, (count,), generator=generator) for high in (2 * PAD + 1, 2 * PAD + 1, 2)]
 
-    def objective(self, clock: Clock) -> tuple[int, Objective]:
-        return clock.stage, self.spec.stages[clock.stage - 1].objective.at(clock)
-
-    def probes(self, clock: Clock) -> dict[str, tuple[int, Objective]]:
-        return {"ce": (clock.stage, Objective(curves.cross_entropy()))}
-
     def loss(self, model: nn.Module, batch: Batch, objective: tuple[int, Objective]) -> Loss:
         if self.options.mixup:
             return self._mixed_loss(model, Mixed.of(batch), objective[1])
@@ -215,19 +208,13 @@ class ImageTask(ImageInputs):
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         logits = joined(predictions)
-        numbers = self._measure(logits["test"], self.test[1], "accuracy", "test_loss")
+        numbers = self._measure(logits["test"], self.test[1])
         if self.tail is not None:
             labels = self.test[1].to(logits["test"].device)
             numbers |= self.tail.accuracies(correct(logits["test"], labels), labels)
         if self.options.validation:
-            numbers |= self._measure(logits["validation"], self.validation[1], "val_accuracy", "val_loss")
+            numbers |= self._measure(logits["validation"], self.validation[1], "val_")
         return numbers
-
-    def _measure(self, logits: Tensor, labels: Tensor, accuracy: str, loss: str) -> dict[str, float]:
-        labels = labels.to(logits.device)
-        right = correct(logits, labels).sum().double()
-        right, mean_loss = torch.stack([right, F.cross_entropy(logits, labels).double()]).tolist()
-        return {accuracy: 100 * right / len(labels), loss: mean_loss}
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         logits = joined(predictions)

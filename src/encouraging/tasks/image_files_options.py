@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from ..engine import Metric
+from ..engine.metric import HIDDEN
 from .image_options import Options, metrics_of
 from .image_tail import Shots
 from .rand_augment import check_rand_augment
@@ -63,8 +64,8 @@ class FileOptions(Options):
 def file_metrics(options: FileOptions) -> list[Metric]:
     """The metrics of images on the device, and the numbers of broken files."""
     return [*metrics_of(options),
-            Metric("broken", "broken training files", digits=0, better="lower", low=0, shown=False),
-            Metric("broken_test", "broken test files", digits=0, better="lower", low=0, shown=False)]
+            Metric("broken", "broken training files", digits=0, better="lower", low=0, **HIDDEN),
+            Metric("broken_test", "broken test files", digits=0, better="lower", low=0, **HIDDEN)]
 
 
 def file_option_words(parents: tuple[Any, ...]) -> list[str]:

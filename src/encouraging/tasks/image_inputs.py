@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from ..data.file_list import ImageFiles
 from ..data.images import Images
 from ..models.normalised import Normalised
-from .base import BaseTask
 from .class_shift import ClassShift
+from .classification import Classification
 from .image_augment import ResizedCrop
 
 Batch = tuple[Tensor, ...]
 
 
-class ImageInputs(BaseTask[Batch]):
+class ImageInputs(Classification[Batch]):
     """Prepares images for a model. ``scale`` and ``shift`` normalise bytes, ``unit_scale`` and ``shift`` normalise
     numbers from 0 to 1; ``crops`` resizes and crops, if the recipe has it."""
 

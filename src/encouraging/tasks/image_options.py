@@ -8,12 +8,11 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from ..engine import Metric
+from ..engine.metric import HIDDEN, PERCENT
 from ..engine.settings import Frozen
 from .adversarial import Adversarial, attacked_metrics
 from .image_augment import AugmentOptions
 from .image_tail import Shots, TailOptions, tail_metrics
-
-PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 
 
 class Options(AugmentOptions, TailOptions):
@@ -53,30 +52,29 @@ class Options(AugmentOptions, TailOptions):
 
 def metrics_of(options: Options) -> list[Metric]:
     """The metrics of an image recipe."""
-    hidden: dict[str, Any] = {"shown": False}
     metrics = [
         Metric("accuracy", "accuracy", **PERCENT, primary=True, about="Accuracy is that of the last epoch."),
         Metric("best_accuracy", "best accuracy", **PERCENT, about="Best accuracy is that of the best test epoch."),
-        Metric("test_loss", "test cross-entropy", "nats", 3, better="lower", log=True, **hidden),
+        Metric("test_loss", "test cross-entropy", "nats", 3, better="lower", log=True, **HIDDEN),
         Metric("excess_risk", "excess risk", "%", better="lower",
                about="Excess risk is training minus test accuracy."),
         Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1,
                about="Margins, energies and calibration are those of the last epoch’s model."),
-        Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0, **hidden),
+        Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0, **HIDDEN),
         Metric("margin.median", "median margin"),
-        Metric("margin.median_zeroed", "median margin, rival at least 0", **hidden),
-        Metric("margin.mean", "mean margin", **hidden),
+        Metric("margin.median_zeroed", "median margin, rival at least 0", **HIDDEN),
+        Metric("margin.mean", "mean margin", **HIDDEN),
         Metric("energy.label", "energy on the data", better="lower"),
         Metric("energy.rival", "lowest rival energy"),
-        Metric("energy.rival_zeroed", "lowest rival energy, zeroed", **hidden),
-        Metric("energy.free", "free energy", better="lower", **hidden),
-        Metric("train_accuracy", "training accuracy", **PERCENT, **hidden),
-        Metric("batch_accuracy", "accuracy on training batches", **PERCENT, **hidden),
-        Metric("batch_excess_risk", "excess risk on training batches", "%", better="lower", **hidden),
-        Metric("first_updates.grad_norm", "gradient norm of the first updates", digits=3, log=True, **hidden),
-        Metric("first_updates.confidence", "confidence in the first updates", **PERCENT, **hidden),
-        Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **hidden),
-        *(Metric(f"class_energy.{name}", f"energy on the data, class {name}", better="lower", **hidden)
+        Metric("energy.rival_zeroed", "lowest rival energy, zeroed", **HIDDEN),
+        Metric("energy.free", "free energy", better="lower", **HIDDEN),
+        Metric("train_accuracy", "training accuracy", **PERCENT, **HIDDEN),
+        Metric("batch_accuracy", "accuracy on training batches", **PERCENT, **HIDDEN),
+        Metric("batch_excess_risk", "excess risk on training batches", "%", better="lower", **HIDDEN),
+        Metric("first_updates.grad_norm", "gradient norm of the first updates", digits=3, log=True, **HIDDEN),
+        Metric("first_updates.confidence", "confidence in the first updates", **PERCENT, **HIDDEN),
+        Metric("gradient_norm_ratio.ce", "gradient norm over cross-entropy's", **HIDDEN),
+        *(Metric(f"class_energy.{name}", f"energy on the data, class {name}", better="lower", **HIDDEN)
           for name in options.profiles),
         *tail_metrics(options),
     ]
@@ -87,7 +85,8 @@ def metrics_of(options: Options) -> list[Metric]:
                         Metric("chosen.accuracy", "accuracy at the best validation epoch", **PERCENT,
                                about="The best validation epoch is chosen without a look at the test data, the best "
                                      "test epoch with one: the difference is what that look gains."), metrics[1],
-                        Metric("chosen.epoch", "best validation epoch", digits=1, better="lower", **hidden)]
+                        Metric("chosen.epoch", "best validation epoch", digits=1, better="lower", **HIDDEN),
+                        Metric("val_loss", "validation cross-entropy", "nats", 3, better="lower", log=True, **HIDDEN)]
     for name in options.ood_sets:
         alone = len(options.ood_sets) == 1 and not options.ood_groups
         path, words = ("ood", "out-of-distribution data") if alone else (f"ood.{name}", name)

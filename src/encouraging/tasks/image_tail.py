@@ -9,11 +9,10 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from ..engine import Metric
+from ..engine.metric import HIDDEN, PERCENT
 from ..engine.settings import Frozen
 from ..imbalance import adjusted_logits
 from ..metrics import read, shot_accuracy, shot_groups
-
-PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
 
 
 class Shots(Frozen):
@@ -50,7 +49,7 @@ def tail_metrics(options: TailOptions) -> list[Metric]:
         Metric("shots.few", "accuracy, few", **PERCENT),
         Metric("adjusted.accuracy", "accuracy, logits adjusted", **PERCENT,
                about="Logits adjusted: the logarithm of each class's frequency is subtracted after training."),
-        *(Metric(f"adjusted.shots.{group}", f"accuracy, {group}, logits adjusted", **PERCENT, shown=False)
+        *(Metric(f"adjusted.shots.{group}", f"accuracy, {group}, logits adjusted", **PERCENT, **HIDDEN)
           for group in ("many", "medium", "few")),
     ]
 

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -165,7 +165,6 @@ class ObjectiveConfig(Settings):
     reweight_from_epoch: int | None = Field(default=None, ge=1)
     reweight_beta: float = Field(default=0.9999, ge=0, lt=1)
     margin: int | None = Field(default=None, ge=1, le=4)
-    # Newer keys: a run's config has them only if they are used, so that older runs keep their fingerprints.
     ignore_index: int | None = None
     divisor: str | float = "weights"
     changes: tuple[Change, ...] = ()
@@ -176,6 +175,14 @@ class ObjectiveConfig(Settings):
     logit_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # LogitNorm's temperature
     alpha: float | None = Field(default=None, ge=0, le=1)  # on the sigmoid link: the weight of present classes
     halt_on: Literal["likelihood", "logit"] = "likelihood"
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"ignore_index", "divisor", "changes", "bonus_divisor",
+                                                 "balanced_softmax", "ldam_margin", "logit_scale", "logit_norm",
+                                                 "alpha", "halt_on"})
+
+    def config(self) -> dict[str, Any]:
+        """Everything that a run's numbers may depend on, as JSON holds it; without the fields of subclasses."""
+        return self._config(exclude=set(type(self).model_fields) - set(ObjectiveConfig.model_fields))
 
     @field_validator("divisor", mode="before")
     @classmethod
@@ -274,9 +281,10 @@ class ObjectiveConfig(Settings):
             return Objective(None, link=self.link, bonus=self.bonus and started, logit_norm=self.logit_norm)
         changes = tuple(change for change, is_on in zip(self.changes, reached, strict=True) if is_on)
         curve, smoothing = self._changed(changes)
-        return Objective(curve if started else curves.cross_entropy(), smoothing, self.match_norm and started, weighted,
-                         self.link, False, self.ignore_index, self.divisor, self.bonus_divisor,
-                         self.logit_norm, self.alpha, self.halt_on)
+        return Objective(curve if started else curves.cross_entropy(), label_smoothing=smoothing,
+                         match_norm=self.match_norm and started, weighted=weighted, link=self.link,
+                         ignore_index=self.ignore_index, divisor=self.divisor, bonus_divisor=self.bonus_divisor,
+                         logit_norm=self.logit_norm, alpha=self.alpha, halt_on=self.halt_on)
 
 
 def compared_curves(config: ObjectiveConfig) -> dict[str, Curve]:

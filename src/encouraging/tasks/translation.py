@@ -20,6 +20,7 @@ from ..data import Clock, Pairs, TextOptions, TokenBatches, dataset, learn_piece
 from ..data.buckets import LENGTHS, TokenBatch
 from ..data.pieces import END, PAD
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
+from ..engine.metric import HIDDEN, PERCENT
 from ..engine.settings import Frozen
 from ..errors import DataError, RecipeError
 from ..models.beam import beam_search
@@ -32,8 +33,6 @@ from .spec import TaskSpec
 from .token_loss import token_loss
 from .translation_scores import bleu, details, scores
 
-PERCENT: dict[str, Any] = {"unit": "%", "low": 0, "high": 100}
-HIDDEN: dict[str, Any] = {"shown": False}
 SCORED_AT_ONCE = 4096  # tokens, with padding
 USUAL = 64  # pieces; a batch has fewer sentences if they are longer
 OTHER_LOSSES = ("margin", "reweight_from_epoch", "balanced_softmax", "ldam_margin", "bonus_divisor", "logit_norm")
