@@ -66,7 +66,7 @@ def percent(survived: Tensor) -> float:
 
 
 def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Attack] | Mapping[str, Attack],
-                      epsilons: Sequence[float] | Mapping[str, Sequence[float]], *, seed: int = 0,
+                      epsilons: Iterable[float] | Mapping[str, Iterable[float]], *, seed: int = 0,
                       batch_size: int = 1000, state_path: str | Path | None = None,
                       progress: Callable[[Progress], None] | None = None) -> RobustAccuracy:
     """Accuracy under every attack at every epsilon.
@@ -184,13 +184,12 @@ def _clean(model: Model, x: Tensor, y: Tensor, batch_size: int) -> Tensor:
 
 
 def _check_attacks(attacks: Sequence[Attack] | Mapping[str, Attack],
-                   epsilons: Sequence[float] | Mapping[str, Sequence[float]]
-                   ) -> tuple[dict[str, Attack], dict[str, list[float]]]:
+                   epsilons: Iterable[float] | Mapping[str, Iterable[float]]
+                   ) -> tuple[dict[str, Attack], dict[str, tuple[float, ...]]]:
     if isinstance(attacks, Attack):
         raise DtypeError(f"attacks: expected a list or a mapping, got {attacks!r} alone. Pass [{attacks!r}].")
-    for grid in epsilons.values() if isinstance(epsilons, Mapping) else [epsilons]:
-        if not isinstance(grid, Iterable) or isinstance(grid, str):
-            raise DtypeError(f"epsilons: expected a list of numbers, got {grid!r}. For one epsilon pass [{grid!r}].")
+    given = ({name: _check_grid(grid) for name, grid in epsilons.items()} if isinstance(epsilons, Mapping) else
+             _check_grid(epsilons))
     pairs: Iterable[tuple[str, Attack]]
     pairs = list(attacks.items()) if isinstance(attacks, Mapping) else [(_check_attack(a).name, a) for a in attacks]
     named = {name: _check_attack(attack) for name, attack in pairs}
@@ -199,13 +198,22 @@ def _check_attacks(attacks: Sequence[Attack] | Mapping[str, Attack],
                             "mapping from names of your own.")
     if not named:
         raise ArgumentError("attacks: expected at least one.")
-    missing = [name for name in named if isinstance(epsilons, Mapping) and name not in epsilons]
+    grids = given if isinstance(given, dict) else dict.fromkeys(named, given)
+    missing = [name for name in named if name not in grids]
     if missing:
         raise ArgumentError(f"epsilons: no grid for {', '.join(map(repr, missing))}; there are grids for "
-                            f"{', '.join(map(repr, epsilons))}.")
-    grids = {name: [check_eps(eps) for eps in (epsilons[name] if isinstance(epsilons, Mapping) else epsilons)]
-             for name in named}
+                            f"{', '.join(map(repr, grids))}.")
     return named, grids
+
+
+def _check_grid(grid: Iterable[float]) -> tuple[float, ...]:
+    """The epsilons of a grid, which may be an iterator and is therefore read once."""
+    if not isinstance(grid, Iterable) or isinstance(grid, str):
+        raise DtypeError(f"epsilons: expected a list of numbers, got {grid!r}. For one epsilon pass [{grid!r}].")
+    epsilons = tuple(map(check_eps, grid))
+    if not epsilons:
+        raise ArgumentError("epsilons: a grid is empty; expected at least one epsilon per grid.")
+    return epsilons
 
 
 def _check_attack(attack: object) -> Attack:
