@@ -99,6 +99,13 @@ def check_label_dtype(target: Tensor, came: str, expected: str) -> None:
         raise DtypeError(f"{came}: expected integer labels. For two classes use target.long().")
 
 
+def check_tensor(name: str, value: object) -> None:
+    """Refuse what is not a dense tensor."""
+    if not isinstance(value, Tensor):
+        raise DtypeError(f"{name} is a {type(value).__name__}: expected a tensor.")
+    check_dense(name, value)
+
+
 def check_dense(name: str, tensor: Tensor) -> None:
     """Refuse a sparse tensor."""
     if tensor.layout not in (torch.strided, torch.jagged):
