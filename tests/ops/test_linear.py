@@ -276,6 +276,12 @@ def test_chunks_keep_to_the_budget_and_cover_the_rows():
     ({"reduction": "avg"}, ArgumentError, "reduction"),
     ({"accumulate": "bf16"}, ArgumentError, "accumulate"),
     ({"chunk_bytes": 0}, ArgumentError, "chunk_bytes"),
+    ({"chunk_bytes": True}, ArgumentError, "chunk_bytes=True"),
+    ({"impl": "foo"}, ArgumentError, "impl='foo'"),
+    ({"impl": "foo", "class_weight": torch.ones(CLASSES, requires_grad=True)}, ArgumentError, "impl='foo'"),
+    ({"impl": "triton", "class_weight": torch.ones(CLASSES, requires_grad=True)}, ArgumentError, "need a gradient"),
+    ({"target": [0, 1]}, DtypeError, "target is a list"),
+    ({"bias": [0.0]}, DtypeError, "bias is a list"),
     ({"label_smoothing": 2.0}, ArgumentError, "label_smoothing"),
 ])
 def test_what_does_not_fit_is_refused_in_words(change, error, words):
