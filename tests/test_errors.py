@@ -25,7 +25,7 @@ from encouraging import (
     mirror_mse_loss,
     sigmoid_curve_loss,
 )
-from encouraging.errors import ArgumentError, CurveError, DtypeError, ShapeError, TargetError
+from encouraging.errors import ArgumentError, CurveError, DtypeError, ShapeError, SignatureError, TargetError
 from paper_formulas import ALL_CURVES
 
 CE = curves.cross_entropy()
@@ -314,7 +314,16 @@ def test_labels_of_wide_unsigned_types_are_labels(dtype):
 
 def test_modules_refuse_what_their_functions_would():
     for make in (lambda: SigmoidCurveLoss(curves.focal(), alpha=3.0), lambda: MirrorMSELoss(link="x"),
-                 lambda: CurveLoss(curves.focal(), label_smoothing=2.0),
-                 lambda: LinearCurveLoss(5, 3, curves.focal(), chunk=1)):
+                 lambda: CurveLoss(curves.focal(), label_smoothing=2.0)):
         with pytest.raises(ArgumentError):
             make()
+
+
+@pytest.mark.parametrize(("kind", "arguments"), [
+    (EncouragingLoss, ()), (CurveLoss, (CE,)), (LDAMLoss, ([1, 2],)), (SigmoidCurveLoss, (CE,)), (MirrorMSELoss, ()),
+    (LinearCurveLoss, (5, 3, CE)),
+])
+def test_an_argument_that_a_module_does_not_have_is_one_error_for_all(kind, arguments):
+    words = f"{kind.__name__} has no argument 'reducton'; it takes .*reduction.* Did you mean 'reduction'"
+    with pytest.raises(SignatureError, match=words):
+        kind(*arguments, reducton="sum")

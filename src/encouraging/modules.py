@@ -5,9 +5,7 @@ Annotations are evaluated here, as in ``torch.nn``: libraries that wrap a loss (
 where the names of this file are not known.
 """
 
-import inspect
 import math
-from collections.abc import Iterable
 from typing import Any, ClassVar, Never, TypedDict, Unpack
 
 import torch
@@ -17,11 +15,11 @@ from . import curves
 from .class_counts import Counts
 from .curves import Curve
 from .curves._curve import check_curve
-from .errors import ArgumentError, ShapeError, SignatureError, did_you_mean
+from .errors import ArgumentError, ShapeError, SignatureError
 from .losses import curve_loss
 from .margins import ldam_margins, number_or_nan, subtract_margin
 from .ops.reduction import Divisor, check_divisor
-from .other_modules import LinearCurveLoss, MirrorMSELoss, SigmoidCurveLoss
+from .other_modules import LinearCurveLoss, MirrorMSELoss, SigmoidCurveLoss, keywords, refuse_unknown
 from .targets import (
     as_rows,
     check_buffer,
@@ -70,7 +68,8 @@ class CurveLoss(nn.CrossEntropyLoss):
 
     def __init__(self, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
                  reduction: str = "mean", label_smoothing: float = 0.0, match_norm: bool = False,
-                 divisor: Divisor = None, impl: str = "auto") -> None:
+                 divisor: Divisor = None, impl: str = "auto", **unknown: Never) -> None:
+        refuse_unknown(self, unknown, Arguments.__annotations__)
         check_curve(curve)
         check_reduction(reduction)
         check_smoothing(label_smoothing)
@@ -106,21 +105,13 @@ class _NamedCurveLoss(CurveLoss):
     family: ClassVar[tuple[type[Curve], ...]]
 
     def __init__(self, curve: Curve, *misplaced: Never, **arguments: Unpack[Arguments]) -> None:
-        if misplaced or arguments.keys() - Arguments.__annotations__.keys():
-            self._refuse_arguments(misplaced, arguments)
-        super().__init__(curve, **arguments)
-
-    def _refuse_arguments(self, misplaced: tuple[object, ...], arguments: Iterable[str]) -> None:
-        name, parameters = type(self).__name__, inspect.signature(type(self)).parameters.values()
-        keywords = [parameter.name for parameter in parameters if parameter.kind == parameter.KEYWORD_ONLY]
-        allowed = [*keywords, *Arguments.__annotations__]
         if misplaced:
-            value = misplaced[0] if isinstance(misplaced[0], int | float) else "..."
-            raise SignatureError(f"{name} takes its arguments by keyword: expected {name}({allowed[0]}={value}) or "
+            name = type(self).__name__
+            value: object = misplaced[0] if isinstance(misplaced[0], int | float) else "..."
+            first = [*keywords(type(self)), *Arguments.__annotations__][0]
+            raise SignatureError(f"{name} takes its arguments by keyword: expected {name}({first}={value}) or "
                                  f"{name}(weight=...), got {len(misplaced)} without a name.")
-        unknown = next(word for word in arguments if word not in allowed)
-        raise SignatureError(f"{name} has no argument {unknown!r}; it takes {', '.join(allowed)}."
-                             + did_you_mean(unknown, allowed))
+        super().__init__(curve, **arguments)
 
     def extra_repr(self) -> str:
         if not isinstance(self.curve, self.family):

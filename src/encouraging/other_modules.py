@@ -6,13 +6,15 @@ where the names of this file are not known.
 """
 
 import inspect
-from typing import Any
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Never
 
 from torch import Tensor, nn
 
 from .curves import Curve
 from .curves._curve import check_curve
-from .errors import ArgumentError, did_you_mean
+from .errors import SignatureError, did_you_mean
 from .losses import linear_curve_loss, mirror_mse_loss, sigmoid_curve_loss
 from .ops.reduction import Divisor, check_divisor
 from .targets import (
@@ -28,6 +30,22 @@ from .targets import (
 __all__ = ["LinearCurveLoss", "MirrorMSELoss", "SigmoidCurveLoss"]
 
 
+def keywords(module: type[nn.Module]) -> list[str]:
+    """The arguments that a module takes by keyword alone."""
+    return [parameter.name for parameter in inspect.signature(module).parameters.values()
+            if parameter.kind == parameter.KEYWORD_ONLY]
+
+
+def refuse_unknown(module: nn.Module, unknown: Iterable[str], passed_on: Iterable[str] = (),
+                   hints: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Refuse arguments that a module does not have; ``passed_on`` are those that it has without naming them, and
+    ``hints`` what to use instead of some."""
+    for word in sorted(unknown):
+        allowed = list(dict.fromkeys([*keywords(type(module)), *passed_on]))
+        raise SignatureError(f"{type(module).__name__} has no argument {word!r}; it takes {', '.join(allowed)}."
+                             + hints.get(word, did_you_mean(word, allowed)))
+
+
 class SigmoidCurveLoss(nn.Module):
     """:func:`sigmoid_curve_loss` as a module; ``weight`` and ``pos_weight`` are buffers.
 
@@ -41,7 +59,8 @@ class SigmoidCurveLoss(nn.Module):
 
     def __init__(self, curve: Curve, *, weight: Tensor | None = None, reduction: str = "mean",
                  pos_weight: Tensor | None = None, alpha: float | None = None, negative_curve: Curve | None = None,
-                 divisor: Divisor = None) -> None:
+                 divisor: Divisor = None, **unknown: Never) -> None:
+        refuse_unknown(self, unknown)
         super().__init__()
         check_curve(curve)
         check_curve(curve if negative_curve is None else negative_curve)
@@ -75,7 +94,8 @@ class MirrorMSELoss(nn.Module):
     """
 
     def __init__(self, *, bonus: bool = True, link: str = "softmax", reduction: str = "mean",
-                 divisor: Divisor = None) -> None:
+                 divisor: Divisor = None, **unknown: Never) -> None:
+        refuse_unknown(self, unknown)
         super().__init__()
         check_reduction(reduction)
         check_divisor(divisor, reduction)
@@ -114,10 +134,9 @@ class LinearCurveLoss(nn.Linear):
                  class_weight: Tensor | None = None, device: Any = None, dtype: Any = None, **arguments: Any) -> None:
         check_curve(curve)
         passed_by_module = ("hidden", "weight", "target", "curve", "bias", "class_weight")
-        allowed = [name for name in inspect.signature(linear_curve_loss).parameters if name not in passed_by_module]
-        for name in sorted(arguments.keys() - set(allowed)):
-            hint = " The weights of classes are class_weight." if name == "weight" else did_you_mean(name, allowed)
-            raise ArgumentError(f"{name}={arguments[name]!r}: expected one of {', '.join(allowed)}.{hint}")
+        passed_on = [name for name in inspect.signature(linear_curve_loss).parameters if name not in passed_by_module]
+        refuse_unknown(self, arguments.keys() - set(passed_on), passed_on,
+                       {"weight": " The weights of classes are class_weight."})
         check_reduction(arguments.get("reduction", "mean"))
         check_smoothing(arguments.get("label_smoothing", 0.0))
         check_divisor(arguments.get("divisor"), arguments.get("reduction", "mean"))

@@ -75,10 +75,9 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
                        match_norm: bool, divisor: Divisor, chunk_bytes: int | None, accumulate: str,
                        impl: str) -> Tensor:
     for name, tensor in (("hidden", hidden), ("weight", weight), ("target", target), ("bias", bias)):
-        if tensor is None and name == "bias":
-            continue
-        check_tensor(name, tensor)
-        if tensor.device != hidden.device:
+        if tensor is not None or name != "bias":
+            check_tensor(name, tensor)
+        if tensor is not None and tensor.device != hidden.device:
             raise ArgumentError(f"hidden is on {hidden.device} but {name} on {tensor.device}: move one of them.")
     dtype = _logits_dtype(hidden, weight, bias)
     if hidden.ndim == 0 or weight.ndim != 2 or hidden.shape[-1] != weight.shape[1]:
