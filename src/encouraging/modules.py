@@ -164,11 +164,8 @@ class EncouragingLoss(_NamedCurveLoss):
     @property
     def log_end(self) -> float:
         """The probability at which the log bonus becomes a line. Setting it sets a new curve."""
-        if isinstance(self.curve, curves.normal):
-            return 1.0
-        if isinstance(self.curve, curves.conservative):
-            return self.curve.log_end
-        raise AttributeError(f"the curve is {self.curve!r}, which has no log_end")
+        curve: Any = self.curve
+        return 1.0 if isinstance(curve, curves.normal) else curve.log_end
 
     @log_end.setter
     def log_end(self, value: float) -> None:

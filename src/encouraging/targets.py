@@ -183,8 +183,9 @@ def _is_fraction(number: object) -> bool:
 
 
 def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduction: str,
-                    label_smoothing: float) -> int:
-    """Refuse arguments that do not match the rows; returns ``ignore_index`` as a Python integer."""
+                    label_smoothing: float, *, weight_name: str = "weight") -> int:
+    """Refuse arguments that do not match the rows; returns ``ignore_index`` as a Python integer. ``weight_name`` is
+    what the caller's class weights are called."""
     check_reduction(reduction)
     check_smoothing(label_smoothing)
     ignore_index = checked_ignore_index(ignore_index)
@@ -192,20 +193,21 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
         raise ArgumentError(f"ignore_index={ignore_index} with probabilities as target: there is no label to ignore. "
                             "Leave rows out with a probability row of zeros, or pass labels.")
     if weight is not None:
-        check_class_weight(weight, rows.classes)
+        check_class_weight(weight, rows.classes, weight_name)
         if weight.device != rows.input.device:
-            raise ArgumentError(f"weight is on {weight.device} but input on {rows.input.device}: move one of them.")
+            raise ArgumentError(f"{weight_name} is on {weight.device} but input on {rows.input.device}: move one of "
+                                "them.")
     return ignore_index
 
 
-def check_class_weight(weight: Tensor, classes: int | None) -> None:
+def check_class_weight(weight: Tensor, classes: int | None, name: str = "weight") -> None:
     """Refuse what is not one number per class; ``classes`` is None where their number is not known."""
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
-        raise DtypeError(f"weight is {getattr(weight, 'dtype', type(weight).__name__)}: expected a floating-point "
+        raise DtypeError(f"{name} is {getattr(weight, 'dtype', type(weight).__name__)}: expected a floating-point "
                          "tensor with one number per class.")
-    check_dense("weight", weight)
+    check_dense(name, weight)
     if weight.ndim != 1 or classes not in (None, weight.shape[0]):
-        raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected ({'C' if classes is None else classes},), "
+        raise ShapeError(f"{name} has shape {tuple(weight.shape)}: expected ({'C' if classes is None else classes},), "
                          "one number per class.")
 
 

@@ -100,7 +100,8 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
     # Stands for the logits where only their shape, type and device matter; it takes the memory of one number.
     logits = hidden.detach().new_zeros((), dtype=dtype).expand(rows.shape[0], classes)
     examples = as_rows(logits, labels)
-    ignore_index = check_arguments(examples, class_weight, ignore_index, reduction, label_smoothing)
+    ignore_index = check_arguments(examples, class_weight, ignore_index, reduction, label_smoothing,
+                                   weight_name="class_weight")
     soft = examples.soft
     reduction = "sum" if divisor is not None else reduction
     learned = target.requires_grad or (class_weight is not None and class_weight.requires_grad)
