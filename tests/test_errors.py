@@ -319,6 +319,19 @@ def test_modules_refuse_what_their_functions_would():
             make()
 
 
+@pytest.mark.parametrize("value", ["no", 1, 0, None], ids=repr)
+@pytest.mark.parametrize(("name", "make"), [
+    ("bonus", lambda **flag: mirror_mse_loss(Z, Y, **flag)), ("bonus", MirrorMSELoss),
+    ("match_norm", lambda **flag: curve_loss(Z, Y, CE, **flag)),
+    ("match_norm", lambda **flag: encouraging_loss(Z, Y, **flag)),
+    ("match_norm", lambda **flag: linear_curve_loss(torch.ones(2, 4), torch.ones(3, 4), Y, CE, **flag)),
+    ("match_norm", EncouragingLoss), ("match_norm", lambda **flag: LinearCurveLoss(4, 3, CE, **flag)),
+], ids=["mse", "MSE module", "curve_loss", "encouraging_loss", "linear", "module", "linear module"])
+def test_a_word_is_neither_true_nor_false(name, make, value):
+    with pytest.raises(ArgumentError, match=f"{name}={value!r}: expected True or False"):
+        make(**{name: value})
+
+
 @pytest.mark.parametrize(("kind", "arguments"), [
     (EncouragingLoss, ()), (CurveLoss, (CE,)), (LDAMLoss, ([1, 2],)), (SigmoidCurveLoss, (CE,)), (MirrorMSELoss, ()),
     (LinearCurveLoss, (5, 3, CE)),

@@ -26,6 +26,7 @@ from .targets import (
     check_alpha,
     check_arguments,
     check_factor,
+    check_flag,
     check_input,
     check_link,
     check_presence,
@@ -80,6 +81,8 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     >>> curve_loss(logits, torch.tensor([0]), curves.normal())  # minus the gap: log 2 - 4
     tensor(-3.3069)
     """
+    if match_norm is not False:
+        check_flag("match_norm", match_norm)
     if type(curve) is CrossEntropy and divisor is None and not match_norm and not inplace:
         by_torch = as_torch.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, impl)
         if by_torch is not None:
@@ -318,6 +321,7 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
     same_again = None if signature is None else repeat.find(signature)
     if same_again is not None:
         return same_again(input, target, result_dtype(input), None, divisor)
+    check_flag("bonus", bonus)
     check_link(link)
     check_reduction(reduction)
     check_divisor(divisor, reduction)

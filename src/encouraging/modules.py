@@ -23,6 +23,7 @@ from .other_modules import LinearCurveLoss, MirrorMSELoss, SigmoidCurveLoss, key
 from .targets import (
     as_rows,
     check_buffer,
+    check_flag,
     check_implementation,
     check_reduction,
     check_smoothing,
@@ -74,6 +75,7 @@ class CurveLoss(nn.CrossEntropyLoss):
         check_reduction(reduction)
         check_smoothing(label_smoothing)
         check_divisor(divisor, reduction)
+        check_flag("match_norm", match_norm)
         check_implementation(impl)
         check_buffer("weight", weight)
         super().__init__(weight=weight, ignore_index=checked_ignore_index(ignore_index), reduction=reduction,

@@ -20,6 +20,7 @@ from .ops.reduction import Divisor, check_divisor
 from .targets import (
     check_alpha,
     check_buffer,
+    check_flag,
     check_implementation,
     check_link,
     check_reduction,
@@ -99,6 +100,7 @@ class MirrorMSELoss(nn.Module):
         super().__init__()
         check_reduction(reduction)
         check_divisor(divisor, reduction)
+        check_flag("bonus", bonus)
         check_link(link)
         self.bonus, self.link, self.reduction, self.divisor = bonus, link, reduction, divisor
 
@@ -140,6 +142,7 @@ class LinearCurveLoss(nn.Linear):
         check_reduction(arguments.get("reduction", "mean"))
         check_smoothing(arguments.get("label_smoothing", 0.0))
         check_divisor(arguments.get("divisor"), arguments.get("reduction", "mean"))
+        check_flag("match_norm", arguments.get("match_norm", False))
         check_implementation(arguments.get("impl", "auto"))
         checked_ignore_index(arguments.get("ignore_index", -100))
         check_buffer("class_weight", class_weight)

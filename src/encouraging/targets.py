@@ -156,6 +156,12 @@ def check_implementation(impl: str) -> None:
         raise ArgumentError(f"impl={impl!r}: expected 'auto', 'reference' or 'triton'.")
 
 
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is not True or False; a word such as "no" would count as True."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name}={value!r}: expected True or False.")
+
+
 def check_buffer(name: str, value: Tensor | None) -> None:
     """Refuse what a module cannot keep as a buffer, such as a list."""
     if value is not None and not isinstance(value, Tensor):

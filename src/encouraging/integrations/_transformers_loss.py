@@ -14,7 +14,7 @@ from ..curves import Curve
 from ..curves._curve import check_curve
 from ..errors import ArgumentError, ShapeError
 from ..losses import curve_loss, linear_curve_loss, sigmoid_curve_loss
-from ..targets import check_class_weight, check_smoothing
+from ..targets import check_class_weight, check_flag, check_smoothing
 
 Items = Tensor | int | None
 IGNORED = -100
@@ -37,6 +37,7 @@ class CurveLossFunction:
         check_smoothing(label_smoothing)
         if weight is not None:
             check_class_weight(weight, None)
+        check_flag("match_norm", match_norm)
         self.curve, self.head, self.label_smoothing, self.match_norm = curve, head, label_smoothing, match_norm
         self.weight = None if weight is None else weight.detach().clone()
 

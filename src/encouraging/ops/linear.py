@@ -16,7 +16,15 @@ from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
 from ..curves._curve import check_curve
 from ..errors import ArgumentError, DerivativeError, DtypeError, ShapeError
-from ..targets import as_rows, check_arguments, check_implementation, check_tensor, result_dtype, sequence_hint
+from ..targets import (
+    as_rows,
+    check_arguments,
+    check_flag,
+    check_implementation,
+    check_tensor,
+    result_dtype,
+    sequence_hint,
+)
 from ..torch_state import autocasts, has_tangent, in_transform, is_batched, is_jit_tracing
 from . import dispatch, reference
 from .linear_chunks import ACCUMULATORS, Layer, Plan, walk
@@ -62,6 +70,7 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
     check_curve(curve)
     check_divisor(divisor, reduction)
     check_implementation(impl)
+    check_flag("match_norm", match_norm)
     check_chunks(chunk_bytes, accumulate)
     compute: Callable[..., Tensor] = _linear_curve_loss
     if torch.compiler.is_compiling() and not is_in_catalogue(curve):
