@@ -19,7 +19,15 @@ from .errors import ArgumentError, ShapeError, SignatureError
 from .losses import curve_loss
 from .margins import ldam_margins, number_or_nan, subtract_margin
 from .ops.reduction import Divisor, check_divisor
-from .other_modules import LinearCurveLoss, MirrorMSELoss, SigmoidCurveLoss, keywords, refuse_unknown
+from .other_modules import (
+    LinearCurveLoss,
+    MirrorMSELoss,
+    SigmoidCurveLoss,
+    changed,
+    defaults_of,
+    keywords,
+    refuse_unknown,
+)
 from .targets import (
     as_rows,
     check_buffer,
@@ -88,16 +96,7 @@ class CurveLoss(nn.CrossEntropyLoss):
                           divisor=self.divisor if divisor is None else divisor, impl=self.impl)
 
     def extra_repr(self) -> str:
-        return ", ".join([f"curve={self.curve!r}", *self._changed()])
-
-    def _changed(self) -> list[str]:
-        """The arguments that differ from their defaults."""
-        defaults = {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0, "match_norm": False,
-                    "impl": "auto"}
-        changed = [f"{name}={value!r}" for name, default in defaults.items()
-                   if (value := getattr(self, name)) != default]
-        changed += [] if self.divisor is None else [f"divisor={self.divisor!r}"]
-        return changed if self.weight is None else [f"weight=({len(self.weight)} classes)", *changed]
+        return ", ".join([f"curve={self.curve!r}", *changed(self, defaults_of(CurveLoss))])
 
 
 class _NamedCurveLoss(CurveLoss):
@@ -118,16 +117,17 @@ class _NamedCurveLoss(CurveLoss):
     def extra_repr(self) -> str:
         if not isinstance(self.curve, self.family):
             return super().extra_repr()
-        return ", ".join([*(f"{name}={value!r}" for name, value in self._parameters_of_curve()), *self._changed()])
+        return ", ".join([*(f"{name}={value!r}" for name, value in self._parameters_of_curve()),
+                          *changed(self, defaults_of(CurveLoss))])
 
     def _parameters_of_curve(self) -> list[tuple[str, Any]]:
         return list(self.curve.params.items())
 
-    def _change_curve(self, **changed: float) -> None:
+    def _change_curve(self, **parameters: float) -> None:
         """The curve with some parameters changed; the others keep their values, or get their defaults if the present
         curve is of another kind."""
         params = self.curve.params if isinstance(self.curve, self.family) else {}
-        self.curve = self.family[0](**{**params, **changed})
+        self.curve = self.family[0](**{**params, **parameters})
 
 
 def _parameter(name: str) -> Any:

@@ -6,7 +6,7 @@ where the names of this file are not known.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Never
 
@@ -16,10 +16,12 @@ from .curves import Curve
 from .curves._curve import check_curve
 from .errors import SignatureError, did_you_mean
 from .losses import linear_curve_loss, mirror_mse_loss, sigmoid_curve_loss
+from .ops.linear import check_chunks
 from .ops.reduction import Divisor, check_divisor
 from .targets import (
     check_alpha,
     check_buffer,
+    check_class_weight,
     check_flag,
     check_implementation,
     check_link,
@@ -35,6 +37,24 @@ def keywords(module: type[nn.Module]) -> list[str]:
     """The arguments that a module takes by keyword alone."""
     return [parameter.name for parameter in inspect.signature(module).parameters.values()
             if parameter.kind == parameter.KEYWORD_ONLY]
+
+
+def defaults_of(function: Callable[..., object]) -> dict[str, Any]:
+    """The arguments of a module or a function that have defaults."""
+    return {parameter.name: parameter.default for parameter in inspect.signature(function).parameters.values()
+            if parameter.default is not parameter.empty}
+
+
+def changed(module: nn.Module, defaults: Mapping[str, Any], given: Mapping[str, Any] = MappingProxyType({})
+            ) -> list[str]:
+    """What the repr of a module says of its arguments: those that differ from their defaults. They are attributes of
+    the module or in ``given``."""
+    values = {name: given[name] if name in given else getattr(module, name, default)
+              for name, default in defaults.items()}
+    return [f"{name}=({len(value)} classes)" if isinstance(value, Tensor) and value.ndim == 1 else
+            f"{name}=({'x'.join(map(str, value.shape))} numbers)" if isinstance(value, Tensor) and value.ndim else
+            f"{name}={value!r}"
+            for name, value in values.items() if isinstance(value, Tensor) or value != defaults[name]]
 
 
 def refuse_unknown(module: nn.Module, unknown: Iterable[str], passed_on: Iterable[str] = (),
@@ -80,18 +100,14 @@ class SigmoidCurveLoss(nn.Module):
                                   divisor=self.divisor if divisor is None else divisor)
 
     def extra_repr(self) -> str:
-        parts = [f"curve={self.curve!r}"]
-        parts += [f"alpha={self.alpha}"] if self.alpha is not None else []
-        parts += [f"negative_curve={self.negative_curve!r}"] if self.negative_curve is not None else []
-        parts += [f"divisor={self.divisor!r}"] if self.divisor is not None else []
-        return ", ".join(parts + ([f"reduction={self.reduction!r}"] if self.reduction != "mean" else []))
+        return ", ".join([f"curve={self.curve!r}", *changed(self, defaults_of(SigmoidCurveLoss))])
 
 
 class MirrorMSELoss(nn.Module):
     """:func:`mirror_mse_loss` as a module.
 
     >>> MirrorMSELoss(link="sigmoid")
-    MirrorMSELoss(bonus=True, link='sigmoid', reduction='mean')
+    MirrorMSELoss(link='sigmoid')
     """
 
     def __init__(self, *, bonus: bool = True, link: str = "softmax", reduction: str = "mean",
@@ -109,7 +125,7 @@ class MirrorMSELoss(nn.Module):
                                divisor=self.divisor if divisor is None else divisor)
 
     def extra_repr(self) -> str:
-        return f"bonus={self.bonus}, link={self.link!r}, reduction={self.reduction!r}"
+        return ", ".join(changed(self, defaults_of(MirrorMSELoss)))
 
 
 class LinearCurveLoss(nn.Linear):
@@ -135,17 +151,20 @@ class LinearCurveLoss(nn.Linear):
     def __init__(self, in_features: int, out_features: int, curve: Curve, *, bias: bool = False,
                  class_weight: Tensor | None = None, device: Any = None, dtype: Any = None, **arguments: Any) -> None:
         check_curve(curve)
-        passed_by_module = ("hidden", "weight", "target", "curve", "bias", "class_weight")
-        passed_on = [name for name in inspect.signature(linear_curve_loss).parameters if name not in passed_by_module]
-        refuse_unknown(self, arguments.keys() - set(passed_on), passed_on,
+        passed_on = _defaults_passed_on()
+        refuse_unknown(self, arguments.keys() - passed_on.keys(), passed_on,
                        {"weight": " The weights of classes are class_weight."})
-        check_reduction(arguments.get("reduction", "mean"))
-        check_smoothing(arguments.get("label_smoothing", 0.0))
-        check_divisor(arguments.get("divisor"), arguments.get("reduction", "mean"))
-        check_flag("match_norm", arguments.get("match_norm", False))
-        check_implementation(arguments.get("impl", "auto"))
-        checked_ignore_index(arguments.get("ignore_index", -100))
+        every = {**passed_on, **arguments}
+        check_reduction(every["reduction"])
+        check_smoothing(every["label_smoothing"])
+        check_divisor(every["divisor"], every["reduction"])
+        check_flag("match_norm", every["match_norm"])
+        check_implementation(every["impl"])
+        check_chunks(every["chunk_bytes"], every["accumulate"])
+        checked_ignore_index(every["ignore_index"])
         check_buffer("class_weight", class_weight)
+        if class_weight is not None:
+            check_class_weight(class_weight, out_features, "class_weight")
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         self.curve, self.arguments = curve, arguments
         self.register_buffer("class_weight", class_weight)
@@ -158,4 +177,11 @@ class LinearCurveLoss(nn.Linear):
                                  **arguments)
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, curve={self.curve!r}"
+        return ", ".join([super().extra_repr(), f"curve={self.curve!r}",
+                          *changed(self, {"class_weight": None, **_defaults_passed_on()}, self.arguments)])
+
+
+def _defaults_passed_on() -> dict[str, Any]:
+    """The arguments of ``linear_curve_loss`` that its module passes on as they were given."""
+    defaults = defaults_of(linear_curve_loss)
+    return {name: default for name, default in defaults.items() if name not in ("bias", "class_weight")}
