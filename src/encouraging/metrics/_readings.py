@@ -209,9 +209,10 @@ def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> No
                               f"{logits.shape[1] - 1}; leave out rows without a label.")
 
 
-def check_labels(logits: Tensor, target: Tensor) -> None:
-    """Refuse types and shapes that do not match, for logits of any layout. Values are not checked: that would wait for
-    the GPU. Without this check a shorter target would silently be broadcast."""
+def check_labels(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> tuple[Tensor, Tensor]:
+    """Logits of any layout and their labels as tensors, the labels in int64. Types and shapes that do not match are
+    refused: a shorter target would silently be broadcast. Values are not checked: that would wait for the GPU."""
+    logits, target = as_tensor(logits), as_tensor(target)
     if not logits.is_floating_point() or logits.dtype.itemsize == 1:
         raise DtypeError(f"logits: expected floating-point numbers, got {logits.dtype}.")
     if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
@@ -219,6 +220,12 @@ def check_labels(logits: Tensor, target: Tensor) -> None:
     if target.shape != logits.shape[:-1] or not logits.ndim:
         raise ShapeError(f"labels: expected one per row of the logits, the shape {tuple(logits.shape[:-1])}, got "
                          f"{tuple(target.shape)}.")
+    return logits, target.long()
+
+
+def best_rival(logits: Tensor, label: Tensor, score: float = -torch.inf) -> Tensor:
+    """The highest logit where the labels', (..., 1), are set to ``score``."""
+    return logits.scatter(-1, label, score).amax(-1)
 
 
 def _empty(logits: Tensor, count: int) -> list[Tensor]:
