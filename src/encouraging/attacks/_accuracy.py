@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,7 +53,7 @@ class RobustAccuracy:
     def __str__(self) -> str:
         """The table as text, in percent: a line per attack, a column per epsilon."""
         table = self.table()
-        columns = list(dict.fromkeys(eps for eps in sorted((eps for row in table.values() for eps in row), key=float)))
+        columns = sorted({eps for row in table.values() for eps in row}, key=float)
         lines = [["epsilon", *columns], *([name, *(f"{row[eps]:.1f}" if eps in row else "" for eps in columns)]
                                           for name, row in table.items())]
         name_width, *widths = (max(map(len, column)) for column in zip(*lines, strict=True))
@@ -151,11 +152,9 @@ def _attacked(model: Model, x: Tensor, y: Tensor, index: Tensor, name: str, atta
                            state_path=state.beside(name, eps))
         return _correct(model, perturbed, y, batch_size)
     survived = []
-    call = {"seed": seed} if attack.method != "fgsm" else {}
     for first in range(0, len(x), batch_size):
         rows = slice(first, first + batch_size)
-        if call:
-            call["index"] = index[rows]  # type: ignore[assignment]
+        call: dict[str, Any] = {} if attack.method == "fgsm" else {"seed": seed, "index": index[rows]}
         survived.append(_correct(model, attack(model, x[rows], y[rows], eps, **call), y[rows], batch_size))
         report(Progress(name, eps, min(1.0, (first + batch_size) / len(x))))
     return torch.cat(survived)
@@ -190,10 +189,10 @@ def _check_attacks(attacks: Sequence[Attack] | Mapping[str, Attack],
         raise DtypeError(f"attacks: expected a list or a mapping, got {attacks!r} alone. Pass [{attacks!r}].")
     given = ({name: _check_grid(grid) for name, grid in epsilons.items()} if isinstance(epsilons, Mapping) else
              _check_grid(epsilons))
-    pairs: Iterable[tuple[str, Attack]]
+    pairs: list[tuple[str, Attack]]
     pairs = list(attacks.items()) if isinstance(attacks, Mapping) else [(_check_attack(a).name, a) for a in attacks]
     named = {name: _check_attack(attack) for name, attack in pairs}
-    if len(named) < len(list(pairs)):
+    if len(named) < len(pairs):
         raise ArgumentError(f"attacks: two of them have the same name ({', '.join(name for name, _ in pairs)}). Pass a "
                             "mapping from names of your own.")
     if not named:
