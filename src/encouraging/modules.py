@@ -19,6 +19,7 @@ from .errors import ArgumentError, ShapeError, SignatureError
 from .losses import curve_loss
 from .margins import ldam_margins, number_or_nan, subtract_margin
 from .ops.reduction import Divisor, check_divisor
+from .ops.rows import compute_dtype
 from .other_modules import (
     LinearCurveLoss,
     MirrorMSELoss,
@@ -263,7 +264,7 @@ class LDAMLoss(CurveLoss):
         if input.shape[-1] != len(self.margins):
             raise ShapeError(f"input has {input.shape[-1]} classes but class_counts named {len(self.margins)}.")
         # The scale would enlarge the rounding errors of 16 bits.
-        wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+        wide = input.to(compute_dtype(input.dtype))
         margins = self.margins
         if wide.dtype == torch.float64:
             margins = margins.double() + self._rounded_off.double()

@@ -99,6 +99,11 @@ def check_label_dtype(target: Tensor, came: str, expected: str) -> None:
         raise DtypeError(f"{came}: expected integer labels. For two classes use target.long().")
 
 
+def is_integer(tensor: Tensor) -> bool:
+    """Whether these can be labels by their type; torch counts neither bool nor complex numbers among floats."""
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+
+
 def check_tensor(name: str, value: object) -> None:
     """Refuse what is not a dense tensor."""
     if not isinstance(value, Tensor):
@@ -260,8 +265,7 @@ def check_presence(input: Tensor, target: Tensor) -> None:
     if not isinstance(target, Tensor):
         raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of 0s and 1s or of probabilities.")
     check_dense("target", target)
-    index = target.shape == input.shape[:-1] and input.ndim > 0 and not (
-        target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
+    index = target.shape == input.shape[:-1] and input.ndim > 0 and is_integer(target)
     if target.shape != input.shape and not index:
         raise ShapeError(f"target has shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}: expected "
                          "the same shape, one 0 or 1 (or a probability) for each logit, or integers of shape "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from .. import curves
@@ -10,6 +9,7 @@ from ..curves import Curve
 from ..errors import ArgumentError
 from ..losses import curve_loss
 from ..ops.reduction import label_divisor
+from ..ops.rows import compute_dtype
 from ..targets import check_class_weight, check_input
 
 
@@ -34,6 +34,7 @@ def reweighted_loss(input: Tensor, target: Tensor, weight: Tensor, curve: Curve 
     Returns:
         A single number; NaN where no row counts.
 
+    >>> import torch
     >>> logits = torch.tensor([[2.0, 0.0], [1.0, 1.0]])
     >>> reweighted_loss(logits, torch.tensor([0, 1]), torch.tensor([0.5, 1.5]), curves.cross_entropy())
     tensor(0.5516)
@@ -43,7 +44,7 @@ def reweighted_loss(input: Tensor, target: Tensor, weight: Tensor, curve: Curve 
                             f"{str(target.dtype).removeprefix('torch.')}. Pass class indices.")
     check_input(input)
     check_class_weight(weight, None)
-    logits = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+    logits = input.to(compute_dtype(input.dtype))
     plain = curve_loss(logits, target, curves.cross_entropy(), weight, ignore_index, "sum")
     total = curve_loss(logits, target, curves.normal() if curve is None else curve, weight, ignore_index, "sum")
     labels = target.long()  # before the comparison: in uint8, -100 is the label 156
