@@ -12,7 +12,6 @@ from encouraging import (
     CurveLoss,
     EncouragingLoss,
     LDAMLoss,
-    LinearCurveLoss,
     LSoftmaxLinear,
     MirrorMSELoss,
     SigmoidCurveLoss,
@@ -25,7 +24,7 @@ from encouraging import (
     mirror_mse_loss,
     sigmoid_curve_loss,
 )
-from encouraging.errors import ArgumentError, CurveError, DtypeError, ShapeError, SignatureError, TargetError
+from encouraging.errors import ArgumentError, CurveError, DtypeError, ShapeError, TargetError
 from paper_formulas import ALL_CURVES
 
 CE = curves.cross_entropy()
@@ -317,26 +316,3 @@ def test_modules_refuse_what_their_functions_would():
                  lambda: CurveLoss(curves.focal(), label_smoothing=2.0)):
         with pytest.raises(ArgumentError):
             make()
-
-
-@pytest.mark.parametrize("value", ["no", 1, 0, None], ids=repr)
-@pytest.mark.parametrize(("name", "make"), [
-    ("bonus", lambda **flag: mirror_mse_loss(Z, Y, **flag)), ("bonus", MirrorMSELoss),
-    ("match_norm", lambda **flag: curve_loss(Z, Y, CE, **flag)),
-    ("match_norm", lambda **flag: encouraging_loss(Z, Y, **flag)),
-    ("match_norm", lambda **flag: linear_curve_loss(torch.ones(2, 4), torch.ones(3, 4), Y, CE, **flag)),
-    ("match_norm", EncouragingLoss), ("match_norm", lambda **flag: LinearCurveLoss(4, 3, CE, **flag)),
-], ids=["mse", "MSE module", "curve_loss", "encouraging_loss", "linear", "module", "linear module"])
-def test_a_word_is_neither_true_nor_false(name, make, value):
-    with pytest.raises(ArgumentError, match=f"{name}={value!r}: expected True or False"):
-        make(**{name: value})
-
-
-@pytest.mark.parametrize(("kind", "arguments"), [
-    (EncouragingLoss, ()), (CurveLoss, (CE,)), (LDAMLoss, ([1, 2],)), (SigmoidCurveLoss, (CE,)), (MirrorMSELoss, ()),
-    (LinearCurveLoss, (5, 3, CE)),
-])
-def test_an_argument_that_a_module_does_not_have_is_one_error_for_all(kind, arguments):
-    words = f"{kind.__name__} has no argument 'reducton'; it takes .*reduction.* Did you mean 'reduction'"
-    with pytest.raises(SignatureError, match=words):
-        kind(*arguments, reducton="sum")

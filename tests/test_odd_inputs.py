@@ -7,14 +7,18 @@ import pytest
 import torch
 
 from encouraging import (
+    CurveLoss,
     EncouragingLoss,
     LDAMLoss,
     LinearCurveLoss,
     LSoftmaxLinear,
+    MirrorMSELoss,
+    SigmoidCurveLoss,
     curve_loss,
     curve_loss_and_gradient_,
     curve_loss_with_stats,
     curves,
+    encouraging_loss,
     linear_curve_loss,
     loss_divisor,
     mirror_mse_loss,
@@ -219,3 +223,29 @@ def test_an_output_layer_without_features_or_classes_is_refused():
     for width, classes, target in ((0, 3, labels), (4, 0, labels), (4, 0, torch.ones(2, 0))):
         with pytest.raises(ShapeError, match=rf"weight has shape \({classes}, {width}\)"):
             linear_curve_loss(torch.randn(2, width), torch.randn(classes, width), target, CURVE)
+
+
+PAIR = torch.zeros(2, 3), torch.tensor([0, 2])
+
+
+@pytest.mark.parametrize("value", ["no", 1, 0, None], ids=repr)
+@pytest.mark.parametrize(("name", "make"), [
+    ("bonus", lambda **flag: mirror_mse_loss(*PAIR, **flag)), ("bonus", MirrorMSELoss),
+    ("match_norm", lambda **flag: curve_loss(*PAIR, CURVE, **flag)),
+    ("match_norm", lambda **flag: encouraging_loss(*PAIR, **flag)),
+    ("match_norm", lambda **flag: linear_curve_loss(PAIR[0], torch.eye(3), PAIR[1], CURVE, **flag)),
+    ("match_norm", EncouragingLoss), ("match_norm", lambda **flag: LinearCurveLoss(4, 3, CURVE, **flag)),
+], ids=["mse", "MSE module", "curve_loss", "encouraging_loss", "linear", "module", "linear module"])
+def test_a_word_is_neither_true_nor_false(name, make, value):
+    with pytest.raises(ArgumentError, match=f"{name}={value!r}: expected True or False"):
+        make(**{name: value})
+
+
+@pytest.mark.parametrize(("kind", "arguments"), [
+    (EncouragingLoss, ()), (CurveLoss, (CURVE,)), (LDAMLoss, ([1, 2],)), (SigmoidCurveLoss, (CURVE,)),
+    (MirrorMSELoss, ()), (LinearCurveLoss, (5, 3, CURVE)),
+])
+def test_an_argument_that_a_module_does_not_have_is_one_error_for_all(kind, arguments):
+    words = f"{kind.__name__} has no argument 'reducton'; it takes .*reduction.* Did you mean 'reduction'"
+    with pytest.raises(SignatureError, match=words):
+        kind(*arguments, reducton="sum")
