@@ -154,6 +154,17 @@ def test_a_phi_of_p_has_a_pull_where_p_underflows(dtype):
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("shape", [(4,), (4, 6), (4096, 3)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_phi_of_p_that_computes_in_another_type_returns_that_of_the_logits(shape, dtype):
+    logits, label = torch.randn(shape[0], 5, *shape[1:], dtype=dtype), torch.zeros(shape, dtype=torch.long)
+    own = curves.from_probability(lambda p: -p.double().log())
+    for reduction in ("mean", "none"):
+        loss = curve_loss(logits, label, own, reduction=reduction)
+        assert loss.dtype == dtype
+        torch.testing.assert_close(loss, curve_loss(logits, label, curves.cross_entropy(), reduction=reduction))
+
+
 def test_they_are_told_by_their_label():
     own = curves.custom(lambda gap: -gap, torch.ones_like, "mine")
     assert repr(own) == "custom('mine')"

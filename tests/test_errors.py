@@ -12,7 +12,6 @@ from encouraging import (
     CurveLoss,
     EncouragingLoss,
     LDAMLoss,
-    LinearCurveLoss,
     LSoftmaxLinear,
     MirrorMSELoss,
     SigmoidCurveLoss,
@@ -314,7 +313,6 @@ def test_labels_of_wide_unsigned_types_are_labels(dtype):
 
 def test_modules_refuse_what_their_functions_would():
     for make in (lambda: SigmoidCurveLoss(curves.focal(), alpha=3.0), lambda: MirrorMSELoss(link="x"),
-                 lambda: CurveLoss(curves.focal(), label_smoothing=2.0),
-                 lambda: LinearCurveLoss(5, 3, curves.focal(), chunk=1)):
+                 lambda: CurveLoss(curves.focal(), label_smoothing=2.0)):
         with pytest.raises(ArgumentError):
             make()

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from encouraging import EncouragingLoss, LSoftmaxLinear, curve_loss, curves
-from encouraging.errors import ArgumentError, DerivativeError
+from encouraging.errors import ArgumentError, DerivativeError, DtypeError
 from encouraging.margins import angle_margin, logit_norm
 from strategies import SEEDS, generator
 
@@ -187,6 +187,8 @@ def test_logits_of_one_length_keep_it_in_half_precision(dtype):
     torch.testing.assert_close(scaled, logit_norm(logits.detach().double()).to(dtype))
     scaled.float().square().sum().backward()
     assert logits.grad.isfinite().all()
+    with pytest.raises(DtypeError, match="expected floating-point logits"):
+        logit_norm(torch.ones(2, 3, dtype=torch.long))
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -28,7 +28,7 @@ from encouraging import (
     mirror_mse_loss,
     sigmoid_curve_loss,
 )
-from encouraging.errors import ArgumentError, DtypeError, SignatureError
+from encouraging.errors import ArgumentError, DtypeError, ShapeError, SignatureError
 from encouraging.margins import ldam_margins
 from strategies import rows_with_gaps
 
@@ -141,7 +141,17 @@ def test_the_class_weight_is_a_buffer_saved_loaded_and_moved(make):
     (PolyLoss(label_smoothing=0.1, impl="reference"), "PolyLoss(epsilon=1.0, label_smoothing=0.1, impl='reference')"),
     (CurveLoss(curves.square(True)), "CurveLoss(curve=square(bonus=True))"),
     (SigmoidCurveLoss(curves.focal(), reduction="sum"), "SigmoidCurveLoss(curve=focal(gamma=2.0), reduction='sum')"),
-    (MirrorMSELoss(bonus=False), "MirrorMSELoss(bonus=False, link='softmax', reduction='mean')"),
+    (SigmoidCurveLoss(curves.focal(), weight=WEIGHT, pos_weight=torch.ones(2, 3), alpha=0.3, divisor=2.0),
+     "SigmoidCurveLoss(curve=focal(gamma=2.0), weight=(3 classes), pos_weight=(2x3 numbers), alpha=0.3, divisor=2.0)"),
+    (MirrorMSELoss(), "MirrorMSELoss()"), (MirrorMSELoss(bonus=False), "MirrorMSELoss(bonus=False)"),
+    (MirrorMSELoss(divisor=torch.tensor(3.0)), "MirrorMSELoss(divisor=tensor(3.))"),
+    (LinearCurveLoss(4, 3, curves.focal()),
+     "LinearCurveLoss(in_features=4, out_features=3, bias=False, curve=focal(gamma=2.0))"),
+    (LinearCurveLoss(4, 3, curves.focal(), class_weight=WEIGHT, label_smoothing=0.1, reduction="sum", impl="auto"),
+     "LinearCurveLoss(in_features=4, out_features=3, bias=False, curve=focal(gamma=2.0), class_weight=(3 classes), "
+     "reduction='sum', label_smoothing=0.1)"),
+    (LDAMLoss([1, 2], divisor=3.0),
+     "LDAMLoss(classes=2, scale=30.0, curve=cross_entropy(), divisor=3.0)"),
 ])
 def test_repr_tells_what_differs_from_the_default(module, text):
     assert repr(module) == text
@@ -228,10 +238,14 @@ def test_other_modules_refuse_wrong_arguments_when_they_are_made():
     for call, words in ((lambda: LinearCurveLoss(3, 5, curve, impl="zzz"), "impl='zzz': expected 'auto'"),
                         (lambda: LinearCurveLoss(3, 5, curve, ignore_index=0.5), "ignore_index=0.5: expected an int"),
                         (lambda: LinearCurveLoss(3, 5, curve, class_weight=[1.0]), "class_weight is a list"),
+                        (lambda: LinearCurveLoss(3, 5, curve, class_weight=WEIGHT),
+                         r"class_weight has shape \(3,\): expected \(5,\)"),
+                        (lambda: LinearCurveLoss(3, 5, curve, accumulate="foo"), "accumulate='foo'"),
+                        (lambda: LinearCurveLoss(3, 5, curve, chunk_bytes=-3), "chunk_bytes=-3"),
                         (lambda: SigmoidCurveLoss(curve, pos_weight=[1.0]), "pos_weight is a list"),
                         (lambda: LDAMLoss([1, 2], scale="x"), "scale='x': expected a positive number"),
                         (lambda: LDAMLoss([1, 2], max_margin="a"), "max_margin='a': expected a number")):
-        with pytest.raises((ArgumentError, DtypeError), match=words):
+        with pytest.raises((ArgumentError, DtypeError, ShapeError), match=words):
             call()
 
 

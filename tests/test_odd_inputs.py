@@ -7,20 +7,24 @@ import pytest
 import torch
 
 from encouraging import (
+    CurveLoss,
     EncouragingLoss,
     LDAMLoss,
     LinearCurveLoss,
     LSoftmaxLinear,
+    MirrorMSELoss,
+    SigmoidCurveLoss,
     curve_loss,
     curve_loss_and_gradient_,
     curve_loss_with_stats,
     curves,
+    encouraging_loss,
     linear_curve_loss,
     loss_divisor,
     mirror_mse_loss,
     sigmoid_curve_loss,
 )
-from encouraging.errors import ArgumentError, DtypeError, ShapeError
+from encouraging.errors import ArgumentError, DtypeError, ShapeError, SignatureError
 from encouraging.imbalance import reweighted_loss
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64]
@@ -126,10 +130,6 @@ def test_the_clamp_can_be_set_whatever_the_curve_is():
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    ({"weight": torch.ones(4)}, "The weights of classes are class_weight"),
-    ({"target": torch.ones(4)}, "expected one of"),
-    ({"hidden": torch.ones(4)}, "expected one of"),
-    ({"reducton": "sum"}, "Did you mean 'reduction'?"),
     ({"reduction": "average"}, "reduction='average': expected 'none', 'mean' or 'sum'"),
     ({"label_smoothing": 2.0}, "label_smoothing=2.0"),
     ({"divisor": 3.0, "reduction": "sum"}, "divisor with reduction='sum'"),
@@ -138,6 +138,15 @@ def test_an_output_layer_refuses_its_arguments_when_it_is_made(arguments, words)
     with pytest.raises(ArgumentError) as error:
         LinearCurveLoss(3, 4, CURVE, **arguments)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("weight", "The weights of classes are class_weight"), ("target", "no argument 'target'; it takes bias"),
+    ("hidden", "no argument 'hidden'"), ("class_wieght", "Did you mean 'class_weight'"),
+])
+def test_an_output_layer_knows_its_own_arguments_and_those_of_the_loss(name, words):
+    with pytest.raises(SignatureError, match=words):
+        LinearCurveLoss(3, 4, CURVE, **{name: torch.ones(4)})
 
 
 @pytest.mark.parametrize("bad", [None, "2", 2.0])
@@ -214,3 +223,29 @@ def test_an_output_layer_without_features_or_classes_is_refused():
     for width, classes, target in ((0, 3, labels), (4, 0, labels), (4, 0, torch.ones(2, 0))):
         with pytest.raises(ShapeError, match=rf"weight has shape \({classes}, {width}\)"):
             linear_curve_loss(torch.randn(2, width), torch.randn(classes, width), target, CURVE)
+
+
+PAIR = torch.zeros(2, 3), torch.tensor([0, 2])
+
+
+@pytest.mark.parametrize("value", ["no", 1, 0, None], ids=repr)
+@pytest.mark.parametrize(("name", "make"), [
+    ("bonus", lambda **flag: mirror_mse_loss(*PAIR, **flag)), ("bonus", MirrorMSELoss),
+    ("match_norm", lambda **flag: curve_loss(*PAIR, CURVE, **flag)),
+    ("match_norm", lambda **flag: encouraging_loss(*PAIR, **flag)),
+    ("match_norm", lambda **flag: linear_curve_loss(PAIR[0], torch.eye(3), PAIR[1], CURVE, **flag)),
+    ("match_norm", EncouragingLoss), ("match_norm", lambda **flag: LinearCurveLoss(4, 3, CURVE, **flag)),
+], ids=["mse", "MSE module", "curve_loss", "encouraging_loss", "linear", "module", "linear module"])
+def test_a_word_is_neither_true_nor_false(name, make, value):
+    with pytest.raises(ArgumentError, match=f"{name}={value!r}: expected True or False"):
+        make(**{name: value})
+
+
+@pytest.mark.parametrize(("kind", "arguments"), [
+    (EncouragingLoss, ()), (CurveLoss, (CURVE,)), (LDAMLoss, ([1, 2],)), (SigmoidCurveLoss, (CURVE,)),
+    (MirrorMSELoss, ()), (LinearCurveLoss, (5, 3, CURVE)),
+])
+def test_an_argument_that_a_module_does_not_have_is_one_error_for_all(kind, arguments):
+    words = f"{kind.__name__} has no argument 'reducton'; it takes .*reduction.* Did you mean 'reduction'"
+    with pytest.raises(SignatureError, match=words):
+        kind(*arguments, reducton="sum")

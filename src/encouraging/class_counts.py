@@ -32,7 +32,7 @@ def class_counts(counts: Counts, caller: str) -> Tensor:
     >>> class_counts({1: 3, 0: 5}, "effective_weights")
     tensor([5., 3.], dtype=torch.float64)
     """
-    numbers = _tensor(_in_order(counts, caller) if isinstance(counts, Mapping) else counts, caller, "counts").double()
+    numbers = _tensor(in_order(counts, caller) if isinstance(counts, Mapping) else counts, caller, "counts").double()
     if numbers.ndim != 1 or not len(numbers):
         raise ArgumentError(f"{caller}: expected the number of training examples per class, got counts of the shape "
                             f"{tuple(numbers.shape)}.")
@@ -70,7 +70,7 @@ def class_labels(labels: Any, caller: str) -> Tensor:
     return numbers
 
 
-def _in_order(counts: Mapping[Any, Any], caller: str) -> list[Any]:
+def in_order(counts: Mapping[Any, Any], caller: str) -> list[Any]:
     """The counts of classes 0 to C - 1."""
     if set(counts) - set(range(len(counts))):
         keys = ", ".join(repr(key) for key in list(counts)[:5]) + (", ..." if len(counts) > 5 else "")

@@ -61,7 +61,7 @@ class ArgumentError(ValueError):
 
 
 class SignatureError(TypeError):
-    """A loss has no argument of this name, or takes it by keyword only."""
+    """A loss module has no argument of this name, or takes it by keyword only."""
 
 
 class ShapeError(ValueError):

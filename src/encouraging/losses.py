@@ -22,7 +22,7 @@ from .ops.small import plain_loss
 from .ops.split_classes import loss_of_split_classes
 from .ops.stats import LossStats, stats_of, threshold_of
 from .other_losses import mirror_mse_loss, sigmoid_curve_loss
-from .targets import as_rows, check_arguments, result_dtype
+from .targets import as_rows, check_arguments, check_flag, result_dtype
 
 __all__ = [
     "LossStats", "curve_loss", "curve_loss_and_gradient_", "curve_loss_with_stats", "encouraging_loss", "focal_loss",
@@ -70,6 +70,8 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     >>> curve_loss(logits, torch.tensor([0]), curves.normal())  # minus the gap: log 2 - 4
     tensor(-3.3069)
     """
+    if match_norm is not False:
+        check_flag("match_norm", match_norm)
     if type(curve) is CrossEntropy and divisor is None and not match_norm and not inplace:
         by_torch = as_torch.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, impl)
         if by_torch is not None:

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from .class_counts import Counts, class_counts
 from .errors import ArgumentError, DerivativeError, DtypeError, ShapeError
-from .targets import checked_labels
+from .ops.rows import compute_dtype
+from .targets import check_input, checked_labels, is_integer
 from .torch_state import in_backward, in_transform
 
 
@@ -93,7 +94,7 @@ class LSoftmaxLinear(nn.Module):
         if target.shape != input.shape[:-1]:
             raise ShapeError(f"target has shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}: "
                              f"expected labels of shape {tuple(input.shape[:-1])}.")
-        if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        if not is_integer(target):
             raise DtypeError(f"target is {target.dtype}: expected integer labels. Use target.long().")
         label = checked_labels(target, self.out_features)[..., None]
         plain = logits.gather(-1, label)
@@ -189,6 +190,7 @@ def logit_norm(logits: Tensor, temperature: float = 0.04) -> Tensor:
     >>> logit_norm(torch.tensor([[3.0, 4.0]]), temperature=0.5)
     tensor([[1.2000, 1.6000]])
     """
-    wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits  # in 16 bits 1e-7 * tau is 0
+    check_input(logits)
+    wide = logits.to(compute_dtype(logits.dtype))  # in 16 bits 1e-7 * tau is 0
     length: Tensor = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
     return (wide / ((length + 1e-7) * temperature)).to(logits.dtype)

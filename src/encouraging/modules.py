@@ -5,9 +5,7 @@ Annotations are evaluated here, as in ``torch.nn``: libraries that wrap a loss (
 where the names of this file are not known.
 """
 
-import inspect
 import math
-from collections.abc import Iterable
 from typing import Any, ClassVar, Never, TypedDict, Unpack
 
 import torch
@@ -17,14 +15,24 @@ from . import curves
 from .class_counts import Counts
 from .curves import Curve
 from .curves._curve import check_curve
-from .errors import ArgumentError, ShapeError, SignatureError, did_you_mean
+from .errors import ArgumentError, ShapeError, SignatureError
 from .losses import curve_loss
 from .margins import ldam_margins, number_or_nan, subtract_margin
 from .ops.reduction import Divisor, check_divisor
-from .other_modules import LinearCurveLoss, MirrorMSELoss, SigmoidCurveLoss
+from .ops.rows import compute_dtype
+from .other_modules import (
+    LinearCurveLoss,
+    MirrorMSELoss,
+    SigmoidCurveLoss,
+    changed,
+    defaults_of,
+    keywords,
+    refuse_unknown,
+)
 from .targets import (
     as_rows,
     check_buffer,
+    check_flag,
     check_implementation,
     check_reduction,
     check_smoothing,
@@ -73,11 +81,13 @@ class CurveLoss(nn.CrossEntropyLoss):
 
     def __init__(self, curve: Curve, *, weight: Tensor | None = None, ignore_index: int = -100,
                  reduction: str = "mean", label_smoothing: float = 0.0, match_norm: bool = False,
-                 divisor: Divisor = None, impl: str = "auto") -> None:
+                 divisor: Divisor = None, impl: str = "auto", **unknown: Never) -> None:
+        refuse_unknown(self, unknown, Arguments.__annotations__)
         check_curve(curve)
         check_reduction(reduction)
         check_smoothing(label_smoothing)
         check_divisor(divisor, reduction)
+        check_flag("match_norm", match_norm)
         check_implementation(impl)
         check_buffer("weight", weight)
         super().__init__(weight=weight, ignore_index=checked_ignore_index(ignore_index), reduction=reduction,
@@ -90,16 +100,7 @@ class CurveLoss(nn.CrossEntropyLoss):
                           divisor=self.divisor if divisor is None else divisor, impl=self.impl)
 
     def extra_repr(self) -> str:
-        return ", ".join([f"curve={self.curve!r}", *self._changed()])
-
-    def _changed(self) -> list[str]:
-        """The arguments that differ from their defaults."""
-        defaults = {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0, "match_norm": False,
-                    "impl": "auto"}
-        changed = [f"{name}={value!r}" for name, default in defaults.items()
-                   if (value := getattr(self, name)) != default]
-        changed += [] if self.divisor is None else [f"divisor={self.divisor!r}"]
-        return changed if self.weight is None else [f"weight=({len(self.weight)} classes)", *changed]
+        return ", ".join([f"curve={self.curve!r}", *changed(self, defaults_of(CurveLoss))])
 
 
 class _NamedCurveLoss(CurveLoss):
@@ -109,35 +110,28 @@ class _NamedCurveLoss(CurveLoss):
     family: ClassVar[tuple[type[Curve], ...]]
 
     def __init__(self, curve: Curve, *misplaced: Never, **arguments: Unpack[Arguments]) -> None:
-        if misplaced or arguments.keys() - Arguments.__annotations__.keys():
-            self._refuse_arguments(misplaced, arguments)
-        super().__init__(curve, **arguments)
-
-    def _refuse_arguments(self, misplaced: tuple[object, ...], arguments: Iterable[str]) -> None:
-        name, parameters = type(self).__name__, inspect.signature(type(self)).parameters.values()
-        keywords = [parameter.name for parameter in parameters if parameter.kind == parameter.KEYWORD_ONLY]
-        allowed = [*keywords, *Arguments.__annotations__]
         if misplaced:
-            value = misplaced[0] if isinstance(misplaced[0], int | float) else "..."
-            raise SignatureError(f"{name} takes its arguments by keyword: expected {name}({allowed[0]}={value}) or "
+            name = type(self).__name__
+            value: object = misplaced[0] if isinstance(misplaced[0], int | float) else "..."
+            first = [*keywords(type(self)), *Arguments.__annotations__][0]
+            raise SignatureError(f"{name} takes its arguments by keyword: expected {name}({first}={value}) or "
                                  f"{name}(weight=...), got {len(misplaced)} without a name.")
-        unknown = next(word for word in arguments if word not in allowed)
-        raise SignatureError(f"{name} has no argument {unknown!r}; it takes {', '.join(allowed)}."
-                             + did_you_mean(unknown, allowed))
+        super().__init__(curve, **arguments)
 
     def extra_repr(self) -> str:
         if not isinstance(self.curve, self.family):
             return super().extra_repr()
-        return ", ".join([*(f"{name}={value!r}" for name, value in self._parameters_of_curve()), *self._changed()])
+        return ", ".join([*(f"{name}={value!r}" for name, value in self._parameters_of_curve()),
+                          *changed(self, defaults_of(CurveLoss))])
 
     def _parameters_of_curve(self) -> list[tuple[str, Any]]:
         return list(self.curve.params.items())
 
-    def _change_curve(self, **changed: float) -> None:
+    def _change_curve(self, **parameters: float) -> None:
         """The curve with some parameters changed; the others keep their values, or get their defaults if the present
         curve is of another kind."""
         params = self.curve.params if isinstance(self.curve, self.family) else {}
-        self.curve = self.family[0](**{**params, **changed})
+        self.curve = self.family[0](**{**params, **parameters})
 
 
 def _parameter(name: str) -> Any:
@@ -185,11 +179,8 @@ class EncouragingLoss(_NamedCurveLoss):
     @property
     def log_end(self) -> float:
         """The probability at which the log bonus becomes a line. Setting it sets a new curve."""
-        if isinstance(self.curve, curves.normal):
-            return 1.0
-        if isinstance(self.curve, curves.conservative):
-            return self.curve.log_end
-        raise AttributeError(f"the curve is {self.curve!r}, which has no log_end")
+        curve: Any = self.curve
+        return 1.0 if isinstance(curve, curves.normal) else curve.log_end
 
     @log_end.setter
     def log_end(self, value: float) -> None:
@@ -311,7 +302,7 @@ class LDAMLoss(CurveLoss):
         if input.shape[-1] != len(self.margins):
             raise ShapeError(f"input has {input.shape[-1]} classes but class_counts named {len(self.margins)}.")
         # The scale would enlarge the rounding errors of 16 bits.
-        wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+        wide = input.to(compute_dtype(input.dtype))
         margins = self.margins
         if wide.dtype == torch.float64:
             margins = margins.double() + self._rounded_off.double()

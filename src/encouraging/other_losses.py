@@ -16,6 +16,7 @@ from .targets import (
     as_rows,
     check_alpha,
     check_factor,
+    check_flag,
     check_input,
     check_link,
     check_presence,
@@ -118,6 +119,7 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
     same_again = None if signature is None else repeat.find(signature)
     if same_again is not None:
         return same_again(input, target, result_dtype(input), None, divisor)
+    check_flag("bonus", bonus)
     check_link(link)
     check_reduction(reduction)
     check_divisor(divisor, reduction)

@@ -6,18 +6,23 @@ where the names of this file are not known.
 """
 
 import inspect
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Never
 
 from torch import Tensor, nn
 
 from .curves import Curve
 from .curves._curve import check_curve
-from .errors import ArgumentError, did_you_mean
+from .errors import SignatureError, did_you_mean
 from .losses import linear_curve_loss, mirror_mse_loss, sigmoid_curve_loss
+from .ops.linear import check_chunks
 from .ops.reduction import Divisor, check_divisor
 from .targets import (
     check_alpha,
     check_buffer,
+    check_class_weight,
+    check_flag,
     check_implementation,
     check_link,
     check_reduction,
@@ -26,6 +31,40 @@ from .targets import (
 )
 
 __all__ = ["LinearCurveLoss", "MirrorMSELoss", "SigmoidCurveLoss"]
+
+
+def keywords(module: type[nn.Module]) -> list[str]:
+    """The arguments that a module takes by keyword alone."""
+    return [parameter.name for parameter in inspect.signature(module).parameters.values()
+            if parameter.kind == parameter.KEYWORD_ONLY]
+
+
+def defaults_of(function: Callable[..., object]) -> dict[str, Any]:
+    """The arguments of a module or a function that have defaults."""
+    return {parameter.name: parameter.default for parameter in inspect.signature(function).parameters.values()
+            if parameter.default is not parameter.empty}
+
+
+def changed(module: nn.Module, defaults: Mapping[str, Any], given: Mapping[str, Any] = MappingProxyType({})
+            ) -> list[str]:
+    """What the repr of a module says of its arguments: those that differ from their defaults. They are attributes of
+    the module or in ``given``."""
+    values = {name: given[name] if name in given else getattr(module, name, default)
+              for name, default in defaults.items()}
+    return [f"{name}=({len(value)} classes)" if isinstance(value, Tensor) and value.ndim == 1 else
+            f"{name}=({'x'.join(map(str, value.shape))} numbers)" if isinstance(value, Tensor) and value.ndim else
+            f"{name}={value!r}"
+            for name, value in values.items() if isinstance(value, Tensor) or value != defaults[name]]
+
+
+def refuse_unknown(module: nn.Module, unknown: Iterable[str], passed_on: Iterable[str] = (),
+                   hints: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Refuse arguments that a module does not have; ``passed_on`` are those that it has without naming them, and
+    ``hints`` what to use instead of some."""
+    for word in sorted(unknown):
+        allowed = list(dict.fromkeys([*keywords(type(module)), *passed_on]))
+        raise SignatureError(f"{type(module).__name__} has no argument {word!r}; it takes {', '.join(allowed)}."
+                             + hints.get(word, did_you_mean(word, allowed)))
 
 
 class SigmoidCurveLoss(nn.Module):
@@ -49,7 +88,8 @@ class SigmoidCurveLoss(nn.Module):
 
     def __init__(self, curve: Curve, *, weight: Tensor | None = None, reduction: str = "mean",
                  pos_weight: Tensor | None = None, alpha: float | None = None, negative_curve: Curve | None = None,
-                 divisor: Divisor = None) -> None:
+                 divisor: Divisor = None, **unknown: Never) -> None:
+        refuse_unknown(self, unknown)
         super().__init__()
         check_curve(curve)
         check_curve(curve if negative_curve is None else negative_curve)
@@ -68,11 +108,7 @@ class SigmoidCurveLoss(nn.Module):
                                   divisor=self.divisor if divisor is None else divisor)
 
     def extra_repr(self) -> str:
-        parts = [f"curve={self.curve!r}"]
-        parts += [f"alpha={self.alpha}"] if self.alpha is not None else []
-        parts += [f"negative_curve={self.negative_curve!r}"] if self.negative_curve is not None else []
-        parts += [f"divisor={self.divisor!r}"] if self.divisor is not None else []
-        return ", ".join(parts + ([f"reduction={self.reduction!r}"] if self.reduction != "mean" else []))
+        return ", ".join([f"curve={self.curve!r}", *changed(self, defaults_of(SigmoidCurveLoss))])
 
 
 class MirrorMSELoss(nn.Module):
@@ -86,14 +122,16 @@ class MirrorMSELoss(nn.Module):
         ArgumentError, DtypeError, ShapeError: An argument cannot be used.
 
     >>> MirrorMSELoss(link="sigmoid")
-    MirrorMSELoss(bonus=True, link='sigmoid', reduction='mean')
+    MirrorMSELoss(link='sigmoid')
     """
 
     def __init__(self, *, bonus: bool = True, link: str = "softmax", reduction: str = "mean",
-                 divisor: Divisor = None) -> None:
+                 divisor: Divisor = None, **unknown: Never) -> None:
+        refuse_unknown(self, unknown)
         super().__init__()
         check_reduction(reduction)
         check_divisor(divisor, reduction)
+        check_flag("bonus", bonus)
         check_link(link)
         self.bonus, self.link, self.reduction, self.divisor = bonus, link, reduction, divisor
 
@@ -102,7 +140,7 @@ class MirrorMSELoss(nn.Module):
                                divisor=self.divisor if divisor is None else divisor)
 
     def extra_repr(self) -> str:
-        return f"bonus={self.bonus}, link={self.link!r}, reduction={self.reduction!r}"
+        return ", ".join(changed(self, defaults_of(MirrorMSELoss)))
 
 
 class LinearCurveLoss(nn.Linear):
@@ -139,17 +177,20 @@ class LinearCurveLoss(nn.Linear):
     def __init__(self, in_features: int, out_features: int, curve: Curve, *, bias: bool = False,
                  class_weight: Tensor | None = None, device: Any = None, dtype: Any = None, **arguments: Any) -> None:
         check_curve(curve)
-        passed_by_module = ("hidden", "weight", "target", "curve", "bias", "class_weight")
-        allowed = [name for name in inspect.signature(linear_curve_loss).parameters if name not in passed_by_module]
-        for name in sorted(arguments.keys() - set(allowed)):
-            hint = " The weights of classes are class_weight." if name == "weight" else did_you_mean(name, allowed)
-            raise ArgumentError(f"{name}={arguments[name]!r}: expected one of {', '.join(allowed)}.{hint}")
-        check_reduction(arguments.get("reduction", "mean"))
-        check_smoothing(arguments.get("label_smoothing", 0.0))
-        check_divisor(arguments.get("divisor"), arguments.get("reduction", "mean"))
-        check_implementation(arguments.get("impl", "auto"))
-        checked_ignore_index(arguments.get("ignore_index", -100))
+        passed_on = _defaults_passed_on()
+        refuse_unknown(self, arguments.keys() - passed_on.keys(), passed_on,
+                       {"weight": " The weights of classes are class_weight."})
+        every = {**passed_on, **arguments}
+        check_reduction(every["reduction"])
+        check_smoothing(every["label_smoothing"])
+        check_divisor(every["divisor"], every["reduction"])
+        check_flag("match_norm", every["match_norm"])
+        check_implementation(every["impl"])
+        check_chunks(every["chunk_bytes"], every["accumulate"])
+        checked_ignore_index(every["ignore_index"])
         check_buffer("class_weight", class_weight)
+        if class_weight is not None:
+            check_class_weight(class_weight, out_features, "class_weight")
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         self.curve, self.arguments = curve, arguments
         self.register_buffer("class_weight", class_weight)
@@ -162,4 +203,11 @@ class LinearCurveLoss(nn.Linear):
                                  **arguments)
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, curve={self.curve!r}"
+        return ", ".join([super().extra_repr(), f"curve={self.curve!r}",
+                          *changed(self, {"class_weight": None, **_defaults_passed_on()}, self.arguments)])
+
+
+def _defaults_passed_on() -> dict[str, Any]:
+    """The arguments of ``linear_curve_loss`` that its module passes on as they were given."""
+    defaults = defaults_of(linear_curve_loss)
+    return {name: default for name, default in defaults.items() if name not in ("bias", "class_weight")}

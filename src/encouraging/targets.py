@@ -99,6 +99,18 @@ def check_label_dtype(target: Tensor, came: str, expected: str) -> None:
         raise DtypeError(f"{came}: expected integer labels. For two classes use target.long().")
 
 
+def is_integer(tensor: Tensor) -> bool:
+    """Whether these can be labels by their type; torch counts neither bool nor complex numbers among floats."""
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+
+
+def check_tensor(name: str, value: object) -> None:
+    """Refuse what is not a dense tensor."""
+    if not isinstance(value, Tensor):
+        raise DtypeError(f"{name} is a {type(value).__name__}: expected a tensor.")
+    check_dense(name, value)
+
+
 def check_dense(name: str, tensor: Tensor) -> None:
     """Refuse a sparse tensor."""
     if tensor.layout not in (torch.strided, torch.jagged):
@@ -149,6 +161,12 @@ def check_implementation(impl: str) -> None:
         raise ArgumentError(f"impl={impl!r}: expected 'auto', 'reference' or 'triton'.")
 
 
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is not True or False; a word such as "no" would count as True."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name}={value!r}: expected True or False.")
+
+
 def check_buffer(name: str, value: Tensor | None) -> None:
     """Refuse what a module cannot keep as a buffer, such as a list."""
     if value is not None and not isinstance(value, Tensor):
@@ -176,8 +194,9 @@ def _is_fraction(number: object) -> bool:
 
 
 def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduction: str,
-                    label_smoothing: float) -> int:
-    """Refuse arguments that do not match the rows; returns ``ignore_index`` as a Python integer."""
+                    label_smoothing: float, *, weight_name: str = "weight") -> int:
+    """Refuse arguments that do not match the rows; returns ``ignore_index`` as a Python integer. ``weight_name`` is
+    what the caller's class weights are called."""
     check_reduction(reduction)
     check_smoothing(label_smoothing)
     ignore_index = checked_ignore_index(ignore_index)
@@ -185,20 +204,21 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
         raise ArgumentError(f"ignore_index={ignore_index} with probabilities as target: there is no label to ignore. "
                             "Leave rows out with a probability row of zeros, or pass labels.")
     if weight is not None:
-        check_class_weight(weight, rows.classes)
+        check_class_weight(weight, rows.classes, weight_name)
         if weight.device != rows.input.device:
-            raise ArgumentError(f"weight is on {weight.device} but input on {rows.input.device}: move one of them.")
+            raise ArgumentError(f"{weight_name} is on {weight.device} but input on {rows.input.device}: move one of "
+                                "them.")
     return ignore_index
 
 
-def check_class_weight(weight: Tensor, classes: int | None) -> None:
+def check_class_weight(weight: Tensor, classes: int | None, name: str = "weight") -> None:
     """Refuse what is not one number per class; ``classes`` is None where their number is not known."""
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
-        raise DtypeError(f"weight is {getattr(weight, 'dtype', type(weight).__name__)}: expected a floating-point "
+        raise DtypeError(f"{name} is {getattr(weight, 'dtype', type(weight).__name__)}: expected a floating-point "
                          "tensor with one number per class.")
-    check_dense("weight", weight)
+    check_dense(name, weight)
     if weight.ndim != 1 or classes not in (None, weight.shape[0]):
-        raise ShapeError(f"weight has shape {tuple(weight.shape)}: expected ({'C' if classes is None else classes},), "
+        raise ShapeError(f"{name} has shape {tuple(weight.shape)}: expected ({'C' if classes is None else classes},), "
                          "one number per class.")
 
 
@@ -245,8 +265,7 @@ def check_presence(input: Tensor, target: Tensor) -> None:
     if not isinstance(target, Tensor):
         raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of 0s and 1s or of probabilities.")
     check_dense("target", target)
-    index = target.shape == input.shape[:-1] and input.ndim > 0 and not (
-        target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
+    index = target.shape == input.shape[:-1] and input.ndim > 0 and is_integer(target)
     if target.shape != input.shape and not index:
         raise ShapeError(f"target has shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}: expected "
                          "the same shape, one 0 or 1 (or a probability) for each logit, or integers of shape "

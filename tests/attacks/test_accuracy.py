@@ -117,6 +117,14 @@ def test_every_attack_may_have_its_own_grid(digits: Any) -> None:
     assert {name: list(row) for name, row in result.table().items()} == {"near": ["0.1"], "far": ["0.3", "3"]}
 
 
+def test_a_grid_that_can_be_read_only_once_serves_every_attack(digits: Any) -> None:
+    x, y = digits.first(30)
+    once = accuracy_over_eps(digits.model, x, y, ATTACKS, map(float, ["0", "0.1"]))
+    assert once.table() == accuracy_over_eps(digits.model, x, y, ATTACKS, [0.0, 0.1]).table()
+    one_each = accuracy_over_eps(digits.model, x, y, ATTACKS, {"fgsm": iter([0.0]), "pgd": iter([0.1])})
+    assert {name: list(row) for name, row in one_each.table().items()} == {"fgsm": ["0"], "pgd": ["0.1"]}
+
+
 def test_normalised_images_need_attacks_that_do_not_clip(digits: Any) -> None:
     x, y = digits.first(30)
     shifted = x - 0.5
@@ -177,6 +185,8 @@ def test_logits_that_are_nan_count_as_wrong_and_a_model_that_has_nothing_else_is
     (["pgd"], [0.1], DtypeError, "Attack.*got str"),
     ([Attack("pgd")], {"fgsm": [0.1]}, ArgumentError, "no grid for 'pgd'"),
     ([Attack("pgd")], [-0.1], ArgumentError, "eps=-0.1"),
+    ([Attack("pgd")], [], ArgumentError, "a grid is empty"),
+    ([Attack("pgd")], {"pgd": iter([])}, ArgumentError, "a grid is empty"),
 ])
 def test_what_cannot_be_measured_is_refused(digits: Any, attacks: Any, epsilons: Any, kind: type, says: str) -> None:
     with pytest.raises(kind, match=says):

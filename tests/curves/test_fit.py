@@ -85,7 +85,30 @@ def test_functions_that_cannot_be_asked_are_taken_and_say_so_when_they_are_used(
     own = curves.custom(for_others, for_others)
     with pytest.raises(TypeError, match="no tensors"):
         curve_loss(torch.zeros(2, 3), torch.tensor([0, 1]), own)
-    curves.custom(lambda gap: gap.sum(), lambda gap: gap)
+
+
+@pytest.mark.parametrize(("part", "value", "pull"), [
+    ("value", lambda gap: -gap[::2], torch.ones_like),
+    ("pull", lambda gap: -gap, lambda gap: torch.ones_like(gap[::2])),
+], ids=["value", "pull"])
+def test_functions_that_are_not_elementwise_are_refused(part, value, pull):
+    words = rf"its {part} for gaps of shape \(128,\) has the shape \(64,\): expected the same shape"
+    with pytest.raises(CurveError, match=words):
+        curves.custom(value, pull)
+
+    class Own(Lifted):
+        value, pull = (lambda _, gap: value(gap)), (lambda _, gap: pull(gap))
+
+    with pytest.raises(CurveError, match=words):
+        curves.check_pull(Own())
+    unchecked = curves.custom(value, pull, check=False)
+    with pytest.raises(CurveError, match="element by element"):
+        curve_loss(torch.zeros(4, 3, requires_grad=True), torch.tensor([0, 1, 2, 0]), unchecked).backward()
+    if part == "value":
+        with pytest.raises(CurveError, match=r"from_probability.*its value for gaps of shape \(4,"):
+            curve_loss(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]), curves.from_probability(value))
+    with pytest.raises(CurveError, match="its pull is"):
+        curves.custom(lambda gap: gap.sum(), torch.ones_like)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -95,6 +118,7 @@ def test_a_constant_pull_and_a_value_of_another_type_are_used_as_they_are_meant(
     logits = torch.randn(rows, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
     label, twin = torch.arange(rows) % 5, curves.normal(0)
     for value, pull in ((lambda gap: -gap, lambda gap: 1.0), (lambda gap: -gap, lambda gap: torch.tensor(1.0)),
+                        (lambda gap: -gap, lambda gap: torch.ones(1)),
                         (lambda gap: -gap.double(), lambda gap: torch.ones_like(gap, dtype=torch.float64))):
         results = []
         for curve in (curves.custom(value, pull), twin):

@@ -84,3 +84,15 @@ def test_probabilities_and_lists_are_refused():
         reweighted_loss(torch.zeros(2, 3), torch.zeros(2, 3), torch.ones(3))
     with pytest.raises(DtypeError, match="target is a list"):
         reweighted_loss(torch.zeros(2, 3), [0, 1], torch.ones(3))
+    with pytest.raises(DtypeError, match="input is a list"):
+        reweighted_loss([[0.0, 1.0]], torch.tensor([0]), torch.ones(2))
+    with pytest.raises(DtypeError, match="weight is NoneType: expected a floating-point tensor with one number per"):
+        reweighted_loss(torch.zeros(2, 3), torch.tensor([0, 1]), None)
+
+
+def test_learned_weights_get_their_gradient_through_the_divisor_too():
+    logits, labels, weight = batch()
+    ours, theirs = weight.clone().requires_grad_(), weight.clone().requires_grad_()
+    reweighted_loss(logits, labels, ours).backward()
+    formula(logits, labels, theirs).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -188,6 +189,25 @@ def test_a_curve_of_ones_own_trains_and_says_at_loading_what_to_do(tmp_path: Pat
     with pytest.raises(CurveError, match="compile=False"):
         keras.saving.load_model(tmp_path / "model.keras")
     assert keras.saving.load_model(tmp_path / "model.keras", compile=False).count_params() == model.count_params()
+
+
+@dataclass(frozen=True, repr=False)
+class Mine(curves.focal):
+    """A curve with the name of another one and a formula of its own."""
+
+    def value(self, gap: Tensor) -> Tensor:
+        return self.gamma * torch.nn.functional.softplus(-gap)
+
+    def pull(self, gap: Tensor) -> Tensor:
+        return self.gamma * torch.sigmoid(-gap)
+
+
+def test_a_subclass_of_a_curve_is_not_loaded_as_the_curve_it_is_made_from():
+    config = CurveLoss(Mine(5.0), from_logits=True).get_config()
+    with pytest.raises(CurveError, match=r"one's own \(Mine\).*compile=False"):
+        CurveLoss.from_config(config)
+    with pytest.raises(CurveError, match="compile=False"):
+        CurveLoss.from_config({**config, "curve": "focal"})  # a class that is called as a curve of the catalogue is
 
 
 def test_what_is_no_curve_is_refused():

@@ -268,7 +268,9 @@ def test_a_loss_function_of_the_users_own_is_refused():
 
 @pytest.mark.parametrize(("arguments", "error", "words"), [
     ({"curve": "encouraging"}, DtypeError, "curve"), ({"label_smoothing": 2.0}, ArgumentError, "label_smoothing"),
-    ({"weight": [1.0]}, DtypeError, "weight"), ({"chunk_bytes": 100}, ArgumentError, "fused"),
+    ({"match_norm": "no"}, ArgumentError, "match_norm='no'"), ({"weight": [1.0]}, DtypeError, "weight is list"),
+    ({"weight": torch.ones(2, 2)}, ShapeError, r"weight has shape \(2, 2\): expected \(C,\)"),
+    ({"chunk_bytes": 100}, ArgumentError, "fused"),
     ({"model": torch.nn.Linear(2, 2)}, DtypeError, "PreTrainedModel"),
 ])
 def test_wrong_arguments_are_refused(arguments, error, words):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from encouraging.errors import DtypeError, ShapeError
 from encouraging.metrics import _readings as readings
-from encouraging.metrics import accuracy, correct, margin, read, rival_energy
+from encouraging.metrics import accuracy, correct, energy_profile, margin, read, rival_energy
 from strategies import SEEDS, generator
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -59,7 +59,16 @@ def test_blocks_do_not_change_it_and_the_logits_stay_as_they_were(monkeypatch: p
     assert torch.equal(logits, before)
 
 
-@pytest.mark.parametrize("metric", [correct, margin, rival_energy])
+METRICS = [correct, margin, rival_energy, lambda logits, target: energy_profile(logits, target, 0)]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_arrays_are_as_good_as_tensors(metric: Callable[..., Tensor]) -> None:
+    logits, target = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
+    assert torch.equal(metric(logits.numpy(), target.numpy().astype("int16")), metric(logits, target))
+
+
+@pytest.mark.parametrize("metric", METRICS)
 def test_labels_that_do_not_fit_are_refused_and_never_broadcast(metric: Callable[..., Tensor]) -> None:
     logits = torch.zeros(5, 3)
     for target in (torch.tensor([0]), torch.zeros(5, 1, dtype=torch.long), torch.tensor(0)):

@@ -238,6 +238,7 @@ def test_what_does_not_fit_is_refused() -> None:
         reader.merge(Reader(4))
     with pytest.raises(ShapeError, match="expected 5 numbers, one per class, got 3"):
         reader.diagnosis(counts=torch.ones(3))
+    assert reader.diagnosis(counts=dict(enumerate([9, 8, 7, 6, 5]))) == reader.diagnosis(counts=[9, 8, 7, 6, 5])
     with pytest.raises(ShapeError, match="at least one example"):
         Reader(5).diagnosis()
 

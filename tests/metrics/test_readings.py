@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -278,6 +279,13 @@ def test_what_teaches_is_never_nan() -> None:
 def test_the_profile_is_the_mean_energy_of_the_examples_of_a_class() -> None:
     logits = torch.tensor([[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]])
     assert energy_profile(logits, torch.tensor([1, 1, 0]), 1).tolist() == [-2.0, -3.0]
+    assert energy_profile(logits, torch.tensor([1, 1, 0]), 2).isnan().all()  # no examples
+
+
+@pytest.mark.parametrize("energy", [conditional_energy, free_energy, minimum_energy])
+def test_energies_of_arrays_are_those_of_tensors(energy: Callable[..., Tensor]) -> None:
+    logits = torch.randn(5, 3)
+    assert torch.equal(energy(logits.numpy()), energy(logits))
 
 
 def test_accuracy_of_classes_and_of_shots_is_a_count() -> None:
@@ -291,6 +299,9 @@ def test_accuracy_of_classes_and_of_shots_is_a_count() -> None:
                                                                                "few": 50.0}
     with pytest.raises(ShapeError, match="labels up to 3"):
         shot_accuracy(found, torch.tensor([1, 2, 3]))
+    assert shot_accuracy(found, {3: 20, 2: 5, 1: 100, 0: 101}) == {"many": 100.0, "medium": 50.0}
+    with pytest.raises(ArgumentError, match="class counts: a mapping with the keys 1, 2; expected the class indices 0"):
+        shot_accuracy(found, {1: 20, 2: 5})
     for metric in (class_accuracy, class_margin):
         with pytest.raises(ArgumentError, match="classes=2: there are labels up to 3"):
             metric(found, 2)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from encouraging import LinearCurveLoss, curve_loss, curves
-from encouraging.errors import DerivativeError
+from encouraging.errors import ArgumentError, DerivativeError
 from encouraging.ops import linear_compiled
 from encouraging.ops.linear import linear_curve_loss
 from linear_cases import CLASSES, ROW_BYTES, assert_close, draw, gradients
@@ -55,6 +55,13 @@ def test_functional_transforms_take_the_plain_layer():
     with torch.autograd.forward_ad.dual_level():
         dual = ours(torch.autograd.forward_ad.make_dual(hidden, tangent), weight, target)
         assert torch.autograd.forward_ad.unpack_dual(dual).tangent is not None
+
+
+@pytest.mark.parametrize("impl", ["foo", "triton"])
+def test_an_implementation_that_transforms_cannot_have_is_refused(impl):
+    hidden, weight, _, target = draw(11)
+    with pytest.raises(ArgumentError, match=f"impl='{impl}'"):
+        torch.func.grad(lambda h: linear_curve_loss(h, weight, target, curves.normal(), impl=impl))(hidden.detach())
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

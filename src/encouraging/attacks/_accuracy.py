@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,7 +64,7 @@ class RobustAccuracy:
     def __str__(self) -> str:
         """The table as text, in percent: a line per attack, a column per epsilon."""
         table = self.table()
-        columns = list(dict.fromkeys(eps for eps in sorted((eps for row in table.values() for eps in row), key=float)))
+        columns = sorted({eps for row in table.values() for eps in row}, key=float)
         lines = [["epsilon", *columns], *([name, *(f"{row[eps]:.1f}" if eps in row else "" for eps in columns)]
                                           for name, row in table.items())]
         name_width, *widths = (max(map(len, column)) for column in zip(*lines, strict=True))
@@ -77,7 +78,7 @@ def percent(survived: Tensor) -> float:
 
 
 def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Attack] | Mapping[str, Attack],
-                      epsilons: Sequence[float] | Mapping[str, Sequence[float]], *, seed: int = 0,
+                      epsilons: Iterable[float] | Mapping[str, Iterable[float]], *, seed: int = 0,
                       batch_size: int = 1000, state_path: str | Path | None = None,
                       progress: Callable[[Progress], None] | None = None) -> RobustAccuracy:
     """Accuracy under every attack at every epsilon.
@@ -162,11 +163,9 @@ def _attacked(model: Model, x: Tensor, y: Tensor, index: Tensor, name: str, atta
                            state_path=state.beside(name, eps))
         return _correct(model, perturbed, y, batch_size)
     survived = []
-    call = {"seed": seed} if attack.method != "fgsm" else {}
     for first in range(0, len(x), batch_size):
         rows = slice(first, first + batch_size)
-        if call:
-            call["index"] = index[rows]  # type: ignore[assignment]
+        call: dict[str, Any] = {} if attack.method == "fgsm" else {"seed": seed, "index": index[rows]}
         survived.append(_correct(model, attack(model, x[rows], y[rows], eps, **call), y[rows], batch_size))
         report(Progress(name, eps, min(1.0, (first + batch_size) / len(x))))
     return torch.cat(survived)
@@ -195,28 +194,36 @@ def _clean(model: Model, x: Tensor, y: Tensor, batch_size: int) -> Tensor:
 
 
 def _check_attacks(attacks: Sequence[Attack] | Mapping[str, Attack],
-                   epsilons: Sequence[float] | Mapping[str, Sequence[float]]
-                   ) -> tuple[dict[str, Attack], dict[str, list[float]]]:
+                   epsilons: Iterable[float] | Mapping[str, Iterable[float]]
+                   ) -> tuple[dict[str, Attack], dict[str, tuple[float, ...]]]:
     if isinstance(attacks, Attack):
         raise DtypeError(f"attacks: expected a list or a mapping, got {attacks!r} alone. Pass [{attacks!r}].")
-    for grid in epsilons.values() if isinstance(epsilons, Mapping) else [epsilons]:
-        if not isinstance(grid, Iterable) or isinstance(grid, str):
-            raise DtypeError(f"epsilons: expected a list of numbers, got {grid!r}. For one epsilon pass [{grid!r}].")
-    pairs: Iterable[tuple[str, Attack]]
+    given = ({name: _check_grid(grid) for name, grid in epsilons.items()} if isinstance(epsilons, Mapping) else
+             _check_grid(epsilons))
+    pairs: list[tuple[str, Attack]]
     pairs = list(attacks.items()) if isinstance(attacks, Mapping) else [(_check_attack(a).name, a) for a in attacks]
     named = {name: _check_attack(attack) for name, attack in pairs}
-    if len(named) < len(list(pairs)):
+    if len(named) < len(pairs):
         raise ArgumentError(f"attacks: two of them have the same name ({', '.join(name for name, _ in pairs)}). Pass a "
                             "mapping from names of your own.")
     if not named:
         raise ArgumentError("attacks: expected at least one.")
-    missing = [name for name in named if isinstance(epsilons, Mapping) and name not in epsilons]
+    grids = given if isinstance(given, dict) else dict.fromkeys(named, given)
+    missing = [name for name in named if name not in grids]
     if missing:
         raise ArgumentError(f"epsilons: no grid for {', '.join(map(repr, missing))}; there are grids for "
-                            f"{', '.join(map(repr, epsilons))}.")
-    grids = {name: [check_eps(eps) for eps in (epsilons[name] if isinstance(epsilons, Mapping) else epsilons)]
-             for name in named}
+                            f"{', '.join(map(repr, grids))}.")
     return named, grids
+
+
+def _check_grid(grid: Iterable[float]) -> tuple[float, ...]:
+    """The epsilons of a grid, which may be an iterator and is therefore read once."""
+    if not isinstance(grid, Iterable) or isinstance(grid, str):
+        raise DtypeError(f"epsilons: expected a list of numbers, got {grid!r}. For one epsilon pass [{grid!r}].")
+    epsilons = tuple(map(check_eps, grid))
+    if not epsilons:
+        raise ArgumentError("epsilons: a grid is empty; expected at least one epsilon per grid.")
+    return epsilons
 
 
 def _check_attack(attack: object) -> Attack:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..metrics import margin
-from ._ball import Ball
+from ._ball import Ball, lengths
 from ._model import Model, input_gradient, plain
 from ._objective import objective
 
@@ -35,7 +35,7 @@ class Ascent:
             gradient = input_gradient(model, perturbed, y, loss)
             step = self.ball.direction(gradient)
             if self.damping:
-                length = torch.linalg.vector_norm(gradient.flatten(1), dim=1).view(-1, *[1] * (x.ndim - 1))
+                length = lengths(gradient)
                 step = step * (length / (length + self.damping))
             perturbed = self._boxed(self.ball.project(perturbed + self.step_size * step, x, self.eps))
         return perturbed
@@ -48,14 +48,14 @@ class Ascent:
         perturbed = self.run(model, x, y, seed=seed, index=index)
         if self.restarts == 1:
             return perturbed
-        remaining, lowest = _margins(model, perturbed, y)
+        remaining, lowest = torch.arange(len(x), device=x.device), _margins(model, perturbed, y)
         for restart in range(1, self.restarts):
             unbroken = (lowest > 0).nonzero()[:, 0]
             if not len(unbroken):
                 break
             remaining, lowest = remaining[unbroken], lowest[unbroken]
             retried = self.run(model, x[remaining], y[remaining], seed=seed, index=index[remaining], restart=restart)
-            _, margins = _margins(model, retried, y[remaining])
+            margins = _margins(model, retried, y[remaining])
             better = ~(margins >= lowest)  # written so that NaN counts as broken
             perturbed[remaining[better]] = retried[better]
             lowest = torch.where(better, margins, lowest)
@@ -66,8 +66,8 @@ class Ascent:
 
 
 @torch.no_grad()
-def _margins(model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.arange(len(x), device=x.device), margin(model(x), y)
+def _margins(model: Model, x: Tensor, y: Tensor) -> Tensor:
+    return margin(model(x), y)
 
 
 def attack(model: Model, x: Tensor, y: Tensor, ascent: Ascent, *, seed: int, index: Tensor,

@@ -50,12 +50,12 @@ class L2(Ball):
         # another scale gives the same bits.
         largest = _per_example(gradient.abs().flatten(1).amax(1), gradient)
         scaled = gradient / torch.where(largest > 0, largest, 1.0)
-        length = _length(scaled)
+        length = lengths(scaled)
         return scaled / torch.where(length > 0, length, 1.0)
 
     def project(self, x: Tensor, center: Tensor, eps: float) -> Tensor:
         step = x - center
-        length = _length(step)
+        length = lengths(step)
         return center + step * torch.where(length > eps, eps / length, 1.0)
 
     def start(self, center: Tensor, eps: float, seed: int | Tensor, restart: int, index: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class L2(Ball):
         return center + eps * _per_example(depth ** (1 / max(1, center[0].numel())), center) * ray
 
 
-def _length(x: Tensor) -> Tensor:
+def lengths(x: Tensor) -> Tensor:
     """The Euclidean length of every example, in a shape that broadcasts against it."""
     return _per_example(torch.linalg.vector_norm(x.flatten(1), dim=1), x)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError, DtypeError, ShapeError, TargetError
+from ..targets import is_integer
 from ._objective import objective
 
 LARGEST = 1e18  # of a radius or a step: the squares of larger ones overflow in float32, and the attack would not move
@@ -47,7 +48,7 @@ def check_types(x: Tensor, y: Tensor) -> None:
         raise ShapeError(f"x: expected a batch, the shape (examples, ...), got {tuple(x.shape)}.")
     if 0 in x.shape[1:]:
         raise ShapeError(f"x: expected inputs with something in them, got the shape {tuple(x.shape)}.")
-    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+    if not is_integer(y):
         raise DtypeError(f"y: expected integer labels, got {y.dtype}.")
     if y.shape != x.shape[:1]:
         raise ShapeError(f"y: expected one label per example, the shape ({len(x)},), got {tuple(y.shape)}.")

@@ -107,16 +107,13 @@ class Custom(Curve):
             return
 
     def value(self, gap: Tensor) -> Tensor:
-        value = self.value_of_gap(gap)
-        return value.to(gap.dtype) if isinstance(value, Tensor) and value.dtype != gap.dtype else value
+        return _elementwise(self, "value", self.value_of_gap(gap), gap)
 
     def pull(self, gap: Tensor) -> Tensor:
         pull = self.pull_of_gap(gap)
         if not isinstance(gap, Tensor):  # of JAX, which extends a constant by itself
             return pull
-        if not isinstance(pull, Tensor) or not pull.ndim:
-            pull = torch.zeros_like(gap) + pull
-        return pull if pull.dtype == gap.dtype else pull.to(gap.dtype)
+        return _elementwise(self, "pull", pull if isinstance(pull, Tensor) else torch.zeros_like(gap) + pull, gap)
 
     def __repr__(self) -> str:
         return f"custom({self.label!r})"
@@ -144,7 +141,7 @@ class FromProbability(Curve):
     label: str = "from_probability"
 
     def value(self, gap: Tensor) -> Tensor:
-        return self.phi_of_p(torch.sigmoid(gap))
+        return _elementwise(self, "value", self.phi_of_p(torch.sigmoid(gap)), gap)
 
     def pull(self, gap: Tensor) -> Tensor:
         # Never 0: there a slope such as 1 / p would be infinite, and 0 times infinity is NaN.
@@ -157,6 +154,18 @@ class FromProbability(Curve):
 
     def __repr__(self) -> str:
         return f"from_probability({self.label!r})"
+
+
+def _elementwise(curve: Curve, part: str, result: Tensor, gap: Tensor) -> Tensor:
+    """What a user's function returned for these gaps, in their type. A single number is the same for all of them."""
+    if not isinstance(result, Tensor):  # of another framework
+        return result
+    if result.shape != gap.shape and result.numel() == 1:
+        result = torch.zeros_like(gap) + result.reshape(())
+    if result.shape != gap.shape:
+        raise CurveError(f"{curve!r}: its {part} for gaps of shape {tuple(gap.shape)} has the shape "
+                         f"{tuple(result.shape)}: expected the same shape. Compute it element by element.")
+    return result if result.dtype == gap.dtype else result.to(gap.dtype)
 
 
 def check_curve(curve: object) -> None:

@@ -38,7 +38,8 @@ def check_pull(curve: Curve) -> None:
         curve: Any curve whose functions take torch tensors.
 
     Raises:
-        CurveError: Where the two do not fit. It names a gap, and both numbers there.
+        CurveError: Where the two do not fit. It names a gap, and both numbers there. Also where one of them is not
+            computed element by element.
 
     >>> from encouraging import curves
     >>> check_pull(curves.halted_focal(2.0, 0.5))
@@ -55,12 +56,14 @@ def check_pull(curve: Curve) -> None:
 
 
 def check_fit(name: str, value: Callable[[Numbers], Numbers], pull: Callable[[Numbers], Numbers]) -> None:
-    """The same for functions of numpy arrays. A pull may be one number for all gaps; other shapes are not compared."""
+    """The same for functions of numpy arrays. A pull may be one number for all gaps; other shapes are refused."""
     pulls = pull(GAPS)
     pulls = np.broadcast_to(pulls, GAPS.shape) if not pulls.ndim else pulls
     around = [(value(GAPS - step), value(GAPS + step)) for step in STEPS]
-    if any(result.shape != GAPS.shape for result in (pulls, *around[0])):
-        return
+    for part, result in (("pull", pulls), ("value", around[0][0])):
+        if result.shape != GAPS.shape:
+            raise CurveError(f"{name}: its {part} for gaps of shape {GAPS.shape} has the shape {result.shape}: "
+                             "expected the same shape. Compute it element by element.")
     with np.errstate(all="ignore"):
         slopes = np.stack([(below - above) / (2 * step) for step, (below, above) in zip(STEPS, around, strict=True)])
         counted = np.isfinite(slopes).all(0) & np.isfinite(pulls)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from .. import curves
 from ..curves import Curve
 from ..errors import ArgumentError
 from ..losses import curve_loss
+from ..ops.reduction import label_divisor
+from ..ops.rows import compute_dtype
+from ..targets import check_class_weight, check_input
 
 
 def reweighted_loss(input: Tensor, target: Tensor, weight: Tensor, curve: Curve | None = None,
@@ -36,6 +38,7 @@ def reweighted_loss(input: Tensor, target: Tensor, weight: Tensor, curve: Curve 
         ArgumentError: The target holds probabilities.
         ShapeError, TargetError, DtypeError: For input, target or weight that do not fit each other.
 
+    >>> import torch
     >>> logits = torch.tensor([[2.0, 0.0], [1.0, 1.0]])
     >>> reweighted_loss(logits, torch.tensor([0, 1]), torch.tensor([0.5, 1.5]), curves.cross_entropy())
     tensor(0.5516)
@@ -43,10 +46,12 @@ def reweighted_loss(input: Tensor, target: Tensor, weight: Tensor, curve: Curve 
     if isinstance(target, Tensor) and target.is_floating_point():
         raise ArgumentError("reweighted_loss: expected labels as integers, got a target of "
                             f"{str(target.dtype).removeprefix('torch.')}. Pass class indices.")
-    logits = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+    check_input(input)
+    check_class_weight(weight, None)
+    logits = input.to(compute_dtype(input.dtype))
     plain = curve_loss(logits, target, curves.cross_entropy(), weight, ignore_index, "sum")
     total = curve_loss(logits, target, curves.normal() if curve is None else curve, weight, ignore_index, "sum")
     labels = target.long()  # before the comparison: in uint8, -100 is the label 156
-    kept = labels != ignore_index
-    weights = weight.to(logits)[labels.masked_fill(~kept, 0)].masked_fill(~kept, 0)
-    return plain / weights.sum() + (total - plain) / kept.sum()
+    ignored = labels == ignore_index
+    by_weight = label_divisor(labels, weight.to(logits), ignored)  # loss_divisor has no gradient for learned weights
+    return plain / by_weight + (total - plain) / label_divisor(labels, None, ignored)

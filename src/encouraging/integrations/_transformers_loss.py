@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from ..curves import Curve
 from ..curves._curve import check_curve
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import ArgumentError, ShapeError
 from ..losses import curve_loss, linear_curve_loss, sigmoid_curve_loss
-from ..targets import check_smoothing
+from ..targets import check_class_weight, check_flag, check_smoothing
 
 Items = Tensor | int | None
 IGNORED = -100
@@ -35,9 +35,9 @@ class CurveLossFunction:
                  match_norm: bool = False) -> None:
         check_curve(curve)
         check_smoothing(label_smoothing)
-        if weight is not None and (not isinstance(weight, Tensor) or not weight.is_floating_point()
-                                   or weight.ndim != 1):
-            raise DtypeError(f"weight={weight!r}: expected a floating-point tensor with one number per class.")
+        if weight is not None:
+            check_class_weight(weight, None)
+        check_flag("match_norm", match_norm)
         self.curve, self.head, self.label_smoothing, self.match_norm = curve, head, label_smoothing, match_norm
         self.weight = None if weight is None else weight.detach().clone()
 

@@ -122,17 +122,18 @@ class CurveLoss(keras.losses.Loss):  # type: ignore[misc]
                           label_smoothing=self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
-        """What a saved model keeps of its loss. A curve of one's own leaves only its name."""
-        in_catalogue = is_in_catalogue(self.curve)
-        return {**super().get_config(), "curve": self.curve.name, "params": self.curve.params if in_catalogue else {},
-                "from_logits": self.from_logits, "ignore_class": self.ignore_class,
-                "label_smoothing": self.label_smoothing, "axis": self.axis}
+        """What a saved model keeps of its loss. A curve of one's own leaves only the name of its class."""
+        # By the catalogue, not by the name: a subclass of a curve inherits the name and has another formula.
+        name, params = ((self.curve.name, self.curve.params) if is_in_catalogue(self.curve) else
+                        (type(self.curve).__name__, None))
+        return {**super().get_config(), "curve": name, "params": params, "from_logits": self.from_logits,
+                "ignore_class": self.ignore_class, "label_smoothing": self.label_smoothing, "axis": self.axis}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The loss of a saved model."""
         arguments = {name: value for name, value in config.items() if name not in {"curve", "params"}}
-        if config["curve"] not in curves.names():
+        if config["params"] is None or config["curve"] not in curves.names():
             raise CurveError(f"the model was saved with a curve of one's own ({config['curve']}), which a file cannot "
                              "hold: load it with compile=False and compile it again with the curve.")
         return cls._from_curve(curves.by_name(config["curve"], **config["params"]), arguments)

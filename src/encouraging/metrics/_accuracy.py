@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ._readings import Readings, block_size, blocks, check_labels
+from ._readings import Readings, best_rival, block_size, blocks, check_labels
 
 
-def correct(logits: Tensor, target: Tensor) -> Tensor:
+def correct(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> Tensor:
     """Whether each example is classified correctly: its label's logit is higher than every other.
 
     A tie is wrong, and so is a row with NaN. This is the package's one definition of accuracy: an example is correct
@@ -28,11 +29,11 @@ def correct(logits: Tensor, target: Tensor) -> Tensor:
     >>> correct(torch.tensor([[2.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0]))
     tensor([ True, False])
     """
-    check_labels(logits, target)
-    logits, target = logits.detach(), target.long()
+    logits, target = check_labels(logits, target)
+    logits = logits.detach()
     if logits.numel() <= block_size(logits):
         column = target[..., None]
-        return logits.gather(-1, column)[..., 0] > logits.scatter(-1, column, -torch.inf).amax(-1)
+        return logits.gather(-1, column)[..., 0] > best_rival(logits, column)
     rows, label = logits.reshape(-1, logits.shape[-1]), target.reshape(-1, 1)
     right = torch.empty(len(rows), dtype=torch.bool, device=logits.device)
     for block, buffer in blocks(rows):

@@ -8,7 +8,7 @@ data, small enough to be kept for every run: the report draws everything from it
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from ..class_counts import Counts
 from ..curves import Curve
 from ..errors import ArgumentError, ShapeError
 from ._accuracy import accuracy
@@ -24,7 +25,7 @@ from ._energy import USUAL_NAMES, energies, scores
 from ._margin import margins
 from ._ood import Positive, detection, mean_row, openood_row
 from ._readings import Readings, Unlabelled, as_floats, as_tensor, read, read_unlabelled
-from ._shots import FEW, MANY, class_accuracy, class_margin, shot_accuracy
+from ._shots import FEW, MANY, class_accuracy, class_margin, counts_in_order, shot_accuracy
 from ._spread import spread
 from ._teaching import mean_pulls, teaching
 
@@ -117,14 +118,14 @@ class Reader:
         self.random = torch.Generator()
         self.random.set_state(state["random"])
 
-    def diagnosis(self, *, counts: Tensor | np.ndarray | Sequence[float] | None = None,
+    def diagnosis(self, *, counts: Counts | None = None,
                   curves: Mapping[str, Curve] | None = None, bins: int = BINS, positive: Positive = "inside",
                   taught: Readings | None = None, many: int = MANY, few: int = FEW,
                   groups: Mapping[str, str] | None = None) -> dict[str, Any]:
         """All metrics as plain data.
 
         Args:
-            counts: Training examples per class, for accuracy by class frequency.
+            counts: Training examples per class, for accuracy by class frequency, as :func:`shot_groups` takes them.
             curves: The losses whose gradient mass is computed; None for the usual ones.
             bins: The number of bins of the calibration error.
             positive: Which examples are the positive class of out-of-distribution detection.
@@ -156,7 +157,7 @@ class Reader:
         if (scaled := self.sample.temperature(bins)) is not None:
             diagnosis["calibration"]["temperature"] = scaled
         if counts is not None:
-            counts = as_tensor(counts)
+            counts = counts_in_order(counts)
             if len(counts) != self.classes:
                 raise ShapeError(f"class counts: expected {self.classes} numbers, one per class, got {len(counts)}.")
             diagnosis["shots"] = shot_accuracy(readings, counts, many, few)

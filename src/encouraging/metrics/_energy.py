@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
-from ._readings import Readings, Unlabelled, check_labels
+from ._readings import Readings, Unlabelled, as_tensor, best_rival, check_labels
 from ._spread import spread
 
 
-def conditional_energy(logits: Tensor) -> Tensor:
+def conditional_energy(logits: Tensor | np.ndarray) -> Tensor:
     """The energy of each class: minus its logit.
 
     Args:
@@ -28,10 +29,10 @@ def conditional_energy(logits: Tensor) -> Tensor:
     >>> conditional_energy(torch.tensor([[2.0, -1.0]]))
     tensor([[-2.,  1.]])
     """
-    return -logits
+    return -as_tensor(logits)
 
 
-def free_energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
+def free_energy(logits: Tensor | np.ndarray, temperature: float = 1.0) -> Tensor:
     r"""The energy of the example whatever its class, :math:`-T \log \sum_y e^{z_y / T}`.
 
     Args:
@@ -49,10 +50,10 @@ def free_energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """
     if not temperature > 0:
         raise ArgumentError(f"free_energy(temperature={temperature}): expected a number above 0.")
-    return -temperature * torch.logsumexp(logits / temperature, -1)
+    return -temperature * torch.logsumexp(as_tensor(logits) / temperature, -1)
 
 
-def minimum_energy(logits: Tensor) -> Tensor:
+def minimum_energy(logits: Tensor | np.ndarray) -> Tensor:
     """The lowest conditional energy, by which the paper recognises examples of the training distribution.
 
     Args:
@@ -64,10 +65,10 @@ def minimum_energy(logits: Tensor) -> Tensor:
     >>> minimum_energy(torch.tensor([[2.0, -1.0]]))
     tensor([-2.])
     """
-    return -logits.amax(-1)
+    return -as_tensor(logits).amax(-1)
 
 
-def rival_energy(logits: Tensor, target: Tensor, *, zero_label: bool = False) -> Tensor:
+def rival_energy(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, zero_label: bool = False) -> Tensor:
     """The lowest conditional energy among the classes that are not the label.
 
     Args:
@@ -86,12 +87,11 @@ def rival_energy(logits: Tensor, target: Tensor, *, zero_label: bool = False) ->
     >>> rival_energy(logits, target).item(), rival_energy(logits, target, zero_label=True).item()
     (1.0, -0.0)
     """
-    check_labels(logits, target)
-    target = target.long()
-    return -logits.scatter(-1, target[..., None], 0.0 if zero_label else -torch.inf).amax(-1)
+    logits, target = check_labels(logits, target)
+    return -best_rival(logits, target[..., None], 0.0 if zero_label else -torch.inf)
 
 
-def energy_profile(logits: Tensor, target: Tensor, of: int) -> Tensor:
+def energy_profile(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, of: int) -> Tensor:
     """The mean conditional energy of each class over the examples of one class: the paper's energy surface.
 
     Args:
@@ -105,6 +105,7 @@ def energy_profile(logits: Tensor, target: Tensor, of: int) -> Tensor:
     >>> energy_profile(torch.tensor([[2.0, 0.0], [4.0, 1.0], [0.0, 9.0]]), torch.tensor([0, 0, 1]), of=0)
     tensor([-3.0000, -0.5000], dtype=torch.float64)
     """
+    logits, target = check_labels(logits, target)
     return conditional_energy(logits[target == of]).double().mean(0)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ._readings import Readings, check_labels
+from ._readings import Readings, best_rival, check_labels
 from ._spread import median, spread
 
 
-def margin(logits: Tensor, target: Tensor, *, zero_label: bool = False) -> Tensor:
+def margin(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, zero_label: bool = False) -> Tensor:
     """The label's logit minus its best rival: positive exactly when the example is classified correctly.
 
     Args:
@@ -31,10 +32,9 @@ def margin(logits: Tensor, target: Tensor, *, zero_label: bool = False) -> Tenso
     >>> margin(torch.tensor([[3.0, -1.0]]), torch.tensor([0]), zero_label=True)
     tensor([3.])
     """
-    check_labels(logits, target)
-    target = target.long()
-    rival = logits.scatter(-1, target[..., None], 0.0 if zero_label else -torch.inf).amax(-1)
-    return logits.gather(-1, target[..., None])[..., 0] - rival
+    logits, target = check_labels(logits, target)
+    label = target[..., None]
+    return logits.gather(-1, label)[..., 0] - best_rival(logits, label, 0.0 if zero_label else -torch.inf)
 
 
 def margins(readings: Readings) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DtypeError, ShapeError, TargetError
+from ..targets import is_integer
 
 BLOCK = 1 << 18  # logits per core at a time: with their copy in float32 they stay in its cache
 BLOCK_ON_GPU = 1 << 26
@@ -235,7 +236,7 @@ def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> No
     if target.shape != logits.shape[:1]:
         raise ShapeError(f"labels: expected one per row of the logits, the shape ({len(logits)},), got "
                          f"{tuple(target.shape)}.")
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+    if not is_integer(target):
         raise DtypeError(f"labels: expected integers, got {target.dtype}.")
     if len(target):
         label = target.to(torch.int64)  # torch cannot compare unsigned integers wider than a byte
@@ -246,16 +247,23 @@ def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> No
                               f"{logits.shape[1] - 1}; leave out rows without a label.")
 
 
-def check_labels(logits: Tensor, target: Tensor) -> None:
-    """Refuse types and shapes that do not match, for logits of any layout. Values are not checked: that would wait for
-    the GPU. Without this check a shorter target would silently be broadcast."""
+def check_labels(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> tuple[Tensor, Tensor]:
+    """Logits of any layout and their labels as tensors, the labels in int64. Types and shapes that do not match are
+    refused: a shorter target would silently be broadcast. Values are not checked: that would wait for the GPU."""
+    logits, target = as_tensor(logits), as_tensor(target)
     if not logits.is_floating_point() or logits.dtype.itemsize == 1:
         raise DtypeError(f"logits: expected floating-point numbers, got {logits.dtype}.")
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+    if not is_integer(target):
         raise DtypeError(f"labels: expected integers, got {target.dtype}.")
     if target.shape != logits.shape[:-1] or not logits.ndim:
         raise ShapeError(f"labels: expected one per row of the logits, the shape {tuple(logits.shape[:-1])}, got "
                          f"{tuple(target.shape)}.")
+    return logits, target.long()
+
+
+def best_rival(logits: Tensor, label: Tensor, score: float = -torch.inf) -> Tensor:
+    """The highest logit where the labels', (..., 1), are set to ``score``."""
+    return logits.scatter(-1, label, score).amax(-1)
 
 
 def _empty(logits: Tensor, count: int) -> list[Tensor]:

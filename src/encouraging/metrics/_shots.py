@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ..class_counts import Counts, in_order
 from ..errors import ArgumentError, ShapeError
 from ._readings import Readings, as_tensor
 
 MANY, FEW = 100, 20
 
 
-def shot_groups(counts: Tensor | np.ndarray | Sequence[float], many: int = MANY, few: int = FEW) -> dict[str, Tensor]:
+def shot_groups(counts: Counts, many: int = MANY, few: int = FEW) -> dict[str, Tensor]:
     """Which classes have more than ``many`` training examples, fewer than ``few``, and a number between.
 
     Args:
-        counts: (classes,) training examples per class.
+        counts: Training examples per class: a tensor, an array or a list of one number per class, or a mapping from
+            class index to number.
         many: A class with more is in the group ``many``.
         few: A class with fewer is in the group ``few``; both bounds themselves are ``medium``.
 
@@ -37,8 +38,7 @@ def shot_groups(counts: Tensor | np.ndarray | Sequence[float], many: int = MANY,
     return {"many": counts > many, "medium": (counts >= few) & (counts <= many), "few": counts < few}
 
 
-def shot_accuracy(readings: Readings, counts: Tensor | np.ndarray | Sequence[float], many: int = MANY,
-                  few: int = FEW) -> dict[str, float]:
+def shot_accuracy(readings: Readings, counts: Counts, many: int = MANY, few: int = FEW) -> dict[str, float]:
     """Percent right among the examples of each group of classes; a group without examples is left out.
 
     Args:
@@ -66,8 +66,13 @@ def shot_accuracy(readings: Readings, counts: Tensor | np.ndarray | Sequence[flo
             for name, members in groups.items() if bool(members.any())}
 
 
-def _checked(counts: Tensor | np.ndarray | Sequence[float]) -> Tensor:
-    counts = as_tensor(counts)
+def counts_in_order(counts: Counts) -> Tensor:
+    """Class counts of any form, with a mapping in the order of its classes."""
+    return as_tensor(in_order(counts, "class counts") if isinstance(counts, Mapping) else counts)
+
+
+def _checked(counts: Counts) -> Tensor:
+    counts = counts_in_order(counts)
     bad = ~(counts >= 0)  # NaN too: it would be in no group
     if bool(bad.any()):
         raise ArgumentError(f"class counts: got {counts[bad].flatten()[0].item():g}; expected the number of training "

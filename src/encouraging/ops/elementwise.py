@@ -11,6 +11,7 @@ from ..curves import Curve
 from ..curves._curve import nll
 from ..links import class_gaps, sigmoid_gap
 from ..torch_state import needs_plain_operations, read_before_function
+from .rows import compute_dtype
 
 
 def curve_values(gap: Tensor, curve: Curve) -> Tensor:
@@ -31,7 +32,7 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
     ``target`` says for every logit whether its class is present (integers, bool) or how surely (floats), or it has one
     class index per row, the classes last. ``mse``, for square curves, is the squared error of probabilities as targets.
     """
-    dtype = logits.dtype if logits.dtype == torch.float64 else torch.float32
+    dtype = compute_dtype(logits.dtype)
     logits = logits.to(dtype)
     for_positives = 1.0 if pos_weight is None else pos_weight.to(dtype)
     if alpha is not None:

@@ -16,7 +16,15 @@ from ..curves import Curve
 from ..curves._catalogue import is_in_catalogue
 from ..curves._curve import check_curve
 from ..errors import ArgumentError, DerivativeError, DtypeError, ShapeError
-from ..targets import as_rows, check_arguments, check_dense, result_dtype, sequence_hint
+from ..targets import (
+    as_rows,
+    check_arguments,
+    check_flag,
+    check_implementation,
+    check_tensor,
+    result_dtype,
+    sequence_hint,
+)
 from ..torch_state import autocasts, has_tangent, in_transform, is_batched, is_jit_tracing
 from . import dispatch, reference
 from .linear_chunks import ACCUMULATORS, Layer, Plan, walk
@@ -62,6 +70,9 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
     """
     check_curve(curve)
     check_divisor(divisor, reduction)
+    check_implementation(impl)
+    check_flag("match_norm", match_norm)
+    check_chunks(chunk_bytes, accumulate)
     compute: Callable[..., Tensor] = _linear_curve_loss
     if torch.compiler.is_compiling() and not is_in_catalogue(curve):
         compute = torch.compiler.disable(compute)  # type: ignore[no-untyped-call] # here and not as a decorator, which would import the compiler
@@ -74,12 +85,9 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
                        match_norm: bool, divisor: Divisor, chunk_bytes: int | None, accumulate: str,
                        impl: str) -> Tensor:
     for name, tensor in (("hidden", hidden), ("weight", weight), ("target", target), ("bias", bias)):
-        if not isinstance(tensor, Tensor) and not (tensor is None and name == "bias"):
-            raise DtypeError(f"{name} is a {type(tensor).__name__}: expected a tensor.")
-        if tensor is None:
-            continue
-        check_dense(name, tensor)
-        if tensor.device != hidden.device:
+        if tensor is not None or name != "bias":
+            check_tensor(name, tensor)
+        if tensor is not None and tensor.device != hidden.device:
             raise ArgumentError(f"hidden is on {hidden.device} but {name} on {tensor.device}: move one of them.")
     dtype = _logits_dtype(hidden, weight, bias)
     if hidden.ndim == 0 or weight.ndim != 2 or hidden.shape[-1] != weight.shape[1]:
@@ -95,22 +103,24 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
         raise ShapeError(f"target of shape {tuple(target.shape)} for hidden {tuple(hidden.shape)} and {classes} "
                          f"classes: expected labels {tuple(lead)} or probabilities {(*lead, classes)}."
                          f"{sequence_hint('hidden', hidden.shape, target.shape)}")
-    if accumulate not in ACCUMULATORS:
-        raise ArgumentError(f"accumulate={accumulate!r}: expected 'float32' or 'weight'.")
-    if chunk_bytes is not None and (not isinstance(chunk_bytes, int) or chunk_bytes <= 0):
-        raise ArgumentError(f"chunk_bytes={chunk_bytes!r}: expected a positive number of bytes, or None.")
     rows = hidden.reshape(-1, hidden.shape[-1])
     labels = target.reshape(-1) if target.shape == lead else target.reshape(-1, classes)
     if not labels.is_floating_point() and labels.dtype not in (torch.int64, torch.bool):
         labels = labels.long()  # before any comparison: in uint8 the ignore_index -100 is the label 156
     # Stands for the logits where only their shape, type and device matter; it takes the memory of one number.
     logits = hidden.detach().new_zeros((), dtype=dtype).expand(rows.shape[0], classes)
-    soft = as_rows(logits, labels).soft
-    ignore_index = check_arguments(as_rows(logits, labels), class_weight, ignore_index, reduction, label_smoothing)
+    examples = as_rows(logits, labels)
+    ignore_index = check_arguments(examples, class_weight, ignore_index, reduction, label_smoothing,
+                                   weight_name="class_weight")
+    soft = examples.soft
     reduction = "sum" if divisor is not None else reduction
     learned = target.requires_grad or (class_weight is not None and class_weight.requires_grad)
     if (learned or in_transform() or is_jit_tracing() or has_tangent(hidden, weight, bias)
             or (match_norm and torch.compiler.is_compiling())):
+        if impl == "triton":
+            raise ArgumentError("impl='triton': the plain layer and loss serve torch.func, forward mode, torch.jit, "
+                                "targets and class weights that need a gradient, and match_norm under torch.compile. "
+                                "Pass impl='auto' to take the kernels wherever they apply.")
         logits = F.linear(rows, weight, bias)
         arguments: dict[str, Any] = {"weight": class_weight, "label_smoothing": label_smoothing, "reduction": reduction}
         loss = (reference.soft_loss(logits, labels, curve, **arguments) if soft
@@ -145,6 +155,15 @@ def _logits_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> torch.
         raise DtypeError(f"hidden, weight and bias are {sorted(map(str, dtypes))}: expected one type. Convert them, or "
                          "run under torch.autocast.")
     return hidden.dtype
+
+
+def check_chunks(chunk_bytes: int | None, accumulate: str) -> None:
+    """Refuse a size of chunks, or a type of their sums, that cannot be used."""
+    if accumulate not in ACCUMULATORS:
+        raise ArgumentError(f"accumulate={accumulate!r}: expected 'float32' or 'weight'.")
+    if chunk_bytes is not None and (isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int)
+                                    or chunk_bytes <= 0):
+        raise ArgumentError(f"chunk_bytes={chunk_bytes!r}: expected a positive number of bytes, or None.")
 
 
 class _LinearLoss(torch.autograd.Function):

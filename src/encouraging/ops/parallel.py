@@ -26,7 +26,7 @@ from torch.nn.functional import pad
 from ..curves import Curve
 from ..curves._curve import check_curve, nll
 from ..errors import ArgumentError, DerivativeError, ShapeError, TargetError
-from ..targets import as_rows, check_reduction, check_smoothing, result_dtype, sequence_hint
+from ..targets import as_rows, check_arguments, check_tensor, result_dtype, sequence_hint
 from ..torch_state import has_tangent, in_transform, values_are_readable
 from .reduction import Divisor, check_divisor, reduce, rows_of
 from .rows import compute_dtype
@@ -59,7 +59,7 @@ def parallel_curve_loss(logits: Tensor, target: Tensor, curve: Curve, group: Any
         gradient must be the same everywhere, as it is when all ranks compute the same total loss.
 
     Raises:
-        ShapeError, DtypeError, ArgumentError: For tensors or arguments that do not fit each other, or without a process
+        ArgumentError, DtypeError, ShapeError: For arguments that :func:`curve_loss` refuses, too, or without a process
             group.
         TargetError: On every rank, for a label that names no class. On a GPU such a label gives NaN instead.
         DerivativeError: For a second derivative, ``torch.func`` and forward mode.
@@ -67,10 +67,13 @@ def parallel_curve_loss(logits: Tensor, target: Tensor, curve: Curve, group: Any
     ``docs/language-models.md`` has an example that runs on two processes.
     """
     check_curve(curve)
-    check_reduction(reduction)
     check_divisor(divisor, reduction)
-    check_smoothing(label_smoothing)
+    for name, tensor in (("logits", logits), ("target", target), ("weight", weight)):
+        if tensor is not None or name != "weight":
+            check_tensor(name, tensor)
     logits, target, weight, group, class_offset = _local_parts(logits, target, weight, group, class_offset)
+    if logits.ndim == 0:
+        raise ShapeError("logits are a single number: expected (..., classes of this rank).")
     classes = logits.shape[-1]
     if logits.shape[:-1] != target.shape:
         raise ShapeError(f"logits {tuple(logits.shape)} of this rank's classes need a target of shape "
@@ -86,13 +89,15 @@ def parallel_curve_loss(logits: Tensor, target: Tensor, curve: Curve, group: Any
         raise DerivativeError("parallel_curve_loss has no torch.func transform and no forward-mode derivative. "
                               "Use curve_loss on the gathered logits.")
     first = dist.get_rank(group) * classes if class_offset is None else class_offset
-    rows = logits.reshape(target.numel(), classes)
+    local = logits.reshape(target.numel(), classes)
     if classes == 0:  # a rank without classes takes part with one class that has probability 0
-        rows = pad(rows, (0, 1), value=-torch.inf)
+        local = pad(local, (0, 1), value=-torch.inf)
         weight = None if weight is None else pad(weight, (0, 1))
-    labels = as_rows(rows, target.reshape(-1)).target.long()  # before any comparison: in uint8, -100 is the label 156
+    rows = as_rows(local, target.reshape(-1))
+    ignore_index = check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
+    labels = rows.target.long()  # before any comparison: in uint8, -100 is the label 156
     losses, label_weights = _ParallelRows.apply(  # type: ignore[no-untyped-call]
-        rows, labels, weight, curve, group, ignore_index, label_smoothing, (classes, first))
+        local, labels, weight, curve, group, ignore_index, label_smoothing, (classes, first))
     if divisor is None and reduction == "mean":
         divisor = label_weights.sum()
     loss = reduce(losses, reduction, divisor)

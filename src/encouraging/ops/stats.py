@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from ..curves import Curve
 from ..errors import ArgumentError
+from .rows import compute_dtype
 
 
 class LossStats(NamedTuple):
@@ -31,8 +32,7 @@ class LossStats(NamedTuple):
 
 def stats_of(logits: Tensor, target: Tensor, ignore_index: int, threshold: float, shape: torch.Size) -> LossStats:
     """The by-products of rows of logits (N, C) with labels (N), in plain operations, reshaped to ``shape``."""
-    logits = logits.detach()
-    logits = logits if logits.dtype == torch.float64 else logits.float()
+    logits = logits.detach().to(compute_dtype(logits.dtype))
     labels = target.long()
     labelled = labels != ignore_index
     lse = logits.logsumexp(-1)
