@@ -20,6 +20,7 @@ from ..judge.metric_book import book_for
 from ..recipes import Recipe
 from ..recipes.grid import Job, jobs_of
 from ..recipes.rehearsal import Rehearsal, rehearse
+from ..recipes.requirements import datasets_of
 from ..recipes.unreached import unreached
 from ..report.numbers import plural
 from ..tasks import StageSpec
@@ -45,7 +46,7 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
     if finished == len(jobs):
         _print(console, "all of them are finished: there is nothing to train")
         return
-    complete = _print_data(recipe, data, console)
+    complete = _print_data(recipe, chosen, data, console)
     if not complete:
         return
     torch.set_num_threads(threads)
@@ -114,10 +115,10 @@ def stage_seconds(stage: StageSpec, measured: Rehearsal) -> float:
     return epochs * measured.examples / measured.per_second + evaluations * measured.evaluation
 
 
-def _print_data(recipe: Recipe, data: str | None, console: Console) -> bool:
+def _print_data(recipe: Recipe, arms: Sequence[str], data: str | None, console: Console) -> bool:
     """What data is needed, how large it is, and whether it is there."""
     folder, complete = data_dir(data), True
-    for name, splits in recipe.needs().datasets:
+    for name, splits in datasets_of(recipe, arms):
         if missing(name, folder, splits):
             complete = False
             _print(console, absent(name, splits, folder))

@@ -27,6 +27,7 @@ from ..judge.metric_book import book_for
 from ..models.named import check_library
 from ..recipes import Recipe, departures_of, read_recipe, read_runs
 from ..recipes.grid import Job, check_arms, cores, default_threads, jobs_of, train_job
+from ..recipes.requirements import datasets_of
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..recipes.unreached import unreached
 from ..report.numbers import plural
@@ -66,7 +67,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         _dry_run(recipe, arms, Path(out), data, chosen, threads, console)
         return 0
     if fetch:
-        _fetch(recipe, data, console)
+        _fetch(recipe, arms, data, console)
     if ray in (None, "local"):
         _check_data(recipe, arms, data)
     world = join(chosen.type)
@@ -202,8 +203,8 @@ def _absolute(data: str | None) -> str | None:
 def _check_data(recipe: Recipe, arms: Sequence[str], data: str | None) -> None:
     """Report missing data once, before any run starts."""
     folder = data_dir(data)
-    datasets = recipe.needs().datasets
-    words = [absent(name, splits, folder) for name, splits in datasets if missing(name, folder, splits)]
+    words = [absent(name, splits, folder) for name, splits in datasets_of(recipe, arms)
+             if missing(name, folder, splits)]
     words += dict.fromkeys(_missing_folders(recipe, arms or tuple(recipe.arms), data))
     if words:
         raise DataError("\n".join(words))
@@ -221,8 +222,8 @@ def _missing_folders(recipe: Recipe, arms: Sequence[str], data: str | None) -> I
                     yield str(error)
 
 
-def _fetch(recipe: Recipe, data: str | None, console: Console) -> None:
-    for name, _ in recipe.needs().datasets:
-        if missing(name, data_dir(data)):
+def _fetch(recipe: Recipe, arms: Sequence[str], data: str | None, console: Console) -> None:
+    for name, splits in datasets_of(recipe, arms):
+        if missing(name, data_dir(data), splits):
             console.print(f"downloading {name} into {data_dir(data)}", highlight=False)
             download(name, data)
