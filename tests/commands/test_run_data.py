@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from encouraging.commands import run
+from encouraging.data import DATASETS
 from task_laws import call
 
 RECIPE = """
@@ -37,15 +38,26 @@ def test_an_arm_that_is_not_trained_needs_nothing(tmp_path: Path):
     assert "1 run" in call(*words(tmp_path, FAR + PLAIN, "--arm", "plain"))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_data_of_all_arms_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     fetched: list[str] = []
     monkeypatch.setattr(run, "download", lambda name, root: fetched.append(name))
     call(*words(tmp_path, PLAIN + FAR, "--download"), code=2)  # nothing was written
     assert fetched == ["mnist"]
-    call(*words(tmp_path, PLAIN + FAR, "--download", "--dry-run", "--arm", "plain"))
+    call(*words(tmp_path, PLAIN + FAR, "--download", "--arm", "plain"))
     assert fetched == ["mnist"]
 
 
 def test_the_plan_names_the_data_of_the_chosen_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert "mnist is not in" in call(*words(tmp_path, PLAIN + FAR, "--dry-run"))
     assert "mnist" not in call(*words(tmp_path, FAR + PLAIN, "--dry-run", "--arm", "plain"))
+
+
+def test_damaged_data_is_downloaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fetched: list[str] = []
+    monkeypatch.setattr(run, "download", lambda name, root: fetched.append(name))
+    for file in DATASETS["mnist"].test:
+        (tmp_path / "data" / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / file.path).write_bytes(b"half of it")
+    call(*words(tmp_path, PLAIN + FAR, "--download", "--arm", "far"), code=1)  # nothing was written
+    assert fetched == ["mnist"]

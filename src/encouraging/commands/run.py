@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from ..data import absent, data_dir, download, missing
+from ..data.fetch import is_whole
 from ..data.images import folder_path
 from ..engine import RunDir, sweep
 from ..engine.distributed import World, join, leave
@@ -224,6 +225,6 @@ def _missing_folders(recipe: Recipe, arms: Sequence[str], data: str | None) -> I
 
 def _fetch(recipe: Recipe, arms: Sequence[str], data: str | None, console: Console) -> None:
     for name, splits in datasets_of(recipe, arms):
-        if missing(name, data_dir(data), splits):
+        if not is_whole(name, data_dir(data), splits):
             console.print(f"downloading {name} into {data_dir(data)}", highlight=False)
             download(name, data)

@@ -88,15 +88,21 @@ def absent(name: str, splits: tuple[str, ...], folder: Path, *, fetch: str = "--
             f"or point {option} or {VARIABLE} at a directory that has them.")
 
 
-def _checked(file: File, folder: Path) -> Path:
-    path = find(file, folder)
-    assert path is not None
+def damage(file: File, path: Path) -> str | None:
+    """In which way a file differs from the publisher's; None if it does not, or if nothing is known about that file."""
     if file.size is not None and path.stat().st_size != file.size:
-        raise DataError(f"{path}: expected {file.size} bytes, got {path.stat().st_size}. Fetch the file again.")
+        return f"expected {file.size} bytes, got {path.stat().st_size}."
     # The published checksum is that of the file as shipped; of an unzipped one only the header is checked.
     if file.md5 is not None and path.name == Path(file.path).name:
         digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
         if digest != file.md5:
-            raise DataError(f"{path}: expected MD5 {file.md5}, got {digest}. The file is damaged or is another "
-                            "one. Fetch it again.")
+            return f"expected MD5 {file.md5}, got {digest}. The file is damaged or is another one."
+    return None
+
+
+def _checked(file: File, folder: Path) -> Path:
+    path = find(file, folder)
+    assert path is not None
+    if (words := damage(file, path)) is not None:
+        raise DataError(f"{path}: {words} Fetch it again (--download replaces it).")
     return path
