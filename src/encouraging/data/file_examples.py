@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
-from .decode import BrokenImageError, decode
+from .decode import decode
 from .file_list import FileSplit
 from .picture_transforms import Transform, erased_box
+from .pictures import REPAIR, BrokenImageError
 
 
 class Picture(NamedTuple):
@@ -53,7 +54,7 @@ class FileExamples:
         try:
             picture = decode(self.split.path(index))
         except BrokenImageError as error:
-            return Picture(None, label, box, fault=str(error))
+            return Picture(None, label, box, fault=str(error).removesuffix(f".{REPAIR}"))
         except DataError as error:
             return Picture(None, label, box, lost=str(error))
         return Picture(self.transform(picture), label, box)

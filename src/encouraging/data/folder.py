@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import DataError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from .pictures import open_picture
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
@@ -76,35 +73,14 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _read(file: Path, size: int | None) -> np.ndarray:
-    from PIL import Image
+    from PIL.Image import Resampling
 
-    try:
-        with Image.open(file) as picture:
-            picture.info.pop("transparency", None)  # with it, Pillow warns about every palette that it converts
-            image = eight_bits(picture) if sixteen_bits(picture) else picture.convert(
-                "L" if picture.mode in ("1", "L", "LA") else "RGB")
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow raises all
-        raise DataError(f"{file}: not an image that can be read ({error}). Repair or remove it.") from error
+    image = open_picture(file)
     if size is not None:
         scale = size / min(image.size)
         width, height = (max(size, round(side * scale)) for side in image.size)
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
+        image = image.resize((width, height), Resampling.BILINEAR)
         left, upper = (width - size) // 2, (height - size) // 2
         image = image.crop((left, upper, left + size, upper + size))
     return np.asarray(image)
 
-
-def sixteen_bits(picture: Image) -> bool:
-    """Whether a picture has 16 bits per pixel, which Pillow opens as 32 for some formats; 32 bits are refused."""
-    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in ("PNG", "PPM")):
-        return True
-    if picture.mode in ("I", "F"):
-        raise ValueError(f"32 bits per pixel, mode {picture.mode}; expected 8 or 16")
-    return False
-
-
-def eight_bits(picture: Image) -> Image:
-    """The upper 8 of 16 bits: Pillow's own conversion would make everything above 255 white."""
-    from PIL import Image
-
-    return Image.fromarray((np.asarray(picture).astype(np.uint16) >> 8).astype(np.uint8))
