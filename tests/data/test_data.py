@@ -226,7 +226,8 @@ def test_real_data(name, split, count, mean):
 
 
 @pytest.mark.parametrize(("name", "words"), [
-    ("proteins", r'proteins holds graphs: .* task = "graph"'), ("bccd", r'holds images with boxes: .* task = "detection"'),
+    ("proteins", r'proteins holds graphs: .* task = "graph"'),
+    ("bccd", r'holds images with boxes: .* task = "detection"'),
     ("coco", r'task = "detection"'), ("multi30k-de-en", r'holds sentences: expected images .* task = "translation"'),
     ("iwslt14-de-en", r'task = "translation"'), ("imagenet", r'too large for the device.* task = "image_files"'),
     ("inaturalist2018", r'task = "image_files"'),

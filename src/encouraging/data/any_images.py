@@ -14,8 +14,8 @@ from torch import Tensor
 from ..errors import DataError, did_you_mean
 from ._load import absent, load
 from .arrays import FLOATS, Array, in_npy, in_npz, shown
+from .class_folders import ENDINGS
 from .fit import fit_images
-from .folder import ENDINGS
 from .large import is_large, read_image_files
 from .pictures import REPAIR, open_picture
 from .registry import DATASETS, data_dir, dataset, missing

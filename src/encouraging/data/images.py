@@ -14,7 +14,8 @@ from torch import Tensor
 from ..errors import DataError, RecipeError
 from ..plugins import is_reference, load_function
 from ._load import check_resident, load
-from .folder import class_folders, read_folder
+from .class_folders import class_folders
+from .folder import read_folder
 from .registry import data_dir, dataset
 
 

@@ -99,8 +99,8 @@ def book_of(records: Iterable[Record]) -> MetricBook:
 
 
 def book_for(recipe: Recipe) -> MetricBook:
-    """The metrics of a recipe that may not have been trained yet: those of all its arms. Some are measured only once, at
-    the end: then there is no best epoch's number beside the last one's."""
+    """The metrics of a recipe that may not have been trained yet: those of all its arms. Some are measured only once,
+    at the end: then there is no best epoch's number beside the last one's."""
     needs = [recipe.needs(arm) for arm in recipe.arms]
     book = MetricBook(_joined(own.metrics for own in needs))
     book.on_best = all(recipe.stages_of(arm)[-1].train.conclude_on == "best" for arm in recipe.arms) and \
