@@ -381,7 +381,7 @@ def test_a_model_whose_library_does_not_import_is_refused_before_any_run_starts(
     monkeypatch.setitem(sys.modules, "timm", None)
     (tmp_path / "mine.toml").write_text(RECIPE.format(data="digits", model="timm/resnet10t", more=""))
     said = io.StringIO()
-    with pytest.raises(RecipeError, match="timm/resnet10t needs the package timm"):
+    with pytest.raises(RecipeError, match="mine needs the package timm: pip install timm"):
         run_recipe(str(tmp_path / "mine.toml"), device="cpu", jobs=1, out=tmp_path / "runs",
                    console=Console(file=said, width=200))
     assert "started" not in said.getvalue()

@@ -25,10 +25,9 @@ from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
 from ..judge.looks import LookPlan, plan_of
 from ..judge.metric_book import book_for
-from ..models.named import check_library
 from ..recipes import Recipe, departures_of, read_recipe, read_runs
 from ..recipes.grid import Job, check_arms, cores, default_threads, jobs_of, train_job
-from ..recipes.requirements import datasets_of
+from ..recipes.requirements import check_packages, datasets_of
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..recipes.unreached import unreached
 from ..report.numbers import plural
@@ -85,7 +84,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         for job in grid:
             RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
         if ray in (None, "local") and not all(RunDir(job.folder).done for job in grid):
-            check_library(recipe.model)  # refused once, instead of once per run
+            check_packages(recipe, arms)
             make_folder(folder)
 
         def train(part: list[Job]) -> ProgressDisplay:

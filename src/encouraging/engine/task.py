@@ -57,13 +57,14 @@ class ParameterGroup(NamedTuple):
 class Needs:
     """What a recipe's task needs before it can start, and what it will measure.
 
-    ``datasets`` are names with their parts, ``extras`` are optional dependencies of this package. ``incidental``
-    are options that change how a run is carried out but not what it computes: it may be resumed with other values.
+    ``datasets`` are names with their parts, ``packages`` the optional packages that a run imports, by the names for
+    ``import``. ``incidental`` are options that change how a run is carried out but not what it computes: it may be
+    resumed with other values.
     ``monitors`` are the numbers of every epoch that may choose the best one; the default is all metrics.
     """
 
     datasets: Sequence[tuple[str, tuple[str, ...]]] = ()
-    extras: Sequence[str] = ()
+    packages: Sequence[str] = ()
     metrics: Sequence[Metric] = ()
     incidental: Sequence[str] = ()
     monitors: Sequence[str] | None = None

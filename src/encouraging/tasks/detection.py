@@ -148,7 +148,7 @@ class DetectionTask(BaseTask[BoxBatch]):
             datasets.append((spec.data, ("train", "test")))
             names = facts.names
         monitors = [f"{part}{name}" for part in ("", "val_") for name in NAMES]
-        return Needs(datasets, ("detection",), metrics_of(names),
+        return Needs(datasets, ("torchvision", "pycocotools"), metrics_of(names),
                      monitors=[*monitors, "classification_loss", "box_loss"])
 
     def build(self) -> nn.Module:

@@ -21,7 +21,7 @@ from ..engine import Conclusion, Loss, Needs, ParameterGroup, Predictions, Task
 from ..engine.environment import cores
 from ..errors import DataError, RecipeError
 from ..metrics import correct
-from ..models.named import check_named
+from ..models.named import check_named, packages_of
 from .base import BaseTask
 from .broken_files import BrokenFiles
 from .file_source import FileSource
@@ -82,8 +82,10 @@ class ImageFilesTask(ImageTask):
                 raise RecipeError(f"{name} fits on the device: expected imagenet, inaturalist2018 or folder:PATH, or "
                                   "task = \"image\".", "data")
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
+        packages = dict.fromkeys(("torchvision", *packages_of(spec.model),
+                                  *(("timm",) if options.rand_augment is not None else ())))
         # broken is incidental: a run that finishes has skipped the same files, or had no broken ones.
-        return Needs(datasets, ("vision",), file_metrics(options), incidental=("broken",),
+        return Needs(datasets, tuple(packages), file_metrics(options), incidental=("broken",),
                      monitors=monitors_of(options))
 
     def groups(self, model: nn.Module) -> Sequence[ParameterGroup]:

@@ -129,7 +129,7 @@ class TranslationTask(BaseTask[TokenBatch]):
                 raise RecipeError(f"{spec.data} holds no sentences: expected data for translation, such as "
                                   "multi30k-de-en.", "data")
             datasets.append((spec.data, ("train", "test")))
-        return Needs(datasets, ("translation",), METRICS, monitors=("val_loss", "val_bleu", "val_accuracy"))
+        return Needs(datasets, ("tokenizers", "sacrebleu"), METRICS, monitors=("val_loss", "val_bleu", "val_accuracy"))
 
     def build(self) -> nn.Module:
         return build_translation_model(self.spec.model, self.pieces.size("source"), self.pieces.size("target"),
