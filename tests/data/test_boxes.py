@@ -20,10 +20,11 @@ from encouraging.data import Boxes, BoxImage, BoxSet, Clock, LoaderSource, Shuff
 from encouraging.data.box_examples import BoxExamples, RankBatches
 from encouraging.data.boxes import make_image, read_boxes
 from encouraging.data.coco import read_coco
-from encouraging.data.draw import generator, seeded
+from encouraging.data.draw import generator
 from encouraging.data.registry import VARIABLE
 from encouraging.data.voc import read_voc
 from encouraging.errors import DataError
+from seeded import seeded
 from strategies import SEEDS
 
 
