@@ -17,7 +17,7 @@ from PIL import Image
 
 from box_toys import COLOURS, NAMES, drawn, voc_xml, write_coco, write_voc
 from encouraging.data import Boxes, BoxImage, BoxSet, Clock, LoaderSource, Shuffled, data_dir, download, load, missing
-from encouraging.data.box_examples import BoxExamples, RankBatches
+from encouraging.data.box_examples import BoxExamples
 from encouraging.data.boxes import make_image, read_boxes
 from encouraging.data.coco import read_coco
 from encouraging.data.draw import generator
@@ -147,11 +147,6 @@ def test_an_image_that_is_gone_is_named_in_the_same_words_by_a_worker(tmp_path, 
     assert next(batches).numbers == [0]
     with pytest.raises(DataError, match=r"^[^ ]*image001\.jpg: there is no such image"):
         next(batches)
-
-
-def test_shares_of_ranks_are_whole_batches_of_one_list():
-    shares = [RankBatches(7, 2, rank, 2).batches(generator(0)) for rank in (0, 1)]
-    assert [[batch.tolist() for batch in share] for share in shares] == [[[0, 1], [4, 5]], [[2, 3], [6]]]
 
 
 @pytest.mark.parametrize(("box", "kept"), [

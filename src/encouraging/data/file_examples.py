@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -78,18 +78,3 @@ class FileExamples:
         stacked = torch.stack(boxes) if boxes else torch.empty(0, 4, dtype=torch.long)
         return Loaded(memory[: len(labels)], torch.tensor(labels, dtype=torch.long), stacked, torch.tensor(len(faults)),
                       faults, lost)
-
-
-class Pieces:
-    """The batches of one rank in an evaluation, in order: complete ones, so that they do not depend on the ranks."""
-
-    def __init__(self, count: int, size: int, rank: int, world: int) -> None:
-        self.count, self.size, self.rank, self.world = count, size, rank, world
-
-    @property
-    def numbers(self) -> range:
-        return range(self.rank, -(-self.count // self.size), self.world)
-
-    def batches(self, draw: torch.Generator) -> Sequence[Tensor]:
-        pieces = torch.split(torch.arange(self.count), self.size)
-        return [pieces[number] for number in self.numbers]

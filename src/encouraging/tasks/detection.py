@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from .. import curves
 from ..data import DATASETS, Boxes, Clock, LoaderSource, Shuffled, dataset, read_boxes
-from ..data.box_examples import BoxBatch, BoxExamples, RankBatches, check_shapes
+from ..data.box_examples import BoxBatch, BoxExamples, check_shapes
 from ..data.boxes import BOX_READERS
+from ..data.samplers import RankBatches
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
 from ..engine.settings import Frozen
 from ..errors import DataError, RecipeError
