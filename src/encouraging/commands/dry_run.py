@@ -25,7 +25,7 @@ from ..recipes.unreached import unreached
 from ..report.numbers import plural
 from ..tasks import StageSpec
 from .claim_notes import unknown_metrics
-from .progress import EXAMPLES, duration, rate
+from .progress import duration, rate
 
 MINUTE = 60.0
 WORDS = {"train": "training", "test": "test"}
@@ -56,7 +56,7 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
         return
     _print(console, f"training {trained} for up to {MINUTE:.0f} s, to measure its speed; nothing of it is kept")
     measured = rehearse(recipe, trained, device, data, MINUTE)
-    unit = EXAMPLES.get(recipe.task)
+    unit = recipe.needs(trained).examples
     speed = f"{rate(measured.per_second)} {unit}/s" if unit else \
         f"{rate(measured.per_second / recipe.stages_of(trained)[0].train.batch_size)} batches/s"
     _print(console, f"measured with {trained} for {measured.took:.0f} s: {speed}"

@@ -150,7 +150,7 @@ class DetectionTask(BaseTask[BoxBatch]):
             names = facts.names
         monitors = [f"{part}{name}" for part in ("", "val_") for name in NAMES]
         return Needs(datasets, ("torchvision", "pycocotools"), metrics_of(names),
-                     monitors=[*monitors, "classification_loss", "box_loss"])
+                     monitors=[*monitors, "classification_loss", "box_loss"], examples="images")
 
     def build(self) -> nn.Module:
         options = self.options

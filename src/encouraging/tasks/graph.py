@@ -142,7 +142,11 @@ class GraphTask(BaseTask[Tensor]):
                 raise RecipeError(f"{spec.data} is not a dataset of graphs: expected one such as proteins or nci1.",
                                   "data")
             datasets.append((spec.data, ("train", "test")))
-        return Needs(datasets, graph_packages_of(spec.model), metrics_of(spec), monitors=MONITORS)
+        return Needs(datasets, graph_packages_of(spec.model), metrics_of(spec), monitors=MONITORS,
+                     examples="graphs")
+
+    def kept_bytes(self) -> int:
+        return (4 * self.classes + 8) * len(self.split["test"])  # logits, and labels
 
     def build(self) -> nn.Module:
         return build_graph_model(self.spec.model, self.classes, self.features, self.spec.model_options,

@@ -102,7 +102,8 @@ class ImageTask(ImageInputs):
             facts = dataset(spec.data, options.imbalance)
             classes_by_name(options.profiles, facts.names, spec.data)
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
-        return Needs(datasets, packages_of(spec.model), metrics_of(options), monitors=monitors_of(options))
+        return Needs(datasets, packages_of(spec.model), metrics_of(options), monitors=monitors_of(options),
+                     examples="images")
 
     def _other_images(self, name: str) -> Tensor:
         """Test images of another dataset, in the format that this task's model takes."""
@@ -228,6 +229,10 @@ class ImageTask(ImageInputs):
         right = correct(logits, labels).sum().double()
         right, mean_loss = torch.stack([right, F.cross_entropy(logits, labels).double()]).tolist()
         return {accuracy: 100 * right / len(labels), loss: mean_loss}
+
+    def kept_bytes(self) -> int:
+        outside = sum(len(images) for images in self.ood.values())
+        return 4 * self.classes * (len(self.test[1]) + outside) + 8 * len(self.test[1])  # logits, and labels
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         logits = joined(predictions)

@@ -87,7 +87,7 @@ class ImageFilesTask(ImageTask):
                                   *(("timm",) if options.rand_augment is not None else ())))
         # broken is incidental: a run that finishes has skipped the same files, or had no broken ones.
         return Needs(datasets, tuple(packages), file_metrics(options), incidental=("broken",),
-                     monitors=monitors_of(options))
+                     monitors=monitors_of(options), examples="images")
 
     def groups(self, model: nn.Module) -> Sequence[ParameterGroup]:
         if self.options.decay == "all":
