@@ -75,7 +75,8 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         console = Console(quiet=True)
     folder = Path(out) / recipe.name
     try:
-        warnings = [*unreached(recipe, arms), *unknown_metrics(recipe, book_for(recipe))]  # may raise before anything is trained
+        # may raise before anything is trained
+        warnings = [*unreached(recipe, arms), *unknown_metrics(recipe, book_for(recipe))]
         if until_decided:
             plan = LookPlan(*map(tuple, world.share(make_plan(recipe, folder) if world.leads else None, chosen)))
             recipe = recipe.model_copy(update={"seeds": plan.seeds, "looks": plan.looks})
