@@ -64,7 +64,7 @@ def engine(task, train: Train, device: torch.device):
     def epoch(number: int) -> None:
         at.epoch, at.batch = number, 0
         trainer.meter.load(torch.zeros_like(trainer.meter.sums()))
-        trainer._epoch()
+        trainer.train_epoch()
 
     epoch.trainer = trainer
     return epoch

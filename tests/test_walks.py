@@ -80,14 +80,14 @@ def forget_numbers() -> None:
 
 def one_batch(tmp_path: Path, monkeypatch: Any) -> Walk:
     recipe = read_recipe("digits", ["seeds=1", "train.epochs=1", "train.milestones=[2]", "train.max_steps=3"])
-    walk, epoch, quiet = Walk(), train.Trainer._epoch, []
+    walk, epoch, quiet = Walk(), train.Trainer.train_epoch, []
 
     def followed(self: Any) -> None:
         walk.follow(epoch, self)
         quiet.append(True)
 
     forget_numbers()
-    monkeypatch.setattr(train.Trainer, "_epoch", followed)
+    monkeypatch.setattr(train.Trainer, "train_epoch", followed)
     job = next(job for job in jobs_of(recipe, str(tmp_path), device="cpu") if job.arm == "el_1")
     train_job(job, lambda line: None)
     assert quiet

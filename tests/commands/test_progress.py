@@ -63,6 +63,33 @@ def test_speeds_below_one_have_two_digits():
     assert "0.31 images/s" in seen(job, ("progress", {**WITHIN, "examples_per_second": 0.314}))
 
 
+TASK = """
+from encouraging.tasks import BaseTask, Metric
+
+class Sounds(BaseTask):
+    metrics = (Metric("accuracy", "accuracy", primary=True),)
+    {examples}
+    build = source = loss = predict = evaluate = None
+"""
+OWN_RECIPE = """
+task = "{name}:Sounds"
+data = "x"
+model = "x"
+seeds = 1
+train = {{ epochs = 1, lr = 0.1 }}
+[arms.ce]
+"""
+
+
+@pytest.mark.parametrize(("name", "examples", "speed"), [("counted", 'examples = "sounds"', "900 sounds/s"),
+                                                         ("plain", "", "3 batches/s")])
+def test_an_own_task_says_what_its_batches_hold(tmp_path, name, examples, speed):
+    (tmp_path / f"{name}.py").write_text(TASK.format(examples=examples))
+    (tmp_path / "own.toml").write_text(OWN_RECIPE.format(name=f"{name}.py"))
+    job = Job(read_recipe(str(tmp_path / "own.toml")), "ce", 0, str(tmp_path / "out"))
+    assert speed in seen(job, ("progress", {**WITHIN, "examples_per_second": 900.0, "batches_per_second": 3.0}))
+
+
 def test_only_finished_runs_are_counted():
     """Not those that Ctrl-C has stopped."""
     job = Job(read_recipe("digits"), "ce", 0, str(Path("out")))

@@ -19,6 +19,7 @@ from encouraging.judge.metric_book import book_of
 from encouraging.recipes import kept_recipes, read_recipe
 from encouraging.report.page import build_report
 from forked import command_on_two_ranks
+from task_laws import call
 
 RECIPE = """
 task = "image"
@@ -163,3 +164,44 @@ def test_what_does_not_go_together_is_refused_before_anything_is_written(recipe,
     with pytest.raises(RecipeError, match=words):
         run(recipe, tmp_path / "runs", **how)
     assert not (tmp_path / "runs").exists()
+
+
+ATTACKED = '[[claims]]\nmetric = "attacks.fgsm.0.1"\narm = "el"\nbeats = "ce"\n'
+
+
+def attack(folder: Path) -> None:
+    call("attack", folder, "--attack", "fgsm", "--eps", "0.1", "--examples", "40", "--device", "cpu")
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_claims_that_wait_for_an_attack_are_not_decided(recipe, tmp_path):
+    recipe.write_text(RECIPE[: RECIPE.index("[[claims]]")] + ATTACKED)
+    out = tmp_path / "runs"
+    said = run(recipe, out)
+    assert "look 1 of 3, 3 seeds: 0 of 1 claims undecided, 1 not measured" in said
+    assert f"1 claim is not measured: run `encouraging attack {out / 'mine'}`, then this command again" in said
+    assert seeds_of(out) == [0, 1, 2]
+    attack(out / "mine")
+    said = run(recipe, out)
+    assert "look 1 of 3, 3 seeds: 1 of 1 claims undecided\n" in said
+    assert "look 2 of 3, 5 seeds: 0 of 1 claims undecided, 1 not measured" in said  # the new seeds
+    assert seeds_of(out) == [0, 1, 2, 3, 4]
+    attack(out / "mine")
+    assert "look 3 of 3, 7 seeds: 0 of 1 claims undecided, 1 not measured" in run(recipe, out)
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_other_claims_are_decided_first(recipe, tmp_path):
+    recipe.write_text(RECIPE + ATTACKED)
+    said = run(recipe, tmp_path / "runs")
+    assert "look 1 of 3, 3 seeds: 1 of 2 claims undecided, 1 not measured" in said
+    assert "look 2 of 3, 5 seeds: 0 of 2 claims undecided, 1 not measured" in said
+    assert said.count("then this command again") == 1
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_claim_on_a_number_that_no_run_has_is_no_reason_to_train_more(recipe, tmp_path):
+    recipe.write_text(RECIPE.replace('"energy.label"', '"energy.lable"'))
+    said = run(recipe, tmp_path / "runs")
+    assert "1 claim is not measured: no run has a number of both sides, and more seeds would not change that" in said
+    assert seeds_of(tmp_path / "runs") == [0, 1, 2]

@@ -156,7 +156,7 @@ def test_folders_and_files_that_are_none_are_refused(tmp_path: Path) -> None:
         all_of(tmp_path)
     Image.fromarray(np.zeros((4, 4), dtype=np.float32)).save(tmp_path / "b.tiff")
     (tmp_path / "a.png").unlink()
-    with pytest.raises(DataError, match="floating-point pixels"):
+    with pytest.raises(DataError, match="32 bits per pixel, mode F"):
         all_of(tmp_path)
 
 

@@ -15,7 +15,8 @@ from sklearn.datasets import load_digits
 from encouraging import data
 from encouraging.data import fetch as module
 from encouraging.data.registry import DATASETS, VARIABLE, Dataset, File
-from encouraging.errors import DataError
+from encouraging.errors import DataError, RecipeError
+from encouraging.recipes import read_recipe
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -222,3 +223,35 @@ def test_real_data(name, split, count, mean):
     assert len(images) == len(labels) == count
     assert images.float().mean().item() / 255 == pytest.approx(mean, abs=1e-3)
     assert torch.bincount(labels).min() > 0
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("proteins", r'proteins holds graphs: .* task = "graph"'),
+    ("bccd", r'holds images with boxes: .* task = "detection"'),
+    ("coco", r'task = "detection"'), ("multi30k-de-en", r'holds sentences: expected images .* task = "translation"'),
+    ("iwslt14-de-en", r'task = "translation"'), ("imagenet", r'too large for the device.* task = "image_files"'),
+    ("inaturalist2018", r'task = "image_files"'),
+])
+def test_what_has_no_images_for_the_device_is_refused_by_readers_and_recipes(tmp_path, name, words):
+    with pytest.raises(DataError, match=words):
+        data.load(name, "train", tmp_path)
+    for key in (f"data={name}", f'options.ood=["{name}"]'):
+        with pytest.raises(RecipeError, match=words):
+            read_recipe("digits", [key])
+
+
+def test_every_other_dataset_is_of_images_for_the_device(tmp_path):
+    """A new format is refused until someone says that it is read here."""
+    for name in data.DATASETS:
+        try:
+            read_recipe("digits", [f"data={name}"])
+        except RecipeError:
+            assert not data.DATASETS[name].shape or data.is_large(name)
+        else:
+            assert name.removesuffix("-lt") in ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
+
+
+def test_an_unknown_format_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(DATASETS, "toy", Dataset("toy", "sounds", 2, (), (), ()))
+    with pytest.raises(DataError, match="toy has no images with labels: its reader is sounds"):
+        data.load("toy", "train", tmp_path)

@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 
 from encouraging.data import FileList, download, load, missing, read_image_files
-from encouraging.data.decode import BrokenImageError, _decode_by_simplejpeg, decode
+from encouraging.data.decode import _decode_by_simplejpeg, decode
+from encouraging.data.pictures import BrokenImageError
 from encouraging.errors import DataError
 from tiny_files import CLASSES, truncate, write_devkit, write_imagenet, write_inaturalist, write_picture
 

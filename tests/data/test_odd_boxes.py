@@ -144,7 +144,7 @@ def test_a_damaged_image_of_any_format_is_refused_in_words(tmp_path, name, conte
         else:
             content[18:26] = b"\xff\xff\xff\0\xff\xff\xff\0"  # far more pixels than Pillow takes
     path.write_bytes(content)
-    with pytest.raises(DataError, match=f"{name}: cannot be read as an image"):
+    with pytest.raises(DataError, match=f"{name}: not an image that can be read"):
         make_image(path, 1, 60, 48, [], [])[0].read()
 
 

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from encouraging.data import generator
-from encouraging.data.draw import seeded
 from encouraging.data.picture_transforms import erase, erased_box, evaluation_transform, training_transform
+from seeded import seeded
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encouraging.data import ByTokens, Clock, LoaderSource, ResidentSource, Shuffled, generator
+from encouraging.data.samplers import RankBatches
 from encouraging.errors import ArgumentError
 
 CPU = torch.device("cpu")
@@ -139,3 +140,11 @@ def test_an_epoch_that_was_left_can_be_begun_anew_or_another_instead(epochs, tak
         for _ in range(min(taken, 3 - start)):
             next(left)
         assert_same(load(2, clock, start, rank, world, source), load(0, clock, start, rank, world))
+
+
+def test_shares_of_ranks_are_whole_batches_of_one_list():
+    shares = [RankBatches(7, 2, rank, 2) for rank in (0, 1)]
+    batches = [[batch.tolist() for batch in share.batches(generator(0))] for share in shares]
+    assert batches == [[[0, 1], [4, 5]], [[2, 3], [6]]]
+    assert [list(share.numbers) for share in shares] == [[0, 2], [1, 3]]
+    assert not RankBatches(0, 2).batches(generator(0))  # no examples, no batch

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encouraging.judge.family import Case, holm, judge, judge_cases
+from encouraging.judge.family import Case, holm, judge_cases
 from encouraging.judge.stats import ALPHA, compare, t_interval
+from judged_pairs import judge
 
 CLEAR, FAIR = np.array([5.0, 5.1, 4.9, 5.0, 5.05]), np.array([1.0, 1.4, 0.4, 1.2, 0.6])
 WEAK, WEAKER = np.array([0.5, 1.5, -0.4, 1.2, 0.7]), np.array([0.5, 1.6, -0.9, 1.2, 0.6])

@@ -15,8 +15,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from encouraging.judge.family import judge
 from encouraging.judge.stats import _usual_skewness, compare, describe, looks_skewed, paired_differences, permutation_p
+from judged_pairs import judge
 
 values = st.lists(st.floats(-10, 10).map(lambda x: round(x, 2)), min_size=3, max_size=8)
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from encouraging.errors import RecipeError
 from encouraging.models import build_model
-from encouraging.models.named import build_named, extras_of
+from encouraging.models.named import build_named, packages_of
 
 pytest.importorskip("timm", reason="timm is in the extra 'vision'")
 
@@ -63,7 +63,7 @@ def test_images_are_padded_at_their_far_ends_first(model, path):
 
 
 def test_without_timm_it_is_refused_in_words(monkeypatch):
-    assert extras_of("efficientnet_b0") == ("vision",)
+    assert packages_of("efficientnet_b0") == ("timm",)
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(RecipeError, match="efficientnet_b0 needs the package timm"):
         build_named("efficientnet_b0", 10, 3)

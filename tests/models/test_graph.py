@@ -15,7 +15,7 @@ from encouraging.data.registry import VARIABLE
 from encouraging.errors import RecipeError
 from encouraging.models import Classifier
 from encouraging.models.graph import GraphConv, sagpool_gcn
-from encouraging.models.graph_named import build_graph_model, check_graph_model, graph_extras_of
+from encouraging.models.graph_named import build_graph_model, check_graph_model, graph_packages_of
 from graph_toys import stars_and_rings
 
 CPU = torch.device("cpu")
@@ -210,7 +210,7 @@ def test_stacks_of_torch_geometric_are_built_by_name(kind):
     logits = model(ResidentGraphs(graphs, CPU).batch(torch.arange(5)))
     assert logits.shape == (5, 2)
     logits.sum().backward()
-    assert graph_extras_of(f"torch_geometric/{kind}") == ("graph",)
+    assert graph_packages_of(f"torch_geometric/{kind}") == ("torch_geometric",)
 
 
 def own_network(classes: int, features: int, width: int = 4) -> nn.Module:

@@ -15,7 +15,9 @@ from encouraging.data.picture_transforms import evaluation_transform
 from encouraging.errors import DataError, RecipeError, install_words
 from encouraging.models import MODELS, build_model
 from encouraging.models.detection import build_detector
-from encouraging.models.named import build_named, check_library
+from encouraging.models.named import build_named
+from encouraging.recipes import read_recipe
+from encouraging.recipes.requirements import check_packages
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -71,8 +73,9 @@ class Unusable:
 @pytest.mark.parametrize("use", [
     lambda: build_named("torchvision/resnet18", 10, 3),
     lambda: build_named("timm/resnet18", 10, 3),
-    lambda: check_library("torchvision/resnet18"),
-    lambda: check_library("efficientnet_b0"),
+    lambda: build_named("efficientnet_b0", 10, 3),
+    lambda: check_packages(read_recipe("digits", ["model=torchvision/resnet18"])),
+    lambda: check_packages(read_recipe("digits", ["model=timm/resnet18"])),
     lambda: build_detector("retinanet_resnet50_fpn", 3),
     lambda: evaluation_transform(40, 32, "bicubic"),
 ])

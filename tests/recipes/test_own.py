@@ -14,6 +14,7 @@ from PIL import Image
 from rich.console import Console
 
 from encouraging.commands.run import run_recipe
+from encouraging.data.class_folders import list_class_folders
 from encouraging.data.images import folder_path, read_images
 from encouraging.engine import RunDir
 from encouraging.errors import DataError, RecipeError
@@ -274,11 +275,24 @@ def refusal(folder):
 
 def test_a_class_without_training_images_is_refused_and_one_without_test_images_is_not(folder):
     (folder / "train" / "cat" / "nested").mkdir(parents=True)
-    draw(folder / "train" / "cat" / "nested" / "0.png")
-    with pytest.raises(DataError, match="cat: no images in it, so this class could not be learned"):
+    with pytest.raises(DataError, match=r"cat: no images; expected files ending in \.png"):
         read(folder)
-    draw(folder / "train" / "cat" / "0.png")
+    draw(folder / "train" / "cat" / "nested" / "0.png")
     assert read(folder).classes == 3
+
+
+def test_images_of_folders_are_those_that_are_listed_for_the_task_of_files(folder):
+    """In folders within a class too; none is left out unnoticed."""
+    for name in ("ant", "bee"):
+        draw(folder / "train" / name / "sub" / "1.png", value=77)
+    images, labels = read(folder).splits["train"]
+    listed = list_class_folders(folder, "train")
+    assert len(images) == len(listed)
+    assert labels.tolist() == listed.labels.tolist()
+    assert int((images == 77).all(3).all(2).all(1).sum()) == 2
+    draw(folder / "train" / "loose.png")
+    with pytest.raises(DataError, match=r"train/loose\.png: outside of the folders of classes"):
+        read(folder)
 
 
 def test_hidden_files_and_folders_are_neither_images_nor_classes(folder):
@@ -316,7 +330,7 @@ def test_what_is_missing_in_a_folder_is_said(folder, tmp_path, monkeypatch):
     for path in folder.glob("test/*/*.png"):
         path.unlink()
     (folder / "test" / "cat").rmdir()
-    with pytest.raises(DataError, match=r"test: no images; expected files ending in .png"):
+    with pytest.raises(DataError, match=r"test/ant.*: no images; expected files ending in .png"):
         read(folder)
     (folder / "only" / "train" / "ant").mkdir(parents=True)
     with pytest.raises(DataError, match="one folder per class, two or more; found 1"):
@@ -367,7 +381,7 @@ def test_a_model_whose_library_does_not_import_is_refused_before_any_run_starts(
     monkeypatch.setitem(sys.modules, "timm", None)
     (tmp_path / "mine.toml").write_text(RECIPE.format(data="digits", model="timm/resnet10t", more=""))
     said = io.StringIO()
-    with pytest.raises(RecipeError, match="timm/resnet10t needs the package timm"):
+    with pytest.raises(RecipeError, match="mine needs the package timm: pip install timm"):
         run_recipe(str(tmp_path / "mine.toml"), device="cpu", jobs=1, out=tmp_path / "runs",
                    console=Console(file=said, width=200))
     assert "started" not in said.getvalue()

@@ -92,6 +92,12 @@ def test_the_test_labels_are_those_of_the_split(runs):
         assert torch.equal(kept["labels"], stars_and_rings().labels[numbers])
 
 
+def test_the_size_of_what_is_kept_is_known_before(runs, recipe):
+    task = build_task("graph", read_recipe(recipe).task_spec("ce"))
+    kept = safetensors.torch.load_file(runs[0] / "toys" / "ce" / "seed0" / "logits.safetensors")
+    assert task.kept_bytes() == sum(tensor.nbytes for tensor in kept.values())
+
+
 def test_before_its_bonus_an_arm_is_cross_entropy_bit_for_bit_and_the_records_say_whether_it_began(runs, recipe,
                                                                                                   tmp_path):
     never = train(read_recipe(recipe, ["arms.el_late.bonus_from_epoch=7"]), tmp_path, "el_late")

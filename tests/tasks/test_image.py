@@ -159,3 +159,10 @@ def test_validation_data_leaves_something_to_train_on(held):
     with pytest.raises(DataError, match=rf"options.validation = {held}: digits has 1200 training images"):
         task(validation=held)
     assert len(task(validation=1199).train[1]) == 1
+
+
+@pytest.mark.parametrize("ood", [(), ("digits",)])
+def test_the_size_of_what_is_kept_is_known_before(ood):
+    it = task(ood=ood)
+    kept = it.conclude(predictions(it, it.build(), final=True), {"lines": []}).tensors
+    assert it.kept_bytes() == sum(tensor.nbytes for tensor in kept.values())

@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..attack_names import LOSSES, METHODS
 from ..attacks import DAMPING, L2_EPSILONS, LINF_EPSILONS, Attack
 from ..engine.attack_results import Measured
 from ..errors import ArgumentError, did_you_mean
 from ..judge.attack_names import size_words
 from ..recipes import Recipe
 from ..report.numbers import plural
-
-METHODS = ("fgsm", "pgd", "pgd_l2")
-LOSSES = ("ce", "margin", "dlr")
 
 
 def _all_attacks() -> dict[str, Measured]:

@@ -46,7 +46,12 @@ def notes(rows: Sequence[ClaimRow]) -> Iterator[str]:
 
 def awaits_attack(row: ClaimRow) -> bool:
     """Whether a claim is about numbers under attack that no seed has on both sides."""
-    return row.verdict == NOT_MEASURED and any(path.startswith("attacks.") for path in row.claim.metrics)
+    return row.verdict == NOT_MEASURED and is_about_attacks(row)
+
+
+def is_about_attacks(row: ClaimRow) -> bool:
+    """Whether a claim is about numbers that ``encouraging attack`` measures after the training."""
+    return any(path.startswith("attacks.") for path in row.claim.metrics)
 
 
 def attack_words(recipe: Recipe, rows: Sequence[ClaimRow], finals: Finals, folder: Path | None) -> str:

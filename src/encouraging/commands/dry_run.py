@@ -20,11 +20,12 @@ from ..judge.metric_book import book_for
 from ..recipes import Recipe
 from ..recipes.grid import Job, jobs_of
 from ..recipes.rehearsal import Rehearsal, rehearse
+from ..recipes.requirements import datasets_of
 from ..recipes.unreached import unreached
 from ..report.numbers import plural
 from ..tasks import StageSpec
 from .claim_notes import unknown_metrics
-from .progress import EXAMPLES, duration, rate
+from .progress import duration, rate
 
 MINUTE = 60.0
 WORDS = {"train": "training", "test": "test"}
@@ -45,7 +46,7 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
     if finished == len(jobs):
         _print(console, "all of them are finished: there is nothing to train")
         return
-    complete = _print_data(recipe, data, console)
+    complete = _print_data(recipe, chosen, data, console)
     if not complete:
         return
     torch.set_num_threads(threads)
@@ -55,7 +56,7 @@ def print_plan(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None,
         return
     _print(console, f"training {trained} for up to {MINUTE:.0f} s, to measure its speed; nothing of it is kept")
     measured = rehearse(recipe, trained, device, data, MINUTE)
-    unit = EXAMPLES.get(recipe.task)
+    unit = recipe.needs(trained).examples
     speed = f"{rate(measured.per_second)} {unit}/s" if unit else \
         f"{rate(measured.per_second / recipe.stages_of(trained)[0].train.batch_size)} batches/s"
     _print(console, f"measured with {trained} for {measured.took:.0f} s: {speed}"
@@ -114,10 +115,10 @@ def stage_seconds(stage: StageSpec, measured: Rehearsal) -> float:
     return epochs * measured.examples / measured.per_second + evaluations * measured.evaluation
 
 
-def _print_data(recipe: Recipe, data: str | None, console: Console) -> bool:
+def _print_data(recipe: Recipe, arms: Sequence[str], data: str | None, console: Console) -> bool:
     """What data is needed, how large it is, and whether it is there."""
     folder, complete = data_dir(data), True
-    for name, splits in recipe.needs().datasets:
+    for name, splits in datasets_of(recipe, arms):
         if missing(name, folder, splits):
             complete = False
             _print(console, absent(name, splits, folder))

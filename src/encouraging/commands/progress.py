@@ -20,8 +20,6 @@ from .time_left import TimeLeft
 
 # Seconds between two lines about runs, where there is no terminal: the second number for a run of a few hours.
 PRINT_EVERY, PRINT_LATER = 30.0, 300.0
-# What batch_size counts in a task; batches of other tasks, such as translation, vary in size.
-EXAMPLES = {"image": "images", "image_files": "images", "detection": "images", "graph": "graphs"}
 UNLIMITED = Train.model_fields["epochs"].default  # epochs of a training that max_steps ends
 
 
@@ -50,6 +48,7 @@ class ProgressDisplay:
         self.started: dict[str, float] = {}
         self.printed: dict[str, float] = {}
         self.book: MetricBook | None = None
+        self.examples: dict[str, str | None] = {}  # what batch_size counts, by arm
         self.progress = Progress(TextColumn("{task.description}"), BarColumn(bar_width=20), _Count(),
                                  TextColumn("{task.fields[status]}"), TimeRemainingColumn(), console=console,
                                  disable=not console.is_terminal, transient=True)
@@ -95,7 +94,9 @@ class ProgressDisplay:
         self.progress.update(self.bars[job.name], completed=done, status=words, count=count)
 
     def _within(self, job: Job, detail: dict[str, Any]) -> None:
-        words, before = progress_words(detail, EXAMPLES.get(job.recipe.task)), self.words.get(job.name)
+        if job.arm not in self.examples:
+            self.examples[job.arm] = job.recipe.needs(job.arm).examples
+        words, before = progress_words(detail, self.examples[job.arm]), self.words.get(job.name)
         fraction = 1.0 if "evaluating" in detail else detail["batch"] / detail["batches"]
         self._show(job, detail, max(detail["epoch"] - 1 + fraction, 0.0), detail["step"],
                    "  ".join(filter(None, [before, words])))

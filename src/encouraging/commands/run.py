@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from ..data import absent, data_dir, download, missing
+from ..data.fetch import is_whole
 from ..data.images import folder_path
 from ..engine import RunDir, sweep
 from ..engine.distributed import World, join, leave
@@ -24,9 +25,9 @@ from ..errors import DataError, RecipeError, RunError
 from ..judge.claims import finals_of
 from ..judge.looks import LookPlan, plan_of
 from ..judge.metric_book import book_for
-from ..models.named import check_library
 from ..recipes import Recipe, departures_of, read_recipe, read_runs
 from ..recipes.grid import Job, check_arms, cores, default_threads, jobs_of, train_job
+from ..recipes.requirements import check_packages, datasets_of
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..recipes.unreached import unreached
 from ..report.numbers import plural
@@ -66,7 +67,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         _dry_run(recipe, arms, Path(out), data, chosen, threads, console)
         return 0
     if fetch:
-        _fetch(recipe, data, console)
+        _fetch(recipe, arms, data, console)
     if ray in (None, "local"):
         _check_data(recipe, arms, data)
     world = join(chosen.type)
@@ -74,7 +75,8 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         console = Console(quiet=True)
     folder = Path(out) / recipe.name
     try:
-        warnings = [*unreached(recipe, arms), *unknown_metrics(recipe, book_for(recipe))]  # or a refusal, first of all
+        # may raise before anything is trained
+        warnings = [*unreached(recipe, arms), *unknown_metrics(recipe, book_for(recipe))]
         if until_decided:
             plan = LookPlan(*map(tuple, world.share(make_plan(recipe, folder) if world.leads else None, chosen)))
             recipe = recipe.model_copy(update={"seeds": plan.seeds, "looks": plan.looks})
@@ -83,7 +85,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         for job in grid:
             RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
         if ray in (None, "local") and not all(RunDir(job.folder).done for job in grid):
-            check_library(recipe.model)  # refused once, instead of once per run
+            check_packages(recipe, arms)
             make_folder(folder)
 
         def train(part: list[Job]) -> ProgressDisplay:
@@ -202,8 +204,8 @@ def _absolute(data: str | None) -> str | None:
 def _check_data(recipe: Recipe, arms: Sequence[str], data: str | None) -> None:
     """Report missing data once, before any run starts."""
     folder = data_dir(data)
-    datasets = recipe.needs().datasets
-    words = [absent(name, splits, folder) for name, splits in datasets if missing(name, folder, splits)]
+    words = [absent(name, splits, folder) for name, splits in datasets_of(recipe, arms)
+             if missing(name, folder, splits)]
     words += dict.fromkeys(_missing_folders(recipe, arms or tuple(recipe.arms), data))
     if words:
         raise DataError("\n".join(words))
@@ -221,8 +223,8 @@ def _missing_folders(recipe: Recipe, arms: Sequence[str], data: str | None) -> I
                     yield str(error)
 
 
-def _fetch(recipe: Recipe, data: str | None, console: Console) -> None:
-    for name, _ in recipe.needs().datasets:
-        if missing(name, data_dir(data)):
+def _fetch(recipe: Recipe, arms: Sequence[str], data: str | None, console: Console) -> None:
+    for name, splits in datasets_of(recipe, arms):
+        if not is_whole(name, data_dir(data), splits):
             console.print(f"downloading {name} into {data_dir(data)}", highlight=False)
             download(name, data)

@@ -17,13 +17,15 @@ from ..engine import RunDir
 from ..engine.records import read_records
 from ..engine.sweep import Event
 from ..errors import RecipeError
-from ..judge.claims import claim_rows, finals_of
+from ..judge.claims import NOT_MEASURED, ClaimRow, claim_rows, finals_of
 from ..judge.looks import LOOKS, LookPlan, keep_plan, plan_looks, read_plan
 from ..judge.metric_book import book_for
 from ..judge.stats import UNDECIDED
 from ..recipes import Recipe
 from ..recipes.grid import Job
 from ..report.numbers import plural
+from .attack_plan import attack_command
+from .claim_notes import is_about_attacks
 from .progress import ProgressDisplay
 
 
@@ -52,8 +54,8 @@ def make_plan(recipe: Recipe, folder: Path) -> LookPlan:
 def train_to_looks(recipe: Recipe, grid: Sequence[Job], folder: Path, train: Callable[[list[Job]], ProgressDisplay],
                    agree: Callable[[Callable[[], bool]], bool], console: Console) -> ProgressDisplay:
     """Train the seeds of one look after another. Ends when no claim is undecided, when a run did not end, or after the
-    last look; returns what the last training said, and all runs that failed. All ranks ``agree`` on what the first one
-    finds."""
+    last look; claims that wait for an attack on the runs are not undecided. Returns what the last training said, and
+    all runs that failed. ``agree`` broadcasts rank 0's answer to all ranks."""
     failed: list[Event] = []
     before = 0
     arms = plural(len({job.arm for job in grid}), "arm")
@@ -79,10 +81,28 @@ def _is_finished(recipe: Recipe, jobs: Sequence[Job], count: int, folder: Path, 
     plan = LookPlan(recipe.looks, recipe.seeds[:count])  # later seeds may exist already, and must not count
     rows = claim_rows(recipe, finals_of(recipe.name, read_records(folder, failed=True)),
                       book_for(recipe), plan)
-    undecided = sum(row.verdict == UNDECIDED for row in rows)
+    waiting = [row for row in rows if _is_unmeasured(row, count)]
+    undecided = sum(row.verdict == UNDECIDED for row in rows if row not in waiting)
+    unmeasured = f", {len(waiting)} not measured" if waiting else ""
     console.print(f"look {recipe.looks.index(count) + 1} of {len(recipe.looks)}, {count} seeds: {undecided} of "
-                  f"{len(rows)} claims undecided", highlight=False)
+                  f"{len(rows)} claims undecided{unmeasured}", highlight=False)
+    if waiting and not undecided:
+        console.print(f"{plural(len(waiting), 'claim')} {'is' if len(waiting) == 1 else 'are'} not measured: "
+                      + _advice(recipe, waiting, folder), markup=False, highlight=False, soft_wrap=True)
     return undecided == 0
+
+
+def _is_unmeasured(row: ClaimRow, count: int) -> bool:
+    """Whether a claim has no numbers at all, or is undecided and lacks those under attack of some of these seeds."""
+    if row.verdict == UNDECIDED and is_about_attacks(row):
+        return len(row.pairs.seeds) + len({seed for _, seed in row.diverged}) < count
+    return row.verdict == NOT_MEASURED
+
+
+def _advice(recipe: Recipe, waiting: Sequence[ClaimRow], folder: Path) -> str:
+    if any(is_about_attacks(row) for row in waiting):
+        return f"run `{attack_command(recipe, folder)}`, then this command again"
+    return "no run has a number of both sides, and more seeds would not change that"
 
 
 def _listed(looks: Sequence[int]) -> str:

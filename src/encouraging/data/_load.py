@@ -13,7 +13,12 @@ from ..imbalance import long_tail_indices
 from .cifar import read_cifar
 from .digits import read_digits
 from .idx import read_idx
-from .registry import VARIABLE, File, data_dir, dataset, find, missing
+from .registry import VARIABLE, Dataset, File, data_dir, dataset, find, missing
+
+_RESIDENT = ("digits", "idx", "cifar", "cifar_fine")
+_OTHERS = {"tu": ("graphs", "graph"), "voc": ("images with boxes", "detection"),
+           "coco": ("images with boxes", "detection"), "multi30k": ("sentences", "translation"),
+           "iwslt": ("sentences", "translation")}  # what they hold, and the task that reads it
 
 
 def load(name: str, split: str, root: str | Path | None = None,
@@ -31,14 +36,7 @@ def load(name: str, split: str, root: str | Path | None = None,
     (torch.Size([597, 1, 8, 8]), torch.uint8, torch.Size([597]))
     """
     facts = dataset(name, imbalance)
-    if facts.reader == "tu":
-        raise DataError(f"{name} holds graphs: expected images. Graphs belong to task = \"graph\".")
-    if facts.reader in ("voc", "coco"):
-        raise DataError(f"{name} holds images with boxes: expected images with labels. Boxes belong to "
-                        "task = \"detection\".")
-    if facts.reader in ("imagenet", "inaturalist"):
-        raise DataError(f"{name} is too large for the device: its images are read from files by "
-                        "task = \"image_files\".")
+    check_resident(facts)
     if split not in ("train", "test"):
         raise DataError(f"split {split!r} of {name}: expected 'train' or 'test'.")
     if facts.reader == "digits":
@@ -58,6 +56,20 @@ def load(name: str, split: str, root: str | Path | None = None,
         indices = long_tail_indices(labels, facts.long_tail.imbalance, facts.long_tail.seed)
         images, labels = images[indices], labels[indices]
     return images, labels
+
+
+def check_resident(facts: Dataset) -> None:
+    """Refuse a dataset that is not of labelled images, or whose images do not fit on the device."""
+    if facts.reader in _RESIDENT:
+        return
+    if facts.reader in ("imagenet", "inaturalist"):
+        raise DataError(f"{facts.name} is too large for the device: its images are read from files by "
+                        "task = \"image_files\".")
+    if facts.reader not in _OTHERS:
+        raise DataError(f"{facts.name} has no images with labels: its reader is {facts.reader}.")
+    holds, task = _OTHERS[facts.reader]
+    raise DataError(f"{facts.name} holds {holds}: expected images with labels. {holds.capitalize()} belong to "
+                    f"task = \"{task}\".")
 
 
 def checked_files(name: str, split: str, folder: Path) -> list[Path]:
@@ -88,15 +100,21 @@ def absent(name: str, splits: tuple[str, ...], folder: Path, *, fetch: str = "--
             f"or point {option} or {VARIABLE} at a directory that has them.")
 
 
-def _checked(file: File, folder: Path) -> Path:
-    path = find(file, folder)
-    assert path is not None
+def damage(file: File, path: Path) -> str | None:
+    """In which way a file differs from the publisher's; None if it does not, or if nothing is known about that file."""
     if file.size is not None and path.stat().st_size != file.size:
-        raise DataError(f"{path}: expected {file.size} bytes, got {path.stat().st_size}. Fetch the file again.")
+        return f"expected {file.size} bytes, got {path.stat().st_size}."
     # The published checksum is that of the file as shipped; of an unzipped one only the header is checked.
     if file.md5 is not None and path.name == Path(file.path).name:
         digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
         if digest != file.md5:
-            raise DataError(f"{path}: expected MD5 {file.md5}, got {digest}. The file is damaged or is another "
-                            "one. Fetch it again.")
+            return f"expected MD5 {file.md5}, got {digest}. The file is damaged or is another one."
+    return None
+
+
+def _checked(file: File, folder: Path) -> Path:
+    path = find(file, folder)
+    assert path is not None
+    if (words := damage(file, path)) is not None:
+        raise DataError(f"{path}: {words} Fetch it again (--download replaces it).")
     return path

@@ -14,16 +14,16 @@ from torch import Tensor
 from ..errors import DataError, did_you_mean
 from ._load import absent, load
 from .arrays import FLOATS, Array, in_npy, in_npz, shown
+from .class_folders import ENDINGS
 from .fit import fit_images
-from .folder import ENDINGS
 from .large import is_large, read_image_files
+from .pictures import REPAIR, open_picture
 from .registry import DATASETS, data_dir, dataset, missing
 
 ROWS = 500  # images per block
 KEYS = ("images", "x")
 CHANNELS = (1, 3, 4)
 NAMED = 10  # how many broken files a message names
-REPAIR = " Repair or remove it."
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class AnyImages:
             try:
                 images.append(fit_images(read_picture(file), channels, side))
             except DataError as error:
-                broken.append(str(error))
+                broken.append(shown(str(error)))
         return torch.cat(images)
 
     def _broken_words(self, broken: list[str]) -> str:
@@ -92,7 +92,7 @@ class AnyImages:
             try:
                 return read_picture(file)
             except DataError as error:
-                broken.append(str(error))
+                broken.append(shown(str(error)))
         raise DataError(self._broken_words(broken))
 
     def words(self) -> str:
@@ -210,26 +210,6 @@ def _as_bytes(block: Tensor, where: str) -> Tensor:
 
 
 def read_picture(file: Path) -> Tensor:
-    """One picture as bytes (1, C, H, W): grey ones with one channel, all others as red, green and blue.
-
-    Sixteen bits per pixel are scaled to eight; transparency is left out.
-    """
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(file) as picture:
-            if picture.mode.startswith("I"):
-                values = np.asarray(picture, dtype=np.int64)
-                if values.min() < 0 or values.max() > 65535:
-                    raise DataError(f"{shown(file)}: pixels from {values.min()} to {values.max()}; expected 8 or 16 "
-                                    "bits per pixel.")
-                return torch.from_numpy((values // 257).astype(np.uint8))[None, None]
-            if picture.mode == "F":
-                raise DataError(f"{shown(file)}: floating-point pixels, whose range is not known; save 8 bits per "
-                                "pixel.")
-            grey = picture.mode in ("1", "L", "LA", "La")
-            picture.info.pop("transparency", None)  # with it, Pillow warns about every palette that it converts
-            pixels = torch.from_numpy(np.array(picture.convert("L" if grey else "RGB")))
-    except (OSError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise DataError(f"{shown(file)}: not an image that can be read ({error}).{REPAIR}") from error
-    return pixels[None, None] if grey else pixels.permute(2, 0, 1)[None]
+    """One picture as bytes (1, C, H, W): grey ones with one channel, all others as red, green and blue."""
+    pixels = torch.from_numpy(np.array(open_picture(file)))
+    return pixels[None, None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)[None]

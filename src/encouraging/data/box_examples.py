@@ -93,14 +93,3 @@ class BoxExamples:
         image, new_boxes = self._transform(tv_tensors.Image(pixels), tv_tensors.BoundingBoxes(
             boxes, format="XYXY", canvas_size=(high, wide)))
         return image.as_subclass(Tensor), new_boxes.as_subclass(Tensor)
-
-
-class RankBatches:
-    """The batches of one rank in an evaluation, in the order of the data. They are complete, so that the padding of an
-    image does not depend on the number of ranks."""
-
-    def __init__(self, count: int, batch_size: int, rank: int = 0, world: int = 1) -> None:
-        self.count, self.batch_size, self.rank, self.world = count, batch_size, rank, world
-
-    def batches(self, draw: torch.Generator) -> Sequence[Tensor]:
-        return torch.split(torch.arange(self.count), self.batch_size)[self.rank :: self.world]

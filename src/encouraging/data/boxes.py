@@ -16,10 +16,10 @@ from ..errors import DataError
 from ..plugins import is_reference, load_function
 from ._load import checked_files
 from .images import folder_path
+from .pictures import open_picture
 from .registry import VARIABLE, data_dir, dataset
 
 BOX_READERS = ("voc", "coco")
-DEEP = ("I", "I;16", "I;16L", "I;16B", "I;16N", "F")  # Pillow's modes of grey images with more than 8 bits
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,13 @@ class BoxImage:
 
     def read(self) -> Tensor:
         """The pixels as bytes (3, height, width)."""
-        from PIL import Image
-
         try:
-            with Image.open(self.path) as file:
-                if file.mode in DEEP:
-                    raise DataError(f"{self.path}: has more than 8 bits per pixel (mode {file.mode}), of which only "
-                                    "the range from 0 to 255 would be used. Convert it to 8 bits.")
-                file.info.pop("transparency", None)  # with it, Pillow warns about every palette that it converts
-                pixels = np.array(file.convert("RGB"))
-        except FileNotFoundError as error:
-            raise DataError(f"{self.path}: there is no such image, but the annotations name it.") from error
-        except (DataError, MemoryError):
+            picture = open_picture(self.path)
+        except DataError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise DataError(f"{self.path}: there is no such image, but the annotations name it.") from error
             raise
-        except Exception as error:  # each of Pillow's formats raises other exceptions
-            reason = str(error) or type(error).__name__
-            raise DataError(f"{self.path}: cannot be read as an image ({reason}).") from error
+        pixels = np.array(picture.convert("RGB"))
         if pixels.shape[:2] != (self.height, self.width):
             raise DataError(f"{self.path}: {pixels.shape[1]} x {pixels.shape[0]} pixels; its annotations say "
                             f"{self.width} x {self.height}.")

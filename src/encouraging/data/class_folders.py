@@ -10,7 +10,31 @@ import torch
 
 from ..errors import DataError
 from .file_list import FileList, FileSplit
-from .folder import ENDINGS, class_folders, split_folder
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+def class_folders(path: Path) -> list[str]:
+    """The names of the classes of the training part, in alphabetical order."""
+    folder = split_folder(path, "train")
+    names = _folders(folder)
+    if len(names) < 2:
+        raise DataError(f"{folder}: expected one folder per class, two or more; found {len(names)}.")
+    return names
+
+
+def split_folder(path: Path, split: str) -> Path:
+    """The folder of a split; the test part may also be called val, valid or validation."""
+    choices = [split] if split == "train" else [split, "val", "valid", "validation"]
+    folder = next((path / name for name in choices if (path / name).is_dir()), None)
+    if folder is None:
+        raise DataError(f"{path}: expected a folder {' or '.join(choices[:2])} in it, with a folder of images per "
+                        "class.")
+    return folder
+
+
+def _folders(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
 def list_class_folders(path: Path, split: str) -> FileSplit:

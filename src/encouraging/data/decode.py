@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
-from .folder import eight_bits, sixteen_bits
+from .pictures import picture_of, read_file
 
 try:
     import simplejpeg
 except ImportError:
     simplejpeg = None
-
-
-class BrokenImageError(DataError):
-    """The content of a file is not an image, or only a part of one. Errors of the disk are plain DataErrors."""
 
 
 def decode(path: str) -> np.ndarray:
@@ -32,37 +25,14 @@ def decode(path: str) -> np.ndarray:
         BrokenImageError: the file is empty, truncated or not an image.
         DataError: the file does not exist or cannot be read from the disk.
     """
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        # Read first and decoded later, to distinguish errors of the disk from those of the content: Pillow, too, raises
-        # OSError with a number, if a damaged file makes it seek before the beginning.
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read from the disk ({error.strerror or error}). Was it moved, or is the "
-                        "disk gone? Run the same command again to continue.") from error
-    try:
-        picture = None if simplejpeg is None else _decode_by_simplejpeg(content, Image.MAX_IMAGE_PIXELS)
-        return _decode_by_pillow(content) if picture is None else picture
-    except MemoryError:
-        raise
-    except UnidentifiedImageError as error:
-        raise BrokenImageError(f"{path}: not an image") from error
-    except Exception as error:  # each of Pillow's formats raises other exceptions
-        raise BrokenImageError(f"{path}: {str(error) or type(error).__name__}") from error
-
-
-def _decode_by_pillow(content: bytes) -> np.ndarray:
     from PIL import Image
 
-    with warnings.catch_warnings():
-        # Damaged EXIF data, odd palettes, many pixels: the picture can be used all the same.
-        warnings.simplefilter("ignore")
-        with Image.open(io.BytesIO(content)) as picture:
-            if picture.mode == "RGB":
-                return np.asarray(picture)  # convert would copy it
-            return np.asarray((eight_bits(picture) if sixteen_bits(picture) else picture).convert("RGB"))
+    content = read_file(path)
+    decoded = None if simplejpeg is None else _decode_by_simplejpeg(content, Image.MAX_IMAGE_PIXELS)
+    if decoded is not None:
+        return decoded
+    picture = picture_of(content, path)
+    return np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
 
 
 def _decode_by_simplejpeg(content: bytes, most: int | None) -> np.ndarray | None:
@@ -74,7 +44,7 @@ def _decode_by_simplejpeg(content: bytes, most: int | None) -> np.ndarray | None
         if colours != "YCbCr" or (most is not None and height * width > most):
             return None
         decoded: Any = simplejpeg.decode_jpeg(content, "RGB")  # strict: warnings of libjpeg are errors
-    except (ValueError, MemoryError):
+    except Exception:  # Pillow says what is wrong with it
         return None
     picture: np.ndarray = decoded
     return picture

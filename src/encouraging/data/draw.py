@@ -38,11 +38,3 @@ def preserve_random_states() -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(arrays)
-
-
-@contextmanager
-def seeded(draw: torch.Generator) -> Iterator[None]:
-    """:func:`seed_all` inside the context; the states are restored afterwards."""
-    with preserve_random_states():
-        seed_all(draw)
-        yield

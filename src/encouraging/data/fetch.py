@@ -11,26 +11,40 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import DataError
-from ._load import absent
-from .registry import Dataset, data_dir, dataset, find, missing
+from ..whole_file import open_whole
+from ._load import absent, damage
+from .registry import Dataset, File, data_dir, dataset, find, missing
 
 
 def download(name: str, root: str | Path | None = None) -> Path:
-    """Fetch what is missing of a dataset and return the data directory."""
+    """Fetch what is missing or damaged of a dataset and return the data directory."""
     facts, folder = dataset(name), data_dir(root)
     if facts.by_hand:
         if missing(name, folder):
             raise DataError(absent(name, ("train", "test"), folder))
         return folder
     if facts.archive is not None:
-        if missing(name, folder):
+        if not is_whole(name, folder):
             _unpack(facts, folder)
         return folder
-    for file in facts.train + facts.test:
-        if find(file, folder) is None:
+    for file in dict.fromkeys(facts.train + facts.test):
+        if not _is_whole(file, folder):
             target = folder / file.path
             _fetch(facts, target.name, file.md5, target.parent)
     return folder
+
+
+def is_whole(name: str, folder: Path, splits: tuple[str, ...] = ("train", "test")) -> bool:
+    """Whether all files of these splits are there, with the publisher's sizes and checksums where these are known."""
+    facts = dataset(name)
+    if facts.by_hand:
+        return not missing(name, folder, splits)
+    return all(_is_whole(file, folder) for split in splits for file in facts.files(split))
+
+
+def _is_whole(file: File, folder: Path) -> bool:
+    path = find(file, folder)
+    return path is not None and damage(file, path) is None
 
 
 def _fetch(facts: Dataset, name: str, md5: str | None, folder: Path) -> Path:
@@ -57,7 +71,7 @@ def _unpack(facts: Dataset, folder: Path) -> None:
                 raise DataError(f"{path} holds no {file.path}: not the archive of {facts.name} that was expected.")
             target = folder / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
-            with source, target.open("wb") as copy:
+            with source, open_whole(target) as copy:
                 shutil.copyfileobj(source, copy)
 
 

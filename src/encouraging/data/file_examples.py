@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..errors import DataError
-from .decode import BrokenImageError, decode
+from .decode import decode
 from .file_list import FileSplit
 from .picture_transforms import Transform, erased_box
+from .pictures import REPAIR, BrokenImageError
 
 
 class Picture(NamedTuple):
@@ -53,7 +54,7 @@ class FileExamples:
         try:
             picture = decode(self.split.path(index))
         except BrokenImageError as error:
-            return Picture(None, label, box, fault=str(error))
+            return Picture(None, label, box, fault=str(error).removesuffix(f".{REPAIR}"))
         except DataError as error:
             return Picture(None, label, box, lost=str(error))
         return Picture(self.transform(picture), label, box)
@@ -77,18 +78,3 @@ class FileExamples:
         stacked = torch.stack(boxes) if boxes else torch.empty(0, 4, dtype=torch.long)
         return Loaded(memory[: len(labels)], torch.tensor(labels, dtype=torch.long), stacked, torch.tensor(len(faults)),
                       faults, lost)
-
-
-class Pieces:
-    """The batches of one rank in an evaluation, in order: complete ones, so that they do not depend on the ranks."""
-
-    def __init__(self, count: int, size: int, rank: int, world: int) -> None:
-        self.count, self.size, self.rank, self.world = count, size, rank, world
-
-    @property
-    def numbers(self) -> range:
-        return range(self.rank, -(-self.count // self.size), self.world)
-
-    def batches(self, draw: torch.Generator) -> Sequence[Tensor]:
-        pieces = torch.split(torch.arange(self.count), self.size)
-        return [pieces[number] for number in self.numbers]

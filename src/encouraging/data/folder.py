@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import DataError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-
-
-def class_folders(path: Path) -> list[str]:
-    """The names of the classes of the training part, in alphabetical order."""
-    folder = split_folder(path, "train")
-    names = _folders(folder)
-    if len(names) < 2:
-        raise DataError(f"{folder}: expected one folder per class, two or more; found {len(names)}.")
-    return names
+from .class_folders import list_class_folders, split_folder
+from .pictures import open_picture
 
 
 def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor, Tensor]:
@@ -32,23 +19,8 @@ def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor
     Hidden files and folders are left out. If all images are grey they stay so; otherwise all become RGB. With ``size``
     the shorter side is resized to it and the image is centre-cropped; without it, all images must have one size.
     """
-    names, folder = class_folders(path), split_folder(path, split)
-    images, labels = [], []
-    for label, name in enumerate(names):
-        for file in sorted((folder / name).glob("*")) if (folder / name).is_dir() else ():
-            if file.suffix.lower() in ENDINGS and not file.name.startswith("."):  # macOS puts ._0.png beside 0.png
-                images.append(_read(file, size))
-                labels.append(label)
-    unknown = [name for name in _folders(folder) if name not in names]
-    if unknown:
-        raise DataError(f"{folder} has the class {unknown[0]!r}, which the training part does not have. Remove or "
-                        "rename the folder.")
-    if not images:
-        raise DataError(f"{folder}: no images; expected files ending in {', '.join(ENDINGS)} in a folder per class.")
-    empty = [folder / name for label, name in enumerate(names) if split == "train" and label not in set(labels)]
-    if empty:
-        raise DataError(f"{empty[0]}: no images in it, so this class could not be learned; expected files ending in "
-                        f"{', '.join(ENDINGS)}. Remove the folder if it is not a class.")
+    listed, folder = list_class_folders(path, split), split_folder(path, split)
+    images = [_read(listed.path(index), size) for index in range(len(listed))]
     colour = any(image.ndim == 3 for image in images)
     images = [np.stack([image] * 3, -1) if colour and image.ndim == 2 else image for image in images]
     sizes = {image.shape[:2] for image in images}
@@ -58,53 +30,18 @@ def read_folder(path: Path, split: str, size: int | None = None) -> tuple[Tensor
                         "resized and cut, for example --set options.size=64.")
     stacked = torch.from_numpy(np.stack(images))
     stacked = stacked.permute(0, 3, 1, 2).contiguous() if colour else stacked[:, None]
-    return stacked, torch.tensor(labels)
+    return stacked, listed.labels
 
 
-def split_folder(path: Path, split: str) -> Path:
-    """The folder of a split; the test part may also be called val, valid or validation."""
-    choices = [split] if split == "train" else [split, "val", "valid", "validation"]
-    folder = next((path / name for name in choices if (path / name).is_dir()), None)
-    if folder is None:
-        raise DataError(f"{path}: expected a folder {' or '.join(choices[:2])} in it, with a folder of images per "
-                        "class.")
-    return folder
+def _read(file: str, size: int | None) -> np.ndarray:
+    from PIL.Image import Resampling
 
-
-def _folders(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-
-
-def _read(file: Path, size: int | None) -> np.ndarray:
-    from PIL import Image
-
-    try:
-        with Image.open(file) as picture:
-            picture.info.pop("transparency", None)  # with it, Pillow warns about every palette that it converts
-            image = eight_bits(picture) if sixteen_bits(picture) else picture.convert(
-                "L" if picture.mode in ("1", "L", "LA") else "RGB")
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:  # Pillow raises all
-        raise DataError(f"{file}: not an image that can be read ({error}). Repair or remove it.") from error
+    image = open_picture(file)
     if size is not None:
         scale = size / min(image.size)
         width, height = (max(size, round(side * scale)) for side in image.size)
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
+        image = image.resize((width, height), Resampling.BILINEAR)
         left, upper = (width - size) // 2, (height - size) // 2
         image = image.crop((left, upper, left + size, upper + size))
     return np.asarray(image)
 
-
-def sixteen_bits(picture: Image) -> bool:
-    """Whether a picture has 16 bits per pixel, which Pillow opens as 32 for some formats; 32 bits are refused."""
-    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in ("PNG", "PPM")):
-        return True
-    if picture.mode in ("I", "F"):
-        raise ValueError(f"32 bits per pixel, mode {picture.mode}; expected 8 or 16")
-    return False
-
-
-def eight_bits(picture: Image) -> Image:
-    """The upper 8 of 16 bits: Pillow's own conversion would make everything above 255 white."""
-    from PIL import Image
-
-    return Image.fromarray((np.asarray(picture).astype(np.uint16) >> 8).astype(np.uint8))

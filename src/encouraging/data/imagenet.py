@@ -19,9 +19,8 @@ from typing import Any
 import torch
 
 from ..errors import DataError
-from .class_folders import image_names, list_classes
+from .class_folders import class_folders, image_names, list_classes
 from .file_list import FileList, FileSplit
-from .folder import class_folders
 
 FOLDERS = ("imagenet", "ImageNet", "ILSVRC2012", "imagenet-1k", "ILSVRC/Data/CLS-LOC", "")
 DEVKIT = "ILSVRC2012_devkit_t12"

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ..errors import DataError, RecipeError
 from ..plugins import is_reference, load_function
-from ._load import load
-from .folder import class_folders, read_folder
+from ._load import check_resident, load
+from .class_folders import class_folders
+from .folder import read_folder
 from .registry import data_dir, dataset
 
 
@@ -38,14 +39,19 @@ class Images:
 
 
 def check_images(name: str, key: str, folder: str | None = None) -> None:
-    """Refuse an unknown name of images before any data is read; ``key`` is its key in the recipe."""
+    """Refuse an unknown name, or one that has no images to keep on the device, before any data is read; ``key`` is its
+    key in the recipe."""
     if is_reference(name):
         load_function(name, folder, key)
     elif not name.startswith("folder:"):
         try:
-            dataset(name)
+            facts = dataset(name)
         except DataError as error:
             raise RecipeError(f"{error} Your own are folder:PATH or module:function.", key) from error
+        try:
+            check_resident(facts)
+        except DataError as error:
+            raise RecipeError(str(error), key) from error
 
 
 def read_images(name: str, root: str | Path | None = None, *, splits: tuple[str, ...] = ("train", "test"),

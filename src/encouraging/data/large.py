@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..errors import DataError
-from .class_folders import list_class_folders
+from .class_folders import class_folders, list_class_folders
 from .file_list import FileSplit, ImageFiles
-from .folder import class_folders
 from .imagenet import read_imagenet
 from .images import folder_path
 from .inaturalist import read_inaturalist

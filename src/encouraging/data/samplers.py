@@ -78,3 +78,20 @@ class ByTokens:
         if not self.shuffle:
             return batches
         return [batches[number] for number in torch.randperm(len(batches), generator=draw).tolist()]
+
+
+class RankBatches:
+    """The batches of one rank in an evaluation, in the order of the data. They are complete ones, so that what is in a
+    batch does not depend on the number of ranks; ``numbers`` are their places among the batches of all ranks.
+
+    >>> [batch.tolist() for batch in RankBatches(5, 2, rank=1, world=2).batches(torch.Generator())]
+    [[2, 3]]
+    """
+
+    def __init__(self, count: int, batch_size: int, rank: int = 0, world: int = 1) -> None:
+        self.count, self.batch_size = count, batch_size
+        self.numbers = range(rank, -(-count // batch_size), world)
+
+    def batches(self, draw: torch.Generator) -> Sequence[Tensor]:
+        whole = torch.split(torch.arange(self.count), self.batch_size)
+        return [whole[number] for number in self.numbers]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import DataError
 from .boxes import Boxes, BoxImage, BoxSet, make_image
-from .folder import ENDINGS
+from .class_folders import ENDINGS
 
 PARTS = {"train": ("train",), "validation": ("val", "valid", "validation"), "test": ("test",)}
 CORNERS = ("xmin", "ymin", "xmax", "ymax")

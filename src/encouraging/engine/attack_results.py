@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..attack_names import LOSSES, METHODS
 from ..attacks import Attack, RobustAccuracy, Verdict, masked_gradients
 from ..errors import ArgumentError, RunError
 from .files import read_json, write_json
 
 SCHEMA = 1
 FILE = "attacks.json"
-SCALE_FREE = ("margin", "dlr")  # losses that multiplying the logits by a number does not change
 
 
 @dataclass
@@ -97,12 +97,13 @@ class AttackResults:
         for method in dict.fromkeys(one.attack.method for one in self.measured.values()):
             combined = self._scale_free(method)
             if combined is not None:
-                rows[f"{method}_scale_free"] = _row(combined)
+                rows[METHODS[method].scale_free] = _row(combined)
         return rows
 
     def _scale_free(self, method: str) -> Measured | None:
+        scale_free = [name for name, loss in LOSSES.items() if loss.scale_free]
         parts = [one for one in self.measured.values()
-                 if one.attack.method == method and one.attack.loss in SCALE_FREE and one.units == "pixels"]
+                 if one.attack.method == method and one.attack.loss in scale_free and one.units == "pixels"]
         if len(parts) < 2:
             return None
         common = [eps for eps in parts[0].survived if all(eps in part.survived for part in parts)]
@@ -110,7 +111,7 @@ class AttackResults:
         for eps in common:
             count = min(len(part.survived[eps]) for part in parts)
             survived[eps] = torch.stack([part.survived[eps][:count] for part in parts]).all(0)
-        return Measured(Attack(method, loss=SCALE_FREE[0]), survived=survived) if survived else None
+        return Measured(Attack(method, loss=scale_free[0]), survived=survived) if survived else None
 
     def verdicts(self) -> list[tuple[int, Verdict]]:
         """Whether the attacks with cross-entropy can be trusted, each with the number of images it was judged on. Of

@@ -230,14 +230,18 @@ def collect_by_arm(runs: str | Path, out: str | Path) -> list[Path]:
 
 
 def without_text(diagnosis: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A diagnosis without the sentences that it quotes: records are published, and the text belongs to the dataset.
+    """A diagnosis without the ``sentences`` that its parts quote: records are published, and the text belongs to the
+    dataset.
 
     >>> without_text({"translation": {"signature": "nrefs:1", "sentences": {"best": []}}})
     {'translation': {'signature': 'nrefs:1'}}
+    >>> without_text({"summaries": {"best": 3, "sentences": []}, "classes": 10})
+    {'summaries': {'best': 3}, 'classes': 10}
     """
-    if not diagnosis or not isinstance(translation := diagnosis.get("translation"), dict):
-        return diagnosis
-    return {**diagnosis, "translation": {key: value for key, value in translation.items() if key != "sentences"}}
+    if diagnosis is None:
+        return None
+    return {name: {key: value for key, value in part.items() if key != "sentences"} if isinstance(part, dict) else part
+            for name, part in diagnosis.items()}
 
 
 def _read_arm_file(path: Path) -> list[Record]:

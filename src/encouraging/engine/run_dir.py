@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -136,8 +136,9 @@ class RunDir:
             raise RunError(f"{self.path / 'metrics.jsonl'}: cannot be written to ({error}). The last checkpoint is "
                            "untouched; free some space and run again to continue.") from error
 
-    def metrics(self, say: Callable[[str], None] = lambda words: None) -> list[dict[str, Any]]:
-        """One line per epoch. ``say`` is told if the last line is incomplete (after a power loss) and was skipped."""
+    def metrics(self) -> list[dict[str, Any]]:
+        """One line per epoch. An incomplete last line (after a power loss) is skipped: a run that is continued trains
+        this epoch again, and a finished one has all of its lines."""
         path = self.path / "metrics.jsonl"
         text = path.read_text(errors="replace").splitlines() if path.is_file() else []
         lines = []
@@ -147,7 +148,6 @@ class RunDir:
             except (ValueError, TypeError) as error:
                 if number < len(text):
                     raise RunError(f"{path}: line {number} is not a JSON object ({error}).") from error
-                say(f"{path}: the last line is incomplete and was skipped.")
         return lines
 
     def finish(self, final: Mapping[str, Any], timing: Mapping[str, Any], conclusion: Conclusion,

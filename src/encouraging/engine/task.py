@@ -57,16 +57,19 @@ class ParameterGroup(NamedTuple):
 class Needs:
     """What a recipe's task needs before it can start, and what it will measure.
 
-    ``datasets`` are names with their parts, ``extras`` are optional dependencies of this package. ``incidental``
-    are options that change how a run is carried out but not what it computes: it may be resumed with other values.
-    ``monitors`` are the numbers of every epoch that may choose the best one; the default is all metrics.
+    ``datasets`` are names with their parts, ``packages`` the optional packages that a run imports, by the names for
+    ``import``. ``incidental`` are options that change how a run is carried out but not what it computes: it may be
+    resumed with other values.
+    ``monitors`` are the numbers of every epoch that may choose the best one; the default is all metrics. ``examples``
+    is what ``batch_size`` counts ("images"), for the speed that is shown; None where the size of batches varies.
     """
 
     datasets: Sequence[tuple[str, tuple[str, ...]]] = ()
-    extras: Sequence[str] = ()
+    packages: Sequence[str] = ()
     metrics: Sequence[Metric] = ()
     incidental: Sequence[str] = ()
     monitors: Sequence[str] | None = None
+    examples: str | None = None
 
     @property
     def monitored(self) -> Sequence[str]:
@@ -82,7 +85,10 @@ class Needs:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The results of the final evaluation: more numbers, tensors to keep, a diagnosis to draw, files by name."""
+    """The results of the final evaluation: more numbers, tensors to keep, a diagnosis to draw, files by name.
+
+    What a part of the diagnosis quotes from the data stands under ``sentences``, which records leave out.
+    """
 
     numbers: Mapping[str, Any]
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
@@ -152,6 +158,11 @@ class Task(Protocol[Batch]):
 
     def evaluate(self, predictions: Sequence[Predictions]) -> Mapping[str, float]:
         """The numbers of an epoch, from the pieces of all ranks in the order of ranks."""
+        ...
+
+    def kept_bytes(self) -> int:
+        """The size of the tensors that :meth:`conclude` keeps, for the estimate of ``--dry-run``; 0 if it keeps none.
+        """
         ...
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:

@@ -80,7 +80,7 @@ class Trainer:
                 explain_single_example_batches(self.train):
             while not self.over():
                 if not self._enough():  # otherwise it was interrupted in the last evaluation, which alone is left
-                    self._epoch()
+                    self.train_epoch()
                 self._close_epoch()
         if self.train.epochs == 0 and all(line["stage"] != self.at.stage for line in self.log.lines):
             self._only_evaluate()
@@ -94,7 +94,7 @@ class Trainer:
         """Whether all updates of ``train.max_steps`` are done."""
         return self.train.max_steps is not None and self.at.stage_step >= self.train.max_steps
 
-    def _epoch(self) -> None:
+    def train_epoch(self) -> None:
         at, train, task = self.at, self.train, self.task
         self._set_mode()
         if self.pace is not None:
@@ -134,7 +134,7 @@ class Trainer:
 
     def _only_evaluate(self) -> None:
         """A stage without epochs has one line, of the weights that it starts with."""
-        line = {"stage": self.at.stage, "epoch": 0, "step": self.at.step, **self._evaluate()}
+        line = {"stage": self.at.stage, "epoch": 0, "step": self.at.step, **self.evaluate()}
         self._note_best(line)
         self._keep_weights(0)
         self.log.lines.append(line)
@@ -198,7 +198,7 @@ class Trainer:
         line |= {f"probe_{name}": value / log.epoch_probed["number"] for name, value in log.epoch_probed.items()
                  if name != "number"}
         if self.train.evaluates(at.epoch) or self._enough():
-            line |= self._evaluate()
+            line |= self.evaluate()
             self._note_best(line)
         self._keep_weights(at.epoch)
         self.meter.load(torch.zeros(len(OWN) + len(self.task.sums), dtype=torch.float64))
@@ -232,7 +232,7 @@ class Trainer:
             raise Interrupted(f"{signal or 'a signal'} {when}")
         return self.world.collect(pieces)
 
-    def _evaluate(self) -> dict[str, float]:
+    def evaluate(self) -> dict[str, float]:
         """Rank 0 evaluates the predictions of all ranks, so that the numbers are those of one process."""
         start, at = time.monotonic(), self.at
         if self.pace is not None:

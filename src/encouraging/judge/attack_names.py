@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-METHODS = {"fgsm": "FGSM", "pgd": "PGD", "pgd_l2": "PGD in L2", "autoattack": "AutoAttack",
-           "autoattack_l2": "AutoAttack in L2", "pgd_l2_damped": "PGD in L2 by cross-entropy, damped",
-           "fgsm_normalised": "FGSM on the label’s logit, normalised"}
-DRIVEN = {"": "by cross-entropy", "_margin": "by margin", "_dlr": "by DLR", "_scale_free": "scale-free"}
+from ..attack_names import LOSSES, METHODS, OTHERS
 
 
 def size_words(size: str | float) -> str:
@@ -28,10 +25,13 @@ def attack_label(name: str) -> str:
     >>> attack_label("pgd"), attack_label("pgd_scale_free"), attack_label("autoattack"), attack_label("mine")
     ('PGD by cross-entropy', 'PGD scale-free', 'AutoAttack', 'mine')
     """
-    for method in ("pgd_l2", "pgd", "fgsm"):
-        if name.removeprefix(method) in DRIVEN and name.startswith(method):
-            return f"{METHODS[method]} {DRIVEN[name.removeprefix(method)]}"
-    return METHODS.get(name, name)
+    for method in METHODS.values():
+        for loss, driving in LOSSES.items():
+            if name == method.by(loss):
+                return f"{method.words} {driving.words}"
+        if name == method.scale_free:
+            return f"{method.words} scale-free"
+    return OTHERS.get(name, name)
 
 
 def attack_words(name: str, *sizes: str | float) -> str:

@@ -24,7 +24,6 @@ from .stats import (
     Comparison,
     is_within,
     measured,
-    paired_differences,
     t_interval,
 )
 
@@ -56,13 +55,6 @@ class Case:
     @property
     def latest(self) -> np.ndarray:
         return self.looks[-1] if self.looks else self.so_far if self.so_far is not None else np.zeros(0)
-
-
-def judge(pairs: Sequence[tuple[Sequence[float], Sequence[float], str]], *,
-          overlap: float | None = None) -> list[Comparison]:
-    """The claims of a recipe together, ``(ours, theirs, better)`` each, judged by Holm's procedure."""
-    return judge_cases([Case([paired_differences(ours, theirs, better)]) for ours, theirs, better in pairs],
-                       overlap=overlap)
 
 
 def holm(p: Sequence[float]) -> list[Step]:

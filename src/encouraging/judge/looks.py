@@ -1,7 +1,7 @@
 """Looks: the numbers of seeds at which claims are judged, planned before the first seed is trained.
 
 Whoever trains more seeds until a claim is decided looks several times, and each look is another chance to be wrong. So
-the looks are planned, written down, and paid for: see :mod:`~encouraging.judge.family`.
+the looks are planned, recorded, and corrected for: see :mod:`~encouraging.judge.family`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LookPlan(NamedTuple):
 def plan_looks(existing: Sequence[int], wanted: Sequence[int] = (), looks: Sequence[int] = LOOKS) -> LookPlan:
     """Looks for a recipe of which some seeds are trained already.
 
-    Seeds that exist have been seen, or could have been: they are the first look, and spend it. ``wanted`` seeds come
+    Seeds that are already trained are the first look, because their results may have been seen. ``wanted`` seeds come
     next, then the lowest others.
 
     >>> plan_looks([]).looks, plan_looks([0, 1, 2, 3, 4]).looks, plan_looks([7], [1], [3, 5]).seeds

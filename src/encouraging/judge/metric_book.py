@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..engine import Metric
@@ -81,11 +81,15 @@ class MetricBook:
 
 
 def book_of(records: Iterable[Record]) -> MetricBook:
-    """The metrics of these runs. Old records declare none: they were all made by the image task."""
+    """The metrics of these runs: all that any of them declares. Old records declare none: they were all made by the
+    image task."""
     records = list(records)
-    declared = next((record.metrics for record in records if record.metrics), None)
-    if declared is not None:
-        book = MetricBook(metric_from(entry) for entry in declared)
+    different: list[list[dict[str, Any]]] = []
+    for record in records:
+        if record.metrics and record.metrics not in different:
+            different.append(record.metrics)
+    if different:
+        book = MetricBook(_joined([metric_from(entry) for entry in declared] for declared in different))
         best = f"best_{book.primary.path}"
         book.on_best = all(best in record.final and _concludes_on(record) == "best" for record in records)
         return book
@@ -95,11 +99,22 @@ def book_of(records: Iterable[Record]) -> MetricBook:
 
 
 def book_for(recipe: Recipe) -> MetricBook:
-    """The metrics of a recipe that may not have been trained yet. Some are measured only once, at the end: then there
-    is no best epoch's number beside the last one's."""
-    needs = recipe.needs()
-    best = all(recipe.stages_of(arm)[-1].train.conclude_on == "best" for arm in recipe.arms)
-    return MetricBook(needs.metrics, best and needs.primary is not None and needs.primary.path in needs.monitored)
+    """The metrics of a recipe that may not have been trained yet: those of all its arms. Some are measured only once,
+    at the end: then there is no best epoch's number beside the last one's."""
+    needs = [recipe.needs(arm) for arm in recipe.arms]
+    book = MetricBook(_joined(own.metrics for own in needs))
+    book.on_best = all(recipe.stages_of(arm)[-1].train.conclude_on == "best" for arm in recipe.arms) and \
+        all(own.primary is not None and own.primary.path in own.monitored for own in needs)
+    return book
+
+
+def _joined(declared: Iterable[Sequence[Metric]]) -> list[Metric]:
+    """Every metric once. The longest list is the first, so that the order does not depend on that of the arms."""
+    metrics: dict[str, Metric] = {}
+    for own in sorted(declared, key=len, reverse=True):
+        for metric in own:
+            metrics.setdefault(metric.path, metric)
+    return list(metrics.values())
 
 
 def _concludes_on(record: Record) -> str:

@@ -7,12 +7,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..attack_names import DAMPED, METHODS
 from .claims import CONTRADICTED, REPRODUCED, ClaimRow, Finals, paired
 from .stats import FAILS, HOLDS, NO_DIFFERENCE
 
 # Attacks that follow the gradient of cross-entropy, and the same attacks by losses that do not depend on the scale.
-TWINS = {"fgsm": "fgsm_scale_free", "pgd": "pgd_scale_free", "pgd_l2": "pgd_l2_scale_free",
-         "pgd_l2_damped": "pgd_l2_scale_free"}
+TWINS = {name: method.scale_free for method in METHODS.values()
+         for name in (method.by("ce"), DAMPED.get(method.name)) if name is not None}
 SURVIVES, GONE, OPEN, NO_CLAIM, NO_GAIN = ("survives", "does not survive", "undecided", "not judged",
                                            "not established")
 

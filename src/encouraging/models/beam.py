@@ -17,6 +17,7 @@ from torch import Tensor
 from ..errors import ArgumentError
 
 PAD, START, END = 0, 1, 2
+LENGTH_RATIO, MORE_PIECES = 1.2, 10  # the largest length of a translation, for a source of n pieces: 1.2 n + 10
 CHECK_EVERY = 4  # steps between two checks whether all sentences are done, each of which waits for a GPU
 
 
@@ -43,9 +44,9 @@ class Translations(NamedTuple):
         return [row[: row.index(END)] if END in row else row for row in self.pieces.tolist()]
 
 
-def longest(source: Tensor, ratio: float = 1.2, more: int = 10) -> Tensor:
+def longest(source: Tensor) -> Tensor:
     """The largest number of pieces of each sentence's translation, including its end."""
-    return ((source != PAD).sum(1) * ratio + more).long()
+    return ((source != PAD).sum(1) * LENGTH_RATIO + MORE_PIECES).long()
 
 
 @torch.no_grad()

@@ -28,9 +28,9 @@ class GeometricBody(nn.Module):
         return max_and_mean(self.layers(graphs.x, graphs.edge_index), graphs.batch, graphs.sizes)
 
 
-def graph_extras_of(name: str) -> tuple[str, ...]:
-    """The extras of this package that a model needs."""
-    return ("graph",) if name.partition("/")[0] == LIBRARY else ()
+def graph_packages_of(name: str) -> tuple[str, ...]:
+    """The optional packages that a model needs."""
+    return (LIBRARY,) if name.partition("/")[0] == LIBRARY else ()
 
 
 def check_graph_model(name: str, options: Mapping[str, Any], folder: str | None = None) -> None:

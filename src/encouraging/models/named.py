@@ -6,7 +6,6 @@ can reset or freeze them and the logits stay in float32 under autocast.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Iterator, Mapping
@@ -26,9 +25,10 @@ LIBRARIES = ("timm", "torchvision")
 HEAD = ("head_init", "head_scale", "cosine")  # options of the output layer; networks of this package take no others
 
 
-def extras_of(name: str) -> tuple[str, ...]:
-    """The extras of this package that a model needs."""
-    return ("vision",) if name.partition("/")[0] in LIBRARIES or name == "efficientnet_b0" else ()
+def packages_of(name: str) -> tuple[str, ...]:
+    """The optional packages that a model needs."""
+    library = "timm" if name == "efficientnet_b0" else name.partition("/")[0]
+    return (library,) if library in LIBRARIES else ()
 
 
 def check_named(name: str, options: Mapping[str, Any], margin: int | None = None, folder: str | None = None) -> None:
@@ -60,16 +60,6 @@ def check_named(name: str, options: Mapping[str, Any], margin: int | None = None
     scale = options.get("head_scale", 1.0)
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:
         raise RecipeError(f"head_scale = {scale!r}: expected a positive number.", "model_options")
-
-
-def check_library(name: str) -> None:
-    """Refuse a model whose library cannot be imported."""
-    library = "timm" if name == "efficientnet_b0" else name.partition("/")[0]
-    if library in LIBRARIES:
-        try:
-            importlib.import_module(library)
-        except (ImportError, RuntimeError) as error:
-            raise RecipeError(f"{name} needs {install_words(library, error)}", "model") from error
 
 
 def build_named(name: str, classes: int, channels: int, margin: int | None = None,

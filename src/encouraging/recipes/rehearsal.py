@@ -93,14 +93,14 @@ def rehearse(recipe: Recipe, arm: str, device: torch.device, data: str | None, s
     checkpoint = clock.bytes + (0 if clock.kept_best else size)
     averaged = plan.train.average_last * size if plan.train.conclude_on == "average" else 0
     return Rehearsal(time.monotonic() - start, length * plan.train.batch_size, speed, evaluation, checkpoint,
-                     KEEP * checkpoint + size + averaged + _logits_bytes(task))
+                     KEEP * checkpoint + size + averaged + task.kept_bytes())
 
 
 def _evaluate(trainer: Trainer) -> float:
     """Seconds of an evaluation; 0 if the time was over before its end."""
     start = time.monotonic()
     try:
-        trainer._evaluate()
+        trainer.evaluate()
     except Interrupted:
         return 0.0
     return time.monotonic() - start
@@ -111,7 +111,7 @@ def _train(trainer: Trainer, clock: _Clock) -> None:
     try:
         while not trainer.over():
             with explain_single_example_batches(trainer.train):
-                trainer._epoch()
+                trainer.train_epoch()
             clock.at.epoch, clock.at.batch = clock.at.epoch + 1, 0
     except (Interrupted, DivergenceError):
         return
@@ -126,9 +126,3 @@ def _speed(clock: _Clock, trainer: Trainer) -> float:
     then, first = stamps[min(10, (len(stamps) - 1) // 2)]  # at least one update follows it
     now, last = time.monotonic(), clock.at.step
     return max(last - first, 1) * trainer.train.batch_size * trainer.train.accumulate / max(now - then, 1e-9)
-
-
-def _logits_bytes(task: Any) -> int:
-    """Bytes of the test logits, for tasks that store one number per class."""
-    labels = getattr(task, "test", (None, None))[1]
-    return len(labels) * int(task.classes) * 4 if isinstance(labels, Tensor) and hasattr(task, "classes") else 0

@@ -99,8 +99,7 @@ def load_trained(folder: str | Path, device: torch.device, data: str | None = No
     return TrainedImages(folder, recipe, arm, seed, task, model.eval())
 
 
-def check_run_data(folders: Iterable[Path], device: torch.device, data: str | None = None, *,
-                   option: str = "--data") -> None:
+def check_run_data(folders: Iterable[Path], device: torch.device, data: str | None = None) -> None:
     """Refuse runs, before the first is used, if none of them has its data.
 
     Raises:
@@ -110,7 +109,7 @@ def check_run_data(folders: Iterable[Path], device: torch.device, data: str | No
     for folder in folders:
         try:
             recipe, _, _, spec = finished_run(folder, device, data)
-            message = _missing_data(folder, recipe, _without_ood(spec), data, option)
+            message = _missing_data(folder, recipe, _without_ood(spec), data, "--data")
         except (RunError, RecipeError, DataError):
             return  # reported when the run is used
         if not message:

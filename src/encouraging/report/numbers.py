@@ -119,9 +119,9 @@ def capitalised(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def listed(words: Sequence[str], last: str = "and") -> str:
+def listed(words: Sequence[str]) -> str:
     """
     >>> listed(["a", "b", "c"])
     'a, b and c'
     """
-    return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1] if words else ""]))
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1] if words else ""]))

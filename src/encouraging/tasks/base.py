@@ -24,6 +24,7 @@ class BaseTask(Generic[Batch]):
     """
 
     metrics: Sequence[Metric] = ()
+    examples: str | None = None  # what batch_size counts, such as "images"; None where the size of batches varies
     sums: Sequence[str] = ()
     predicts_with_gradients: bool = False
 
@@ -41,7 +42,7 @@ class BaseTask(Generic[Batch]):
             raise RecipeError(f"{cls.__name__} declares {sum(metric.primary for metric in cls.metrics)} primary "
                               "metrics: expected one, as in metrics = (Metric(\"accuracy\", \"accuracy\", \"%\", "
                               "primary=True),).", "task")
-        return Needs(metrics=cls.metrics)
+        return Needs(metrics=cls.metrics, examples=cls.examples)
 
     def build(self) -> nn.Module:
         raise NotImplementedError(f"{type(self).__name__} has no build(): it returns the model.")
@@ -72,6 +73,9 @@ class BaseTask(Generic[Batch]):
 
     def evaluate(self, predictions: Sequence[Predictions]) -> Mapping[str, float]:
         raise NotImplementedError(f"{type(self).__name__} has no evaluate(predictions).")
+
+    def kept_bytes(self) -> int:
+        return 0
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         return Conclusion({})

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from .. import curves
 from ..data import DATASETS, Boxes, Clock, LoaderSource, Shuffled, dataset, read_boxes
-from ..data.box_examples import BoxBatch, BoxExamples, RankBatches, check_shapes
+from ..data.box_examples import BoxBatch, BoxExamples, check_shapes
 from ..data.boxes import BOX_READERS
+from ..data.samplers import RankBatches
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
 from ..engine.metric import HIDDEN, PERCENT
 from ..engine.settings import Frozen
@@ -150,8 +151,8 @@ class DetectionTask(BaseTask[BoxBatch]):
             datasets.append((spec.data, ("train", "test")))
             names = facts.names
         monitors = [f"{part}{name}" for part in ("", "val_") for name in NAMES]
-        return Needs(datasets, ("detection",), metrics_of(names),
-                     monitors=[*monitors, "classification_loss", "box_loss"])
+        return Needs(datasets, ("torchvision", "pycocotools"), metrics_of(names),
+                     monitors=[*monitors, "classification_loss", "box_loss"], examples="images")
 
     def build(self) -> nn.Module:
         options = self.options

@@ -24,7 +24,7 @@ from ..imbalance import effective_weights
 from ..metrics import Reader, accuracy, correct, excess_risk, read, summary
 from ..metrics._calibration import nll
 from ..models import Classifier
-from ..models.graph_named import build_graph_model, check_graph_model, graph_extras_of
+from ..models.graph_named import build_graph_model, check_graph_model, graph_packages_of
 from ..plugins import is_reference
 from .classification import Classification
 from .joined import joined
@@ -134,7 +134,11 @@ class GraphTask(Classification[Tensor]):
                 raise RecipeError(f"{spec.data} is not a dataset of graphs: expected one such as proteins or nci1.",
                                   "data")
             datasets.append((spec.data, ("train", "test")))
-        return Needs(datasets, graph_extras_of(spec.model), metrics_of(spec), monitors=MONITORS)
+        return Needs(datasets, graph_packages_of(spec.model), metrics_of(spec), monitors=MONITORS,
+                     examples="graphs")
+
+    def kept_bytes(self) -> int:
+        return (4 * self.classes + 8) * len(self.split["test"])  # logits, and labels
 
     def build(self) -> nn.Module:
         return build_graph_model(self.spec.model, self.classes, self.features, self.spec.model_options,

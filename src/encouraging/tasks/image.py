@@ -18,7 +18,7 @@ from ..imbalance import effective_weights
 from ..metrics import Reader, accuracy, correct, excess_risk, read, summary
 from ..metrics._calibration import nll
 from ..models import Classifier
-from ..models.named import build_named, check_named, extras_of
+from ..models.named import build_named, check_named, packages_of
 from .adversarial import Adversary
 from .class_shift import ClassShift
 from .image_augment import PIECE, Mixed, MixedSource, ResizedCrop
@@ -101,7 +101,8 @@ class ImageTask(ImageInputs):
             facts = dataset(spec.data, options.imbalance)
             classes_by_name(options.profiles, facts.names, spec.data)
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
-        return Needs(datasets, extras_of(spec.model), metrics_of(options), monitors=monitors_of(options))
+        return Needs(datasets, packages_of(spec.model), metrics_of(options), monitors=monitors_of(options),
+                     examples="images")
 
     def _other_images(self, name: str) -> Tensor:
         """Test images of another dataset, in the format that this task's model takes."""
@@ -111,6 +112,10 @@ class ImageTask(ImageInputs):
         if other.highest != self.data.highest:
             images = (images.float() * (self.data.highest / other.highest)).round().to(torch.uint8)
         return images
+
+    def kept_bytes(self) -> int:
+        outside = sum(len(images) for images in self.ood.values())
+        return 4 * self.classes * (len(self.test[1]) + outside) + 8 * len(self.test[1])  # logits, and labels
 
     def build(self) -> nn.Module:
         model = build_named(self.spec.model, self.classes, self.data.channels, self.spec.stages[0].objective.margin,

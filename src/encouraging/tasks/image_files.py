@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..data import Clock, FileSplit, Source, generator, is_large, read_image_files
-from ..data.file_examples import FileExamples, Loaded, Pieces
+from ..data.file_examples import FileExamples, Loaded
 from ..data.file_loader import FileLoader
 from ..data.picture_transforms import erase, evaluation_transform, training_transform
+from ..data.samplers import RankBatches
 from ..engine import Conclusion, Loss, Needs, ParameterGroup, Predictions, Task
 from ..engine.environment import cores
 from ..errors import DataError, RecipeError
 from ..metrics import correct
-from ..models.named import check_named
+from ..models.named import check_named, packages_of
 from .base import BaseTask
 from .broken_files import BrokenFiles
 from .file_source import FileSource
@@ -82,9 +83,11 @@ class ImageFilesTask(ImageTask):
                 raise RecipeError(f"{name} fits on the device: expected imagenet, inaturalist2018 or folder:PATH, or "
                                   "task = \"image\".", "data")
         datasets = [(name, ("train", "test") if name == spec.data else ("test",)) for name in named]
+        packages = dict.fromkeys(("torchvision", *packages_of(spec.model),
+                                  *(("timm",) if options.rand_augment is not None else ())))
         # broken is incidental: a run that finishes has skipped the same files, or had no broken ones.
-        return Needs(datasets, ("vision",), file_metrics(options), incidental=("broken",),
-                     monitors=monitors_of(options))
+        return Needs(datasets, tuple(packages), file_metrics(options), incidental=("broken",),
+                     monitors=monitors_of(options), examples="images")
 
     def groups(self, model: nn.Module) -> Sequence[ParameterGroup]:
         if self.options.decay == "all":
@@ -164,7 +167,7 @@ class ImageFilesTask(ImageTask):
         if final:
             sets |= {"train": self.sample, **{f"ood.{name}": split for name, split in self.ood.items()}}
         for name, split in sets.items():
-            for number, loaded in self._pieces(split, rank, world):
+            for number, loaded in self._evaluation_batches(split, rank, world):
                 images, labels, _, _ = self._to_batch(loaded)
                 logits = self.shifts[-1].evaluated(model(self._floats(images)))
                 piece: dict[str, Any] = {"set": name, "number": number, "labels": labels, "broken": len(loaded.faults)}
@@ -176,16 +179,16 @@ class ImageFilesTask(ImageTask):
         if final:
             yield {"set": "broken", "number": rank, "faults": list(self.broken.faults)}
 
-    def _pieces(self, split: FileSplit, rank: int, world: int) -> Iterator[tuple[int, Loaded]]:
-        pieces = Pieces(len(split), self.piece, rank, world)
+    def _evaluation_batches(self, split: FileSplit, rank: int, world: int) -> Iterator[tuple[int, Loaded]]:
+        rank_batches = RankBatches(len(split), self.piece, rank, world)
         # The test set is evaluated after every epoch, so its workers stay; those of other sets end with the loop.
         loader = self._test_loaders.get((rank, world)) if split is self.sets["test"] else None
         if loader is None:
-            loader = self._loader(FileExamples(split, self.cut, self.options.side), pieces, self.piece,
-                                  batches=len(pieces.numbers))
+            loader = self._loader(FileExamples(split, self.cut, self.options.side), rank_batches, self.piece,
+                                  batches=len(rank_batches.numbers))
         if split is self.sets["test"]:
             self._test_loaders[rank, world] = loader
-        yield from zip(pieces.numbers, loader.batches(Clock(0, 0), 0, 0, 1), strict=True)  # nothing is random here
+        yield from zip(rank_batches.numbers, loader.batches(Clock(0, 0), 0, 0, 1), strict=True)  # not random
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         right, labels, losses = (joined(predictions, key)["test"] for key in ("correct", "labels", "loss"))

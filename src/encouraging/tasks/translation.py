@@ -128,7 +128,7 @@ class TranslationTask(BaseTask[TokenBatch]):
                 raise RecipeError(f"{spec.data} holds no sentences: expected data for translation, such as "
                                   "multi30k-de-en.", "data")
             datasets.append((spec.data, ("train", "test")))
-        return Needs(datasets, ("translation",), METRICS, monitors=("val_loss", "val_bleu", "val_accuracy"))
+        return Needs(datasets, ("tokenizers", "sacrebleu"), METRICS, monitors=("val_loss", "val_bleu", "val_accuracy"))
 
     def build(self) -> nn.Module:
         return build_translation_model(self.spec.model, self.pieces.size("source"), self.pieces.size("target"),
@@ -219,15 +219,15 @@ class TranslationTask(BaseTask[TokenBatch]):
 
     @staticmethod
     def _likelihood(predictions: Sequence[Predictions], name: str) -> dict[str, float]:
-        rows = torch.tensor([piece["scored"] for piece in predictions if "scored" in piece], dtype=torch.float64)
+        rows = torch.tensor([part["scored"] for part in predictions if "scored" in part], dtype=torch.float64)
         loss, right, count = rows[rows[:, 0].argsort()].sum(0).tolist()  # the order must not depend on ranks
         return {f"{name}_loss": loss / count, f"{name}_accuracy": 100 * right / count}
 
     @staticmethod
     def _translations(predictions: Sequence[Predictions]) -> list[str]:
         """The translations of all ranks in the order of the sentences."""
-        lines = {index: line for piece in predictions if "numbers" in piece
-                 for index, line in zip(piece["numbers"], piece["translations"], strict=True)}
+        lines = {index: line for part in predictions if "numbers" in part
+                 for index, line in zip(part["numbers"], part["translations"], strict=True)}
         if sorted(lines) != list(range(len(lines))):
             raise DataError(f"{len(lines)} translations with gaps between them: a rank has lost some.")
         return [lines[index] for index in range(len(lines))]

@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...attack_names import DAMPED, LOSSES, METHODS
 from ...judge.attack_names import attack_label, size_words
 from ...recipes.departures import image_counts_of
 from ..numbers import listed, range_words
-
-METHODS = ("fgsm", "pgd", "pgd_l2")
-LOSSES = ("", "_margin", "_dlr", "_scale_free")
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,10 @@ def ordered(names: Iterable[str]) -> list[str]:
     >>> ordered(["pgd_l2_dlr", "pgd_l2_damped", "pgd_l2"])
     ['pgd_l2', 'pgd_l2_damped', 'pgd_l2_dlr']
     """
-    order = [name for method in METHODS for loss in LOSSES
-             for name in (f"{method}{loss}", *((f"{method}_damped",) if not loss else ()))]
+    order = []
+    for method in METHODS.values():
+        first, *others = map(method.by, LOSSES)
+        order += [first, *([DAMPED[method.name]] if method.name in DAMPED else []), *others, method.scale_free]
     return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
 

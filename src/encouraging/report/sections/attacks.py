@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...attack_names import LOSSES, METHODS, SCALE_FREE
 from ...engine.records import Record
-from ...judge.attack_names import METHODS, attack_label, size_words
+from ...judge.attack_names import attack_label, size_words
 from ...judge.stats import mean_of
 from ...metrics import LEVELS
 from ..arms import Arm, over_seeds, titles
@@ -125,8 +126,8 @@ def picture(arms: Sequence[Arm], attacks: Sequence[str] = ()) -> Picture | None:
     method only the one that counts them together. Lines of one panel are on the same images."""
     rows, left_out = of_most_images(in_order(row for arm in arms for row in rows_of(arm)))
     names = list(dict.fromkeys(row.attack for row in rows))
-    hidden = {f"{method}{loss}" for method in METHODS for loss in ("_margin", "_dlr")
-              if f"{method}_scale_free" in names}
+    hidden = {method.by(name) for method in METHODS.values() for name, loss in LOSSES.items()
+              if loss.scale_free and method.scale_free in names}
     if attacks:
         rows, left_out = [row for name in attacks for row in rows if row.attack == name], []
     else:
@@ -143,7 +144,7 @@ def picture(arms: Sequence[Arm], attacks: Sequence[str] = ()) -> Picture | None:
         words += [f"under {label} of size {size_words(max(line))}, {arm.name} keeps {show(line[max(line)])}%"
                   for arm, line in lines]
     drawn = {row.arm for row in rows}
-    scale_free = ("" if not any(row.attack.endswith("_scale_free") for row in rows) else
+    scale_free = ("" if not any(row.attack.endswith(SCALE_FREE) for row in rows) else
                   " Scale-free counts the images that survive both the attack by margin and the one by DLR, whose "
                   "steps do not depend on the scale of the logits.")
     measured = measured_words(rows)

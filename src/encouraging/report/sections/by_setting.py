@@ -40,22 +40,23 @@ def _has_a_line(sweep: Sweep) -> bool:
 def sweep_over(group: Group, key: str) -> Sweep:
     """The arms grouped by all their other settings, and by the value of this one. Arms that a claim compares with one
     of these are included: as points where they have the setting, as references where they do not."""
-    together: dict[str, list[Arm]] = {}
+    by_other_settings: dict[str, list[Arm]] = {}
     for arm in group.arms:
-        together.setdefault(repr(_without_setting(arm.records[0].config, key)), []).append(arm)
-    split = [([arm for arm in members if setting_at(arm.records[0].config, key) is not None], members)
-             for members in together.values()]
-    lines = [have for have, _ in split if len(have) > 1]
-    inside = {arm.name for members in lines for arm in members}
-    without = {arm.name for have, members in split if len(have) > 1 for arm in members} - inside
+        by_other_settings.setdefault(repr(_without_setting(arm.records[0].config, key)), []).append(arm)
+    split = [([arm for arm in same_otherwise if setting_at(arm.records[0].config, key) is not None], same_otherwise)
+             for same_otherwise in by_other_settings.values()]
+    lines = [with_setting for with_setting, _ in split if len(with_setting) > 1]
+    on_a_line = {arm.name for line in lines for arm in line}
+    lacking_setting = {arm.name for with_setting, same_otherwise in split if len(with_setting) > 1
+                       for arm in same_otherwise} - on_a_line
     claims = group.recipe.claims if group.recipe is not None else ()
-    named = {name for claim in claims if not inside.isdisjoint((claim.arm, claim.beats or ""))
-             for name in (claim.arm, claim.beats)} - inside | without
-    references = [arm for arm in group.arms if arm.name in named]
+    claimed_beside = {name for claim in claims if not on_a_line.isdisjoint((claim.arm, claim.beats or ""))
+                      for name in (claim.arm, claim.beats)} - on_a_line
+    references = [arm for arm in group.arms if arm.name in claimed_beside | lacking_setting]
     lines += [[arm] for arm in references if setting_at(arm.records[0].config, key) is not None]
     arms = [replace(arm, swept=Swept(arm=base, values={key: value}))
-            for base, members in zip(_bases(lines), lines, strict=True)
-            for arm, value in zip(members, _values(members, key), strict=True)]
+            for base, line in zip(_bases(lines), lines, strict=True)
+            for arm, value in zip(line, _values(line, key), strict=True)]
     return Sweep((key,), arms, [arm for arm in references if setting_at(arm.records[0].config, key) is None])
 
 

@@ -48,9 +48,6 @@ class Claims:
     rows: Sequence[ClaimRow] = ()
     looks: Sequence[int] = ()
 
-    def count(self, verdict: str) -> int:
-        return sum(view.verdict == verdict for view in self.views)
-
     @property
     def papers(self) -> bool:
         """Whether any of them is the paper's."""
