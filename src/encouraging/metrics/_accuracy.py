@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._readings import Readings, best_rival, block_size, blocks, check_labels
+from ._inputs import best_rival, check_labels
+from ._readings import Readings, block_size, blocks
 
 
 def correct(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> Tensor:
@@ -51,7 +52,7 @@ def accuracy(readings: Readings) -> float:
     Returns:
         A number from 0 to 100; NaN without examples.
 
-    >>> from ._readings import read
+    >>> from encouraging.metrics import read
     >>> accuracy(read(torch.tensor([[2.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0])))
     50.0
     """
@@ -68,7 +69,7 @@ def excess_risk(train: Readings, test: Readings) -> float:
     Returns:
         The difference.
 
-    >>> from ._readings import read
+    >>> from encouraging.metrics import read
     >>> logits = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     >>> excess_risk(read(logits, torch.tensor([0, 0])), read(logits, torch.tensor([0, 1])))
     50.0

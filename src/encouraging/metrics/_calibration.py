@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import ArgumentError, ShapeError, TargetError
-from ._readings import Readings, as_floats, as_tensor, check, read
+from ._inputs import as_tensor, check
+from ._readings import Readings, as_floats, read
 
 BINS = 10
 LOWEST, HIGHEST = 1e-4, 1e4  # temperatures, in units of how far apart a row's logits are

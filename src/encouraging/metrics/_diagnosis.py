@@ -22,9 +22,10 @@ from ..errors import ArgumentError, ShapeError
 from ._accuracy import accuracy
 from ._calibration import BINS, divided, fit_temperature, nll, reliability, temperature_bounds
 from ._energy import USUAL_NAMES, energies, scores
+from ._inputs import as_tensor
 from ._margin import margins
 from ._ood import Positive, detection, mean_row, openood_row
-from ._readings import Readings, Unlabelled, as_floats, as_tensor, read, read_unlabelled
+from ._readings import Readings, Unlabelled, as_floats, read, read_unlabelled
 from ._shots import FEW, MANY, class_accuracy, class_margin, counts_in_order, shot_accuracy
 from ._spread import spread
 from ._teaching import mean_pulls, teaching

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
-from ._readings import Readings, Unlabelled, as_tensor, best_rival, check_labels
+from ._inputs import as_tensor, best_rival, check_labels
+from ._readings import Readings, Unlabelled
 from ._spread import spread
 
 
@@ -141,7 +142,7 @@ def scores(readings: Readings | Unlabelled) -> dict[str, Tensor]:
     Returns:
         One number per example for each name.
 
-    >>> from ._readings import read_unlabelled
+    >>> from encouraging.metrics import read_unlabelled
     >>> {name: round(score.item(), 2) for name, score in scores(read_unlabelled(torch.tensor([[20.0, 0.0]]))).items()}
     {'max_probability': 20.0, 'min_energy': 20.0, 'free_energy': 20.0, 'msp': 1.0}
     """

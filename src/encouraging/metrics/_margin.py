@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._readings import Readings, best_rival, check_labels
+from ._inputs import best_rival, check_labels
+from ._readings import Readings
 from ._spread import median, spread
 
 

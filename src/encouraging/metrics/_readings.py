@@ -8,7 +8,7 @@ nothing is binned or rounded on the way, so streaming gives the same results as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DtypeError, ShapeError, TargetError
-from ..targets import is_integer
+from ..errors import TargetError
+from ._inputs import as_tensor, check
 
 BLOCK = 1 << 18  # logits per core at a time: with their copy in float32 they stay in its cache
 BLOCK_ON_GPU = 1 << 26
@@ -214,56 +214,6 @@ def _read_unlabelled(logits: Tensor, first: int) -> Unlabelled:
     log_odds = _log_odds(logits, all_rows, highest, total, lower, 0.0)
     _refuse_huge(first, highest, log_odds)
     return Unlabelled(highest, log_odds)
-
-
-def as_tensor(values: Tensor | np.ndarray | Sequence[float]) -> Tensor:
-    """Arrays of any library that numpy can read, without a copy where none is needed."""
-    if isinstance(values, Tensor):
-        return values
-    array = np.asarray(values)
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> None:
-    """Refuse shapes, types and labels that cannot be read."""
-    if logits.ndim != 2 or logits.shape[1] < 2:
-        raise ShapeError(f"logits: expected the shape (examples, classes) with two classes or more, got "
-                         f"{tuple(logits.shape)}.")
-    if not logits.is_floating_point() or logits.dtype.itemsize == 1:
-        raise DtypeError(f"logits: expected floating-point numbers, got {logits.dtype}.")
-    if target is None:
-        return
-    if target.shape != logits.shape[:1]:
-        raise ShapeError(f"labels: expected one per row of the logits, the shape ({len(logits)},), got "
-                         f"{tuple(target.shape)}.")
-    if not is_integer(target):
-        raise DtypeError(f"labels: expected integers, got {target.dtype}.")
-    if len(target):
-        label = target.to(torch.int64)  # torch cannot compare unsigned integers wider than a byte
-        low, high = (int(bound) for bound in torch.aminmax(label))
-        if low < 0 or high >= logits.shape[1]:
-            wrong = int(((label < 0) | (label >= logits.shape[1])).nonzero()[0])
-            raise TargetError(f"labels: row {first + wrong} has {int(label[wrong])}, expected 0 to "
-                              f"{logits.shape[1] - 1}; leave out rows without a label.")
-
-
-def check_labels(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> tuple[Tensor, Tensor]:
-    """Logits of any layout and their labels as tensors, the labels in int64. Types and shapes that do not match are
-    refused: a shorter target would silently be broadcast. Values are not checked: that would wait for the GPU."""
-    logits, target = as_tensor(logits), as_tensor(target)
-    if not logits.is_floating_point() or logits.dtype.itemsize == 1:
-        raise DtypeError(f"logits: expected floating-point numbers, got {logits.dtype}.")
-    if not is_integer(target):
-        raise DtypeError(f"labels: expected integers, got {target.dtype}.")
-    if target.shape != logits.shape[:-1] or not logits.ndim:
-        raise ShapeError(f"labels: expected one per row of the logits, the shape {tuple(logits.shape[:-1])}, got "
-                         f"{tuple(target.shape)}.")
-    return logits, target.long()
-
-
-def best_rival(logits: Tensor, label: Tensor, score: float = -torch.inf) -> Tensor:
-    """The highest logit where the labels', (..., 1), are set to ``score``."""
-    return logits.scatter(-1, label, score).amax(-1)
 
 
 def _empty(logits: Tensor, count: int) -> list[Tensor]:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..class_counts import Counts, in_order
 from ..errors import ArgumentError, ShapeError
-from ._readings import Readings, as_tensor
+from ._inputs import as_tensor
+from ._readings import Readings
 
 MANY, FEW = 100, 20
 
@@ -52,7 +53,7 @@ def shot_accuracy(readings: Readings, counts: Counts, many: int = MANY, few: int
         ShapeError: A label has no count.
         ArgumentError: As :func:`shot_groups`.
 
-    >>> from ._readings import read
+    >>> from encouraging.metrics import read
     >>> readings = read(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 1]))
     >>> shot_accuracy(readings, torch.tensor([500, 5]))
     {'many': 100.0, 'few': 0.0}
@@ -93,7 +94,7 @@ def class_accuracy(readings: Readings, classes: int) -> list[float | None]:
     Raises:
         ArgumentError: A label is not below ``classes``.
 
-    >>> from ._readings import read
+    >>> from encouraging.metrics import read
     >>> class_accuracy(read(torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]]), torch.tensor([0, 1])), 3)
     [100.0, 0.0, None]
     """
@@ -112,7 +113,7 @@ def class_margin(readings: Readings, classes: int) -> list[float | None]:
     Raises:
         ArgumentError: A label is not below ``classes``.
 
-    >>> from ._readings import read
+    >>> from encouraging.metrics import read
     >>> class_margin(read(torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]]), torch.tensor([0, 1])), 3)
     [1.0, -1.0, None]
     """
