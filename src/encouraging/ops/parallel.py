@@ -14,8 +14,7 @@ Label smoothing sums over all classes, so one all-reduce follows. With :math:`u_
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -24,14 +23,22 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..curves import Curve
-from ..curves._curve import check_curve, nll
+from ..curves._curve import check_curve
 from ..errors import ArgumentError, DerivativeError, ShapeError, TargetError
 from ..targets import as_rows, check_arguments, check_tensor, result_dtype, sequence_hint
 from ..torch_state import has_tangent, in_transform, values_are_readable
+from .parallel_rows import (
+    Smoothed,
+    blocks,
+    combine,
+    gap_of,
+    label_gradient,
+    others_in_blocks,
+    smoothed_gradient,
+    smoothed_sums,
+)
 from .reduction import Divisor, check_divisor, reduce, rows_of
 from .rows import compute_dtype
-
-_BLOCK_BYTES = 1 << 26  # of logits at a time: small scratch memory, few kernel launches
 
 # torch 2.13 renamed the gathering collective and warns about the old name.
 _all_gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
@@ -97,7 +104,7 @@ def parallel_curve_loss(logits: Tensor, target: Tensor, curve: Curve, group: Any
     ignore_index = check_arguments(rows, weight, ignore_index, reduction, label_smoothing)
     labels = rows.target.long()  # before any comparison: in uint8, -100 is the label 156
     losses, label_weights = _ParallelRows.apply(  # type: ignore[no-untyped-call]
-        local, labels, weight, curve, group, ignore_index, label_smoothing, (classes, first))
+        local, labels, weight, curve, group, ignore_index, label_smoothing, _Span(classes, first))
     if divisor is None and reduction == "mean":
         divisor = label_weights.sum()
     loss = reduce(losses, reduction, divisor)
@@ -132,22 +139,29 @@ def _local_parts(logits: Tensor, target: Tensor, weight: Tensor | None, group: A
     return logits.to_local(), target, weight, mesh.get_group(axis), first
 
 
+class _Span(NamedTuple):
+    """The classes that this rank holds."""
+
+    classes: int
+    first: int
+
+
 class _ParallelRows(torch.autograd.Function):
     """Losses of all rows, and the class weights of their labels (0 for ignored rows), the same on every rank."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, curve: Curve, group: Any,
-                ignore_index: int, smoothing: float, span: tuple[int, int]) -> tuple[Tensor, Tensor]:
+                ignore_index: int, smoothing: float, span: _Span) -> tuple[Tensor, Tensor]:
         rank, ignored = dist.get_rank(group), (target == ignore_index)[:, None]
-        label = target.long()[:, None] - span[1]
-        owned = (label >= 0) & (label < span[0]) & ~ignored
+        label = target.long()[:, None] - span.first
+        owned = (label >= 0) & (label < span.classes) & ~ignored
         label = label.clamp(0, logits.shape[1] - 1)
         dtype = compute_dtype(logits.dtype)
         own = logits.gather(1, label).to(dtype).masked_fill(~owned, torch.nan)
         # Without smoothing the label is separated from its rivals; with smoothing, this rank's top class is.
         separate = logits.argmax(1, keepdim=True) if smoothing else label
         is_here = torch.ones_like(owned) if smoothing else owned
-        shared = [*_others_in_blocks(logits, separate, is_here), own]
+        shared = [*others_in_blocks(logits, separate, is_here), own]
         if smoothing:
             shared.append(logits.gather(1, separate).to(dtype))
         if weight is not None:
@@ -161,8 +175,8 @@ class _ParallelRows(torch.autograd.Function):
         label_weight = label_weight.masked_fill(ignored, 0.0)
         highest_per_rank, totals = gathered[:, 0], gathered[:, 1]
         if not smoothing:
-            highest, log_total = _combine(highest_per_rank, totals)
-            gap = _gap(gathered[:, 2].gather(0, owner).T, highest, log_total)
+            highest, log_total = combine(highest_per_rank, totals)
+            gap = gap_of(gathered[:, 2].gather(0, owner).T, highest, log_total)
             losses = curve.value(gap) * label_weight
             ctx.save_for_backward(logits, ignored, label, owned, highest, log_total, curve.pull(gap) * label_weight)
         else:
@@ -170,15 +184,15 @@ class _ParallelRows(torch.autograd.Function):
             best, winner = bests.max(0)
             ranks = torch.arange(len(bests), device=bests.device)[:, None]
             beaten = bests.masked_fill(ranks == winner, -torch.inf)
-            highest, log_total = _combine(torch.cat([highest_per_rank, beaten]),
+            highest, log_total = combine(torch.cat([highest_per_rank, beaten]),
                                           torch.cat([totals, torch.ones_like(beaten)]))
             class_weights = 1.0 if weight is None else weight.to(dtype)
             # The class that pads a rank without classes has no mass.
-            base = smoothing / counts.sum().to(dtype) * (class_weights if span[0] else 0.0)
-            parts = (logits, label, (1 - smoothing) * label_weight * owned, separate, (winner == rank)[:, None],
-                     best[:, None], _gap(best[:, None], highest, log_total), base.expand(logits.shape[1]))
-            losses, ratios, pull = _wait(functional.all_reduce(_smoothed_sums(parts, curve), "sum", group)).unbind()
-            ctx.save_for_backward(logits, ignored, *parts[1:], highest, log_total, ratios, pull)
+            base = smoothing / counts.sum().to(dtype) * (class_weights if span.classes else 0.0)
+            parts = Smoothed(logits, label, (1 - smoothing) * label_weight * owned, separate, (winner == rank)[:, None],
+                              best[:, None], gap_of(best[:, None], highest, log_total), base.expand(logits.shape[1]))
+            losses, ratios, pull = _wait(functional.all_reduce(smoothed_sums(parts, curve), "sum", group)).unbind()
+            ctx.save_for_backward(*parts, ignored, highest, log_total, ratios, pull)
         ctx.curve, ctx.smoothing = curve, smoothing
         ctx.mark_non_differentiable(label_weight)
         return rows_of(losses.masked_fill(ignored, 0.0)), rows_of(label_weight)
@@ -189,112 +203,26 @@ class _ParallelRows(torch.autograd.Function):
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             raise DerivativeError("parallel_curve_loss has no second derivative (create_graph=True): its gradient on "
                                   "one rank depends on the logits of all. Use curve_loss on the gathered logits.")
-        logits, ignored, *saved = ctx.saved_tensors
+        saved = ctx.saved_tensors
+        smoothed = Smoothed(*saved[:8]) if ctx.smoothing else None
+        logits, ignored, *others = saved if smoothed is None else (smoothed.logits, *saved[8:])
         gradient = torch.empty_like(logits)
-        for rows in _blocks(logits):
-            block = [logits[rows], *(part if part.ndim == 1 else part[rows] for part in saved)]
-            part = _smoothed_gradient(block, ctx.curve) if ctx.smoothing else _label_gradient(block)
+        for rows in blocks(logits):
+            columns = [column[rows] for column in others]
+            part = (label_gradient(logits[rows], *columns) if smoothed is None
+                    else smoothed_gradient(smoothed.block(rows), ctx.curve, *columns))
             gradient[rows] = (part * upstream[rows, None]).masked_fill(ignored[rows], 0.0)
         return gradient, None, None, None, None, None, None, None
 
 
-def _blocks(logits: Tensor) -> Iterator[slice]:
-    rows = max(1, _BLOCK_BYTES // (logits.shape[1] * compute_dtype(logits.dtype).itemsize))
-    if torch.compiler.is_compiling():
-        rows = max(1, logits.shape[0])
-    for start in range(0, logits.shape[0], rows):
-        yield slice(start, start + rows)
-
-
-def _put(tensor: Tensor, column: Tensor, where: Tensor, value: Tensor | float) -> Tensor:
-    """``tensor`` with ``value`` in ``column`` of the rows ``where``."""
-    return tensor.scatter(1, column, torch.where(where, value, tensor.gather(1, column)))
-
-
-def _others_in_blocks(logits: Tensor, separate: Tensor, is_here: Tensor) -> tuple[Tensor, Tensor]:
-    """The logsumexp of this rank's classes without the one that is ``separate``, in the rows where it ``is_here``.
-
-    In two parts, the highest logit and the sum of exponentials relative to it: added, they would be rounded at the size
-    of the logits.
-    """
-    dtype, parts = compute_dtype(logits.dtype), []
-    for rows in _blocks(logits):
-        others = _put(logits[rows].to(dtype), separate[rows], is_here[rows], -torch.inf)
-        highest = others.amax(1, keepdim=True)
-        parts.append((highest, (others - _finite(highest)).exp().sum(1, keepdim=True)))
-    if not parts:
-        return (logits.new_empty((0, 1), dtype=dtype),) * 2
-    return torch.cat([highest for highest, _ in parts]), torch.cat([total for _, total in parts])
-
-
-def _combine(highest_of_parts: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
-    """The logsumexp of several parts per row, (parts, N), again in two: the highest logit, and the logarithm of the sum
-    of exponentials relative to it."""
-    highest = _finite(highest_of_parts.amax(0))
-    return highest[:, None], (totals * (highest_of_parts - highest).exp()).sum(0).log()[:, None]
-
-
-def _finite(log: Tensor) -> Tensor:
-    """0 in place of -inf, so that it can be subtracted from -inf."""
-    return log.masked_fill(log == -torch.inf, 0.0)
-
-
-def _gap(own: Tensor, highest: Tensor, log_total: Tensor) -> Tensor:
-    """A logit minus its rivals' logsumexp. A logit of +inf has no gap: NaN, as in torch's cross-entropy."""
-    return own.masked_fill(own == torch.inf, torch.nan) - highest - log_total
-
-
-def _label_gradient(block: Any) -> Tensor:
-    logits, label, owned, highest, log_total, pull = block
-    return _put((logits.to(pull.dtype) - highest - _finite(log_total)).exp() * pull, label, owned, -pull)
-
-
-def _smoothed_parts(block: Any, curve: Curve) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Mass, gaps, softmax and mass-weighted pulls of this rank's classes. All but the top class have p <= 1/2."""
-    logits, label, extra, separate, is_here, best, gap_of_best, base = block
-    logs = _put(logits.to(base.dtype) - best - nll(gap_of_best), separate, is_here, -torch.inf)
-    probs = logs.exp()
-    gaps = _put(logs - torch.log1p(-probs), separate, is_here, gap_of_best)
-    mass = base.expand_as(gaps).scatter_add(1, label, extra)
-    return mass, gaps, _put(probs, separate, is_here, torch.sigmoid(gap_of_best)), mass * curve.pull(gaps)
-
-
-def _ratio(gaps: Tensor, pull: Tensor, separate: Tensor, is_here: Tensor) -> Tensor:
-    """``pull / (1 - p)`` of all classes but the top class."""
-    return _put(pull / torch.sigmoid(-_put(gaps, separate, is_here, 0.0)), separate, is_here, 0.0)
-
-
-def _smoothed_sums(parts: Any, curve: Curve) -> Tensor:
-    """This rank's part of every row's loss, of its sum of ratios, and of its top class's pull: (3, N, 1)."""
-    logits, base = parts[0], parts[-1]
-    sums = []
-    for rows in _blocks(logits):
-        block = [part if part is base else part[rows] for part in parts]
-        mass, gaps, _, pull = _smoothed_parts(block, curve)
-        separate, is_here = block[3:5]
-        values = torch.where(mass == 0, 0.0, mass * curve.value(gaps))
-        ratios = _ratio(gaps, pull, separate, is_here)
-        sums.append(torch.stack([values.sum(1, keepdim=True), ratios.sum(1, keepdim=True),
-                                 pull.gather(1, separate).masked_fill(~is_here, 0.0)]))
-    return torch.cat(sums, 1) if sums else base.new_empty((3, 0, 1))
-
-
-def _smoothed_gradient(block: Any, curve: Curve) -> Tensor:
-    *parts, highest, log_total, ratios, pull_of_best = block
-    logits, _, _, separate, is_here, *_ = parts
-    _, gaps, softmax, pull = _smoothed_parts(parts, curve)
-    pushed = (logits.to(pull.dtype) - highest - _finite(log_total)).exp() * pull_of_best
-    gradient: Tensor = (softmax * ratios - _ratio(gaps, pull, separate, is_here)
-                        + _put(pushed, separate, is_here, -pull_of_best))
-    return gradient
-
-
-def _gather(columns: list[Tensor], span: tuple[int, int], group: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _gather(columns: list[Tensor], span: _Span, group: Any) -> tuple[Tensor, Tensor, Tensor]:
     """All ranks' columns, (ranks, columns, rows), each rank's number of classes, and each rank's first class.
 
     The two counts are sent as one more row, so that finding a wrong split needs no collective of its own.
     """
-    packed = torch.stack([pad(column[:, 0], (0, 1), value=span[min(i, 1)]) for i, column in enumerate(columns)])
+    last = [span.classes, span.first, *(0 for _ in columns[2:])]
+    packed = torch.stack([pad(column[:, 0], (0, 1), value=number)
+                          for column, number in zip(columns, last, strict=True)])
     ranks = dist.get_world_size(group)
     gathered = _wait(_all_gather(packed, 0, group)).reshape(ranks, len(columns), -1)
     return gathered[..., :-1], gathered[:, 0, -1].long(), gathered[:, 1, -1].long()
