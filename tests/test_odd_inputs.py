@@ -232,10 +232,11 @@ PAIR = torch.zeros(2, 3), torch.tensor([0, 2])
 @pytest.mark.parametrize(("name", "make"), [
     ("bonus", lambda **flag: mirror_mse_loss(*PAIR, **flag)), ("bonus", MirrorMSELoss),
     ("match_norm", lambda **flag: curve_loss(*PAIR, CURVE, **flag)),
+    ("inplace", lambda **flag: curve_loss(*PAIR, CURVE, **flag)),
     ("match_norm", lambda **flag: encouraging_loss(*PAIR, **flag)),
     ("match_norm", lambda **flag: linear_curve_loss(PAIR[0], torch.eye(3), PAIR[1], CURVE, **flag)),
     ("match_norm", EncouragingLoss), ("match_norm", lambda **flag: LinearCurveLoss(4, 3, CURVE, **flag)),
-], ids=["mse", "MSE module", "curve_loss", "encouraging_loss", "linear", "module", "linear module"])
+], ids=["mse", "MSE module", "curve_loss", "in place", "encouraging_loss", "linear", "module", "linear module"])
 def test_a_word_is_neither_true_nor_false(name, make, value):
     with pytest.raises(ArgumentError, match=f"{name}={value!r}: expected True or False"):
         make(**{name: value})

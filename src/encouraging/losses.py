@@ -72,6 +72,8 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
     """
     if match_norm is not False:
         check_flag("match_norm", match_norm)
+    if inplace is not False:
+        check_flag("inplace", inplace)
     if type(curve) is CrossEntropy and divisor is None and not match_norm and not inplace:
         by_torch = as_torch.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, impl)
         if by_torch is not None:

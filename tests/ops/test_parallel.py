@@ -77,6 +77,7 @@ def alone(tmp_path: Path) -> Iterator[None]:
     ({"target": torch.tensor([0], device="meta")}, ArgumentError, "move one of them"),
     ({"ignore_index": 1.5}, ArgumentError, "ignore_index=1.5: expected an integer"),
     ({"ignore_index": "a"}, ArgumentError, "ignore_index='a': expected an integer"),
+    ({"class_offset": 1.5}, ArgumentError, "class_offset=1.5: expected an integer"),
     ({"weight": [1.0, 1.0]}, DtypeError, "weight is a list: expected a tensor"),
     ({"weight": torch.ones(2, dtype=torch.long)}, DtypeError, "weight is torch.int64: expected a floating-point"),
     ({"weight": torch.ones(2, device="meta")}, ArgumentError, "weight is on meta"),

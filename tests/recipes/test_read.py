@@ -68,6 +68,8 @@ def test_a_good_one_is_frozen_and_complete(tmp_path):
     ("epochs = 3", "epoch = 3", ["mine.toml", "train.epoch", "Did you mean 'epochs'?"]),
     ("epochs = 3", "epochs = 'many'", ["mine.toml", "train.epochs = 'many'", "integer"]),
     ("epochs = 3", "epochs = 0", ["train.epochs = 0", "greater than 0"]),
+    ("train = { epochs = 3, lr = 0.1 }", "stages = [{ train = { epochs = 0, lr = 0.1 } }]\n"
+     "train = { epochs = 3, lr = 0.1 }", ["train.epochs = 0", "greater than 0"]),
     ("epochs = 3, ", "", ["train", "neither epochs nor max_steps"]),
     ("lr = 0.1", "lr = 0.1, milestones = [2, 1]", ["train", "increasing epochs"]),
     ("lr = 0.1", "lr = 0.1, schedule = 'cosine', milestones = [2]", ["train", "'multistep' needs milestones"]),

@@ -81,6 +81,9 @@ def parallel_curve_loss(logits: Tensor, target: Tensor, curve: Curve, group: Any
     logits, target, weight, group, class_offset = _local_parts(logits, target, weight, group, class_offset)
     if logits.ndim == 0:
         raise ShapeError("logits are a single number: expected (..., classes of this rank).")
+    if class_offset is not None and (isinstance(class_offset, bool) or not isinstance(class_offset, int)):
+        raise ArgumentError(f"class_offset={class_offset!r}: expected an integer, the number of this rank's first "
+                            "class.")
     classes = logits.shape[-1]
     if logits.shape[:-1] != target.shape:
         raise ShapeError(f"logits {tuple(logits.shape)} of this rank's classes need a target of shape "

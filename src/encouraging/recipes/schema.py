@@ -153,7 +153,8 @@ class Recipe(Frozen):
                 raise ValueError(f"arm {name} starts after {arm.after!r}; there are {', '.join(self.arms)}, or "
                                  f"RECIPE/ARM of another recipe.{did_you_mean(arm.after, self.arms)}")
             self._check_chain(name)
-            if arm.after is None and not arm.train.get("epochs", self.train.epochs):
+            first = (arm.stages or self.stages or (Stage(),))[0].train
+            if arm.after is None and not (first.epochs if first else arm.train.get("epochs", self.train.epochs)):
                 raise ValueError("train.epochs = 0: expected a number greater than 0; only an arm that starts after "
                                  "another one can be evaluated without training")
         return self
