@@ -18,10 +18,11 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # read when Keras is first impo
 if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton"):
     from triton.runtime import interpreter
 
-    from quick_interpreter import once_per_launch, types_once_per_shape
+    from quick_interpreter import once_per_launch, operands_as_they_are, types_once_per_shape
 
     once_per_launch(interpreter)
     types_once_per_shape(interpreter)
+    operands_as_they_are(interpreter)
 
 KERNELS = ["src/encouraging/ops/triton/*", "src/encouraging/models/prelu_norm.py"]
 collect_ignore_glob = [] if importlib.util.find_spec("triton") else KERNELS

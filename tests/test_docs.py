@@ -154,7 +154,8 @@ WITHOUT_EXAMPLE = {
 def missing_sections(path: str, thing: Callable[..., object]) -> list[str]:
     text = inspect.cleandoc(vars(thing).get("__doc__") or "" if inspect.isclass(thing) else thing.__doc__ or "")
     signature = inspect.signature(thing)
-    takes = {name for name, parameter in signature.parameters.items() if parameter.kind != parameter.VAR_POSITIONAL}
+    takes = {name for name, parameter in signature.parameters.items()
+             if parameter.kind != parameter.VAR_POSITIONAL and parameter.annotation != "Never"}
     block = re.search(r"^(?:Args|Attributes):\n((?:[ ]{4}.*(?:\n|$))+)", text, re.MULTILINE)
     items = re.split(r"\n(?=\S)", textwrap.dedent(block[1])) if block else []
     named = {name.strip(" *") for item in items for name in item.partition(":")[0].split(",")}
