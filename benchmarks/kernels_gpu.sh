@@ -25,7 +25,7 @@
 #
 #     python benchmarks/quiet_gpu.py grid_gpu.py --from measuring --until measured -- benchmarks/kernels_gpu.sh OUT
 #
-# ONLY=checks ends after the checks.
+# ONLY=checks ends after the checks, ONLY=times leaves them out.
 set -uo pipefail
 out=${1:?OUT} seconds=${2:-540} jobs=${3:-15}
 check_seconds=${CHECK_SECONDS:-$([ "${ONLY:-}" = checks ] && echo 420 || echo 150)}
@@ -79,11 +79,15 @@ checks() {
             "$python" "$here" "$i/$jobs" &
         pids+=($!)
     done
-    # What is timed alone afterwards is compiled beside the checks.
+    warm
+    [ "${#pids[@]}" -eq 0 ] || wait "${pids[@]}"
+}
+
+# What is timed alone afterwards is compiled beside the checks; adds to pids.
+warm() {
     [ -f "$out/host.json" ] || { within "${NEEDS:-20}" 150 warm-host "${host[@]}" --repeats 1 & pids+=($!); }
     [ -f "$out/ends.json" ] || { within "${NEEDS:-20}" 150 warm-ends "${ends[@]}" --seconds 0.001 & pids+=($!); }
     [ -s "$out/compare.txt" ] || { within "${NEEDS:-20}" 150 warm-bench "${bench[@]}" --seconds 0.01 & pids+=($!); }
-    [ "${#pids[@]}" -eq 0 ] || wait "${pids[@]}"
 }
 
 # All that is timed against torch and not complete yet, in one call. Its lines go to matrix.txt, and those for
@@ -138,7 +142,13 @@ finish() {
 trap finish EXIT
 trap 'kill $child 2>/dev/null; exit 143' TERM INT
 
-checks
+if [ "${ONLY:-}" = times ]; then
+    pids=()
+    warm
+    [ "${#pids[@]}" -eq 0 ] || wait "${pids[@]}"
+else
+    checks
+fi
 [ "${ONLY:-}" = checks ] && exit 0
 echo "measuring host, ends and bench"
 [ -f "$out/host.json" ] || within "${NEEDS:-30}" 60 host "${host[@]}" --out "$out/host.json"

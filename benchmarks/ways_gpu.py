@@ -1,6 +1,6 @@
 """Ways of the kernels that can be switched, timed in turn in one process on a GPU.
 
-    python benchmarks/ways_gpu.py [--seconds 0.3] [--out FILE] [PART ...]
+    python benchmarks/ways_gpu.py [--seconds 0.3] [--out FILE] [--share I/N] [PART ...]
 
 Parts: *sums* (``sums.in_order_from``: a launch of its own for the sum of many programs, in order, and in order with
 labels that a launch before has counted (``sums.counted_rows``)),
@@ -10,6 +10,9 @@ labels that a launch before has counted (``sums.counted_rows``)),
 without ``tiling.narrow_blocks``, ``tiling.narrow_soft`` and ``tiling.wide_for_few``, with the states of all rows of
 labels (``short_launch.short_row``), without those of soft targets and squared errors
 (``soft_later_launch.short_row``)). Milliseconds of forward and backward, and shares of the floor.
+
+``--share 2/8`` takes every eighth shape from the second on: eight such processes with ``--seconds 0.001`` compile at
+the same time what one process then measures.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ SUMS = ((65536, 1000, torch.float32, 0.0), (32768, 4096, torch.float32, 0.0), (8
         (65536, 1000, torch.bfloat16, 0.0), (131072, 100, torch.float32, 0.0), (1048576, 10, torch.float32, 0.0),
         (20000, 100, torch.float32, 0.0), (65536, 1000, torch.float32, 0.1), (8192, 8142, torch.float32, 0.1),
         (131072, 100, torch.float32, 0.1), (1048576, 10, torch.float32, 0.1))  # the last number is the smoothing
+
+FEW = ((1018, 1975, torch.float16), (945, 701, torch.bfloat16), (300, 3000, torch.float32), (700, 90, torch.float32))
+TORCHS = ((69648, 4, torch.bfloat16), (256, 1000, torch.float32), (131072, 2, torch.bfloat16))
 
 
 def step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor) -> None:
@@ -76,8 +82,7 @@ def ways_of_few(seconds: float) -> dict[str, Any]:
     from encouraging.ops.triton import sigmoid_autograd
 
     record = {}
-    for rows, classes, dtype in ((1018, 1975, torch.float16), (945, 701, torch.bfloat16), (300, 3000, torch.float32),
-                                 (700, 90, torch.float32)):
+    for rows, classes, dtype in FEW:
         logits, target = drawn(rows, classes, dtype)
 
         def run(most: int, logits: Tensor = logits, target: Tensor = target) -> None:
@@ -94,7 +99,7 @@ def ways_of_few(seconds: float) -> dict[str, Any]:
 
 def ways_of_torch(seconds: float) -> dict[str, Any]:
     record = {}
-    for rows, classes, dtype in ((69648, 4, torch.bfloat16), (256, 1000, torch.float32), (131072, 2, torch.bfloat16)):
+    for rows, classes, dtype in TORCHS:
         logits, target = drawn(rows, classes, dtype)
         times = walls({"torch": partial(step, F.cross_entropy, logits, target),
                        "handed over": partial(step, partial(curve_loss, curve=CE), logits, target)}, seconds)
@@ -195,7 +200,11 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"only these: {', '.join(PARTS)}")
     parser.add_argument("--out", type=Path, help="write the times as JSON")
     parser.add_argument("--seconds", type=float, default=0.3, help="per time (default: %(default)s)")
+    parser.add_argument("--share", default="1/1", metavar="I/N", help="of the shapes, only these")
     args = parser.parse_args()
+    first, every = map(int, args.share.split("/"))
+    for shapes in ("SUMS", "FEW", "TORCHS", "LONG", "LATER"):
+        globals()[shapes] = globals()[shapes][first - 1::every]
     for unknown in set(args.parts) - set(PARTS):
         parser.error(f"no part is called {unknown!r}; they are {', '.join(PARTS)}")
     record: dict[str, Any] = {}
