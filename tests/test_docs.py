@@ -14,6 +14,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import Never
 
 import pytest
 import torch
@@ -155,7 +156,7 @@ def missing_sections(path: str, thing: Callable[..., object]) -> list[str]:
     text = inspect.cleandoc(vars(thing).get("__doc__") or "" if inspect.isclass(thing) else thing.__doc__ or "")
     signature = inspect.signature(thing)
     takes = {name for name, parameter in signature.parameters.items()
-             if parameter.kind != parameter.VAR_POSITIONAL and parameter.annotation != "Never"}
+             if parameter.kind != parameter.VAR_POSITIONAL and parameter.annotation not in ("Never", Never)}
     block = re.search(r"^(?:Args|Attributes):\n((?:[ ]{4}.*(?:\n|$))+)", text, re.MULTILINE)
     items = re.split(r"\n(?=\S)", textwrap.dedent(block[1])) if block else []
     named = {name.strip(" *") for item in items for name in item.partition(":")[0].split(",")}
