@@ -36,6 +36,27 @@ def test_runs_are_compared_on_any_of_their_numbers(folder):
     assert [row.claim.better for row in given] == ["lower", "lower"]
 
 
+def test_the_verdicts_over_le_on_the_page_are_those_of_the_records():
+    """Each column of the page's table is one comparison of all values of LE with cross-entropy."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "cifar.md").read_text()
+    table = page.partition("\n| LE | n | best accuracy | accuracy of the last epoch |")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    arms = [f"el_{row[0].replace('.', '')}" for row in rows]
+    assert arms == ["el_0", "el_025", "el_05", "el_075", "el_09", "el_1"]
+    words = {"holds": "**better**", "fails": "**worse**", "undecided": "undecided"}
+    for column, (metric, digits) in enumerate(
+            [("best_accuracy", 2), ("accuracy", 2), ("nll", 3), ("ece", 3), ("temperature.ece_after", 3)], 2):
+        better = "higher" if digits == 2 else "lower"
+        result = compare(root / "results" / "cifar100-learning-rate-quick", metric, baseline="ce", only=arms,
+                         better={metric: better})
+        for row, arm in zip(rows, arms, strict=True):
+            found = result[arm].comparison
+            mean, low, high = (f"{number:+.{digits}f}" for number in (found.mean, found.low, found.high))
+            assert row[column] == f"{mean} ({low}, {high}) {words[result[arm].verdict]}"
+            assert row[1] == str(found.n)
+
+
 def test_runs_that_diverged_are_named(folder):
     path = folder / "el_075-seed2.json"
     record = json.loads(path.read_text())

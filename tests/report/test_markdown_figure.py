@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from typer.testing import CliRunner
@@ -120,7 +121,7 @@ def test_what_is_better_when_lower_rises_to_its_worst(records):
 
 
 @pytest.mark.parametrize(("key", "head", "line"), [
-    ("log_end", "| `log_end` | best accuracy, el |", "| 0.75 | "),
+    ("log_end", "| arm | `log_end` | n | best accuracy |", "| el_075 | 0.75 | 2 | "),
     ("train.lr", "| `lr` | best accuracy, ce | best accuracy, el_075 | best accuracy, el_1 |", "| 0.0125 | ")])
 def test_arms_that_differ_in_their_loss_or_rate_are_drawn_over_it(key, head, line):
     """The controls of the learning rate, and the sweep over LE, which are arms of one recipe."""
@@ -130,6 +131,26 @@ def test_arms_that_differ_in_their_loss_or_rate_are_drawn_over_it(key, head, lin
     assert head in page
     assert f"\n{line}" in page
     assert list(pictures) == ["images/cifar100-learning-rate-quick.svg"]
+
+
+def test_arms_without_the_setting_are_rows_of_the_table_too():
+    """They are drawn as lines across: their numbers would be missing from a table over the values."""
+    records = read_runs(RECORDS.parent / "cifar100-learning-rate-quick")
+    text = ("<!-- figure: cifar100-learning-rate-quick over log_end: accuracy temperature.ece_after -->\n"
+            "<!-- end of figure -->\n")
+    page, _ = with_figures(text, records, "page.md")
+    head, _, *rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
+    assert head == ["arm", "`log_end`", "n", "accuracy", "calibration error after temperature scaling"]
+    assert [row[1] for row in rows if row[0].startswith("el_") and row[0] != "el_1_half"] == [
+        "0", "0.25", "0.5", "0.75", "0.9", "1"]
+    finals = {row[0]: [record.final for record in records if record.arm == row[0]] for row in rows}
+    assert {"ce", "ce_2x", "ce_4x"} < finals.keys()
+    for arm, value, n, *numbers in rows:
+        assert (value == "") == arm.startswith("ce")
+        assert int(n) == len(finals[arm])
+        assert [number.split(" ")[0] for number in numbers] == [
+            f"{fmean(final['accuracy'] for final in finals[arm]):.2f}",
+            f"{fmean(final['temperature']['ece_after'] for final in finals[arm]):.4f}"]
 
 
 ATTACKED = RECORDS.parent / "mnist-attack"

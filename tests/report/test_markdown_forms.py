@@ -49,7 +49,7 @@ def test_the_pages_have_the_board_of_the_committed_records(board, page):
 
 @pytest.mark.parametrize(("page", "names"), [
     ("choosing.md", ["mnist-initialisation"]),
-    ("cifar.md", ["cifar100-learning-rate-quick", "cifar10-learning-rate-quick"]),
+    ("cifar.md", ["cifar100-learning-rate-quick", "cifar100-learning-rate-quick-2", "cifar10-learning-rate-quick"]),
 ])
 def test_the_figures_of_the_pages_are_drawn_from_the_committed_records(records, page, names):
     """Text between markers, and the words and numbers in the picture."""

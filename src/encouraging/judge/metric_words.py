@@ -1,4 +1,4 @@
-"""Names for numbers that no task declares one by one, because there are too many: attacks and scores."""
+"""Names for numbers that no task declares: attacks and scores, of which there are too many, and fitted temperatures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from ..engine import Metric
 from .attack_names import attack_words
 
 RATES = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
+_SCALED = {path: Metric(path, f"calibration error {when} temperature scaling", digits=4, better="lower", low=0, high=1)
+           for path, when in (("temperature.ece_before", "before"), ("temperature.ece_after", "after"))}
 
 
 def undeclared(path: str) -> Metric:
@@ -13,6 +15,8 @@ def undeclared(path: str) -> Metric:
 
     >>> undeclared("attacks.pgd_margin.0.3").words, undeclared("ood.svhn.msp.auroc").words, undeclared("mine").words
     ('accuracy under PGD of size 0.3 by margin', 'AUROC by msp, svhn', 'mine')
+    >>> undeclared("temperature.ece_after").words
+    'calibration error after temperature scaling'
     """
     kind, *parts = path.split(".")
     if kind == "attacks" and len(parts) > 1:
@@ -21,4 +25,4 @@ def undeclared(path: str) -> Metric:
         *data, score, rate = parts
         words = f"{RATES[rate]} by {score.replace('_', ' ')}" + (f", {'.'.join(data)}" if data else "")
         return Metric(path, words, "%", better="lower" if rate == "fpr95" else "higher", low=0, high=100)
-    return Metric(path, path.replace("_", " "), "%" if path.endswith("accuracy") else "")
+    return _SCALED.get(path) or Metric(path, path.replace("_", " "), "%" if path.endswith("accuracy") else "")

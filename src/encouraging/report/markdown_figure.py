@@ -19,7 +19,7 @@ from ..engine.records import Record
 from ..errors import ArgumentError, did_you_mean
 from ..recipes import kept_recipes, names, read_recipe
 from ..recipes.sweep import value_word
-from .arms import Group
+from .arms import Arm, Group
 from .board import ScoreRow
 from .looks import drawn_groups
 from .markdown_attacks import attack_figure
@@ -122,18 +122,23 @@ def _range(sweep: Sweep, m: Metric) -> list[str]:
 
 
 def _table(sweep: Sweep, metrics: Sequence[Metric]) -> list[str]:
-    """A line per value, a column per metric and group of arms."""
+    """A line per value, a column per metric and group of arms. Arms without the setting have no value, so beside them
+    every arm has a line of its own."""
     key = sweep.keys[0].rpartition(".")[2]
-    lines = table([f"`{key}`", *(f"{m.words}, {base}" for m in metrics for base in sweep.bases)])
-    by_value = {base: {sort_key(point[0]): arm for point, arm in sweep.points(base)} for base in sweep.bases}
     values = sweep.values(0)
     short = len({value_word(value) for value in values}) == len(values)
-    for value in values:
-        row = [plain_text(value_word(value) if short else str(value))]
-        for m in metrics:
-            for base in sweep.bases:
-                arm = by_value[base].get(sort_key(value))
-                mean = arm.mean(m.path) if arm else None
-                row.append(plus_minus(mean.value, mean.std, m.digits, PLAIN) if mean and mean.n else "")
-        lines.append(cells(row))
-    return lines
+    words = {sort_key(value): plain_text(value_word(value) if short else str(value)) for value in values}
+    if sweep.references:
+        points = [(words[sort_key(point[0])], arm) for base in sweep.bases for point, arm in sweep.points(base)]
+        return [*table(["arm", f"`{key}`", "n", *(m.words for m in metrics)]),
+                *(cells([plain_text(arm.name), word, str(len(arm.finals)), *(_mean(arm, m) for m in metrics)])
+                  for word, arm in (*points, *(("", arm) for arm in sweep.references)))]
+    by_value = {base: {sort_key(point[0]): arm for point, arm in sweep.points(base)} for base in sweep.bases}
+    return [*table([f"`{key}`", *(f"{m.words}, {base}" for m in metrics for base in sweep.bases)]),
+            *(cells([words[sort_key(value)], *(_mean(by_value[base].get(sort_key(value)), m)
+                                               for m in metrics for base in sweep.bases)]) for value in values)]
+
+
+def _mean(arm: Arm | None, m: Metric) -> str:
+    mean = arm.mean(m.path) if arm else None
+    return plus_minus(mean.value, mean.std, m.digits, PLAIN) if mean and mean.n else ""
