@@ -128,9 +128,11 @@ const filter = () => {
 };
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("input", filter);
-form.addEventListener("reset", () => {
+form.addEventListener("reset", (event) => {
+  event.preventDefault();  // the browser would empty the fields only after this
   for (const chip of chips) chip.setAttribute("aria-pressed", "false");
-  setTimeout(filter);
+  for (const field of form.querySelectorAll("input, select")) field.value = "";
+  filter();
 });
 for (const chip of chips) {
   chip.addEventListener("click", () => { chip.setAttribute("aria-pressed", String(!pressed(chip))); filter(); });
