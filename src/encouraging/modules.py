@@ -71,6 +71,7 @@ class CurveLoss(nn.CrossEntropyLoss):
         impl: ``"auto"``, ``"reference"`` or ``"triton"``.
 
     Raises:
+        SignatureError: An argument is not known.
         ArgumentError, DtypeError, ShapeError: An argument cannot be used.
 
     >>> CurveLoss(curves.focal(1.0), label_smoothing=0.1)
@@ -273,6 +274,7 @@ class LDAMLoss(CurveLoss):
         **arguments: As in :class:`CurveLoss`.
 
     Raises:
+        SignatureError: An argument is not known.
         ArgumentError, DtypeError, ShapeError: An argument cannot be used; in the call also for probabilities as target.
 
     >>> LDAMLoss({0: 16, 1: 1}).margins
