@@ -13,7 +13,7 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, Never, Unpack, get_origin
 
 from latex2mathml.converter import convert
 
@@ -74,10 +74,15 @@ def written(arguments: ast.arguments) -> str:
 
 
 def signature(name: str, thing: Any) -> str:
-    """The signature, with class names of annotations without their modules."""
+    """The signature, with class names of annotations without their modules. It is without what only refuses arguments,
+    of the type Never, and ``**arguments`` have no type: the docstring says what they are."""
     if isinstance(thing, type) and issubclass(thing, Exception):
         return f"class {name}({thing.__bases__[0].__name__})"
-    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(thing))).removesuffix(" -> None")
+    found = inspect.signature(thing)
+    taken = [each.replace(annotation=each.empty) if get_origin(each.annotation) is Unpack else each
+             for each in found.parameters.values() if each.annotation not in ("Never", Never)]
+    text = str(found.replace(parameters=taken))
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text).removesuffix(" -> None")
     text = re.sub(r"ForwardRef\('([^']*)'\)", r"\1", text)
     text = text.replace("'", '"')
     text = re.sub(r"\b(?:torch|typing|collections\.abc|encouraging(?:\.\w+)*)\.(?=[A-Z])", "", text)

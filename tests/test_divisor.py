@@ -283,3 +283,14 @@ def test_gradients_are_0_where_all_labels_are_ignored_and_the_divisor_is_0(smoot
     losses = curve_loss_and_gradient_(logits, target, curves.conservative(), label_smoothing=smoothing, divisor=divisor)
     assert not losses.any()
     assert not logits.any()
+
+
+@pytest.mark.parametrize("upstream", [torch.float16, torch.bfloat16, torch.int64], ids=str)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_divisor_of_a_gradient_is_as_exact_as_the_logits(smoothing, upstream):
+    logits, target = torch.randn(3, 4, dtype=torch.float64), torch.tensor([0, 3, 1])
+    above = torch.tensor([1.0, 0.5, 3.0]).to(upstream)
+    plain, divided = logits.clone(), logits.clone()
+    curve_loss_and_gradient_(plain, target, curves.normal(), label_smoothing=smoothing)
+    curve_loss_and_gradient_(divided, target, curves.normal(), label_smoothing=smoothing, upstream=above, divisor=1e6)
+    torch.testing.assert_close(divided, plain * above[:, None] / 1e6, rtol=1e-13, atol=0)

@@ -228,12 +228,26 @@ def test_the_page_of_attacks_says_how_before_what_came_out_and_what_its_words_me
     assert "is *not judged* where" in page
 
 
-def test_the_reference_of_integrations_needs_none_of_their_libraries(monkeypatch):
-    """The site is built in an environment without them, or with one that does not work with its torch."""
+@pytest.fixture
+def hooks(monkeypatch):
+    """``docs/hooks.py``, which makes the API page, without the package that only it needs."""
     monkeypatch.setitem(sys.modules, "latex2mathml.converter", types.SimpleNamespace(convert=str))
     spec = importlib.util.spec_from_file_location("docs_hooks", REPOSITORY / "docs" / "hooks.py")
     hooks = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hooks)
+    return hooks
+
+
+def test_signatures_of_the_reference_have_only_what_users_pass(hooks):
+    assert hooks.signature("EncouragingLoss", encouraging.EncouragingLoss) == \
+        "class EncouragingLoss(*, log_end: float = 0.75, eps: float = 1e-05, **arguments)"
+    for path, thing in public_names():
+        if callable(thing):
+            assert not re.search(r"Never|<class|<function", hooks.signature(path, thing)), path
+
+
+def test_the_reference_of_integrations_needs_none_of_their_libraries(hooks, monkeypatch):
+    """The site is built in an environment without them, or with one that does not work with its torch."""
     for library in ("jax", "transformers", "keras"):
         monkeypatch.setitem(sys.modules, library, None)
     page = (REPOSITORY / "docs" / "api.md").read_text()

@@ -152,6 +152,7 @@ def test_the_class_weight_is_a_buffer_saved_loaded_and_moved(make):
      "reduction='sum', label_smoothing=0.1)"),
     (LDAMLoss([1, 2], divisor=3.0),
      "LDAMLoss(classes=2, scale=30.0, curve=cross_entropy(), divisor=3.0)"),
+    (LDAMLoss([1, 2], max_margin=0.3), "LDAMLoss(classes=2, max_margin=0.3, scale=30.0, curve=cross_entropy())"),
 ])
 def test_repr_tells_what_differs_from_the_default(module, text):
     assert repr(module) == text

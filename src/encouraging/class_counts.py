@@ -70,12 +70,12 @@ def class_labels(labels: Any, caller: str) -> Tensor:
     return numbers
 
 
-def in_order(counts: Mapping[Any, Any], caller: str) -> list[Any]:
-    """The counts of classes 0 to C - 1."""
+def in_order(counts: Mapping[Any, Any], caller: str, advice: str = EMPTY_CLASS) -> list[Any]:
+    """The counts of classes 0 to C - 1; ``advice`` says what to do about a class that has none."""
     if set(counts) - set(range(len(counts))):
         keys = ", ".join(repr(key) for key in list(counts)[:5]) + (", ..." if len(counts) > 5 else "")
         raise ArgumentError(f"{caller}: a mapping with the keys {keys}; expected the class indices 0 to "
-                            f"{len(counts) - 1}, each with its count. {EMPTY_CLASS}")
+                            f"{len(counts) - 1}, each with its count. {advice}")
     return [counts[index] for index in range(len(counts))]
 
 

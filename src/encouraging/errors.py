@@ -18,8 +18,8 @@ def did_you_mean(word: object, words: Iterable[str]) -> str:
 
 
 def install_words(package: str, error: Exception) -> str:
-    """Why an optional package cannot be used, and what to do. One that was built for another torch raises a
-    RuntimeError when it is imported, also by a package that imports it, as timm does torchvision.
+    """Why an optional package cannot be used, and what to do. torchvision is built for one torch: with another one its
+    import raises a RuntimeError, also in a package that imports it, as timm does.
 
     >>> install_words("timm", ModuleNotFoundError("No module named 'timm'", name="timm"))
     'the package timm: pip install timm.'
@@ -31,10 +31,13 @@ def install_words(package: str, error: Exception) -> str:
         return f"the package {package}: pip install {package}."
     if missing and "." not in missing:  # a missing submodule means that the package itself is broken
         return f"the package {package}, which needs {missing}: pip install {missing}."
-    broken = "torchvision" if "torchvision" in str(error) else package
-    torch = _version("torch")
-    return (f"the package {package}, and {broken} {_version(broken)} does not work with torch {torch} ({error}). "
-            f"Install two builds that belong together, from one index: {matching_builds(broken)}")
+    if package != "torchvision" and "torchvision" not in str(error):
+        words = " ".join(str(error).split())
+        return (f"the package {package}, and {package} {_version(package)} cannot be imported "
+                f"({type(error).__name__}: {words}). Install it again: pip install --force-reinstall {package}.")
+    return (f"the package {package}, and torchvision {_version('torchvision')} does not work with torch "
+            f"{_version('torch')} ({error}). Install two builds that belong together, from one index: "
+            f"{matching_builds('torchvision')}")
 
 
 def matching_builds(package: str) -> str:

@@ -71,6 +71,7 @@ class CurveLoss(nn.CrossEntropyLoss):
         impl: ``"auto"``, ``"reference"`` or ``"triton"``.
 
     Raises:
+        SignatureError: An argument is not known.
         ArgumentError, DtypeError, ShapeError: An argument cannot be used.
 
     >>> CurveLoss(curves.focal(1.0), label_smoothing=0.1)
@@ -273,6 +274,7 @@ class LDAMLoss(CurveLoss):
         **arguments: As in :class:`CurveLoss`.
 
     Raises:
+        SignatureError: An argument is not known.
         ArgumentError, DtypeError, ShapeError: An argument cannot be used; in the call also for probabilities as target.
 
     >>> LDAMLoss({0: 16, 1: 1}).margins
@@ -287,7 +289,7 @@ class LDAMLoss(CurveLoss):
         super().__init__(curves.cross_entropy() if curve is None else curve, **arguments)
         if not 0 < number_or_nan(scale) < math.inf:
             raise ArgumentError(f"scale={scale!r}: expected a positive number, by which the logits are multiplied.")
-        self.scale = scale
+        self.scale, self.max_margin = scale, max_margin
         margins, exact = (ldam_margins(class_counts, max_margin, "LDAMLoss", dtype)
                           for dtype in (torch.float32, torch.float64))
         self.register_buffer("margins", margins)
@@ -310,4 +312,5 @@ class LDAMLoss(CurveLoss):
         return loss.to(result_dtype(input))
 
     def extra_repr(self) -> str:
-        return f"classes={len(self.margins)}, scale={self.scale}, {super().extra_repr()}"
+        margin = changed(self, {"max_margin": defaults_of(LDAMLoss)["max_margin"]})
+        return ", ".join([f"classes={len(self.margins)}", *margin, f"scale={self.scale}", super().extra_repr()])

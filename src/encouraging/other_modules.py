@@ -76,6 +76,7 @@ class SigmoidCurveLoss(nn.Module):
             ``loss(input, target, divisor=count)``.
 
     Raises:
+        SignatureError: An argument is not known.
         ArgumentError, DtypeError, ShapeError: An argument cannot be used.
 
     >>> from encouraging import curves
@@ -119,6 +120,7 @@ class MirrorMSELoss(nn.Module):
         divisor: What the mean divides by; as in :class:`SigmoidCurveLoss`, also an argument of the call.
 
     Raises:
+        SignatureError: An argument is not known.
         ArgumentError, DtypeError, ShapeError: An argument cannot be used.
 
     >>> MirrorMSELoss(link="sigmoid")
@@ -160,7 +162,8 @@ class LinearCurveLoss(nn.Linear):
             ``chunk_bytes``, ``accumulate`` and ``impl`` of :func:`linear_curve_loss`.
 
     Raises:
-        ArgumentError, DtypeError, ShapeError: An argument is not known, or cannot be used.
+        SignatureError: An argument is not known.
+        ArgumentError, DtypeError, ShapeError: An argument cannot be used.
 
     >>> import torch
     >>> from encouraging import curves

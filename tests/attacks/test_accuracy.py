@@ -180,6 +180,7 @@ def test_logits_that_are_nan_count_as_wrong_and_a_model_that_has_nothing_else_is
     (Attack("pgd"), [0.1], DtypeError, r"Pass \[Attack\('pgd'\)\]"),
     ([Attack("pgd")], 0.1, DtypeError, r"For one epsilon pass \[0.1\]"),
     ([Attack("pgd")], {"pgd": 0.1}, DtypeError, r"For one epsilon pass \[0.1\]"),
+    ([Attack("pgd")], torch.tensor(0.5), DtypeError, r"For one epsilon pass \[tensor\(0.5"),
     ([], [0.1], ArgumentError, "at least one"),
     ([Attack("pgd"), Attack("pgd", steps=3)], [0.1], ArgumentError, "same name"),
     (["pgd"], [0.1], DtypeError, "Attack.*got str"),

@@ -92,7 +92,7 @@ def test_functions_that_cannot_be_asked_are_taken_and_say_so_when_they_are_used(
     ("pull", lambda gap: -gap, lambda gap: torch.ones_like(gap[::2])),
 ], ids=["value", "pull"])
 def test_functions_that_are_not_elementwise_are_refused(part, value, pull):
-    words = rf"its {part} for gaps of shape \(128,\) has the shape \(64,\): expected the same shape"
+    words = rf"its {part} for gaps of shape \(128,\) has the shape \(64,\): expected (a tensor of )?the same shape"
     with pytest.raises(CurveError, match=words):
         curves.custom(value, pull)
 
@@ -107,8 +107,22 @@ def test_functions_that_are_not_elementwise_are_refused(part, value, pull):
     if part == "value":
         with pytest.raises(CurveError, match=r"from_probability.*its value for gaps of shape \(4,"):
             curve_loss(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]), curves.from_probability(value))
-    with pytest.raises(CurveError, match="its pull is"):
-        curves.custom(lambda gap: gap.sum(), torch.ones_like)
+
+
+@pytest.mark.parametrize(("value", "got"), [
+    (lambda gap: -gap.mean(), r"has the shape \(\)"),  # its pull passes the comparison: the mean moves with all gaps
+    (lambda gap: -gap.mean(0, keepdim=True), r"has the shape \(1,"),
+    (lambda gap: 0.5, "is a float"),
+], ids=["mean", "kept dimension", "number"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_value_that_is_one_number_for_all_gaps_is_refused(value, got, smoothing):
+    logits, label = torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])
+    for make in (curves.custom, lambda value, _, check: curves.from_probability(value)):
+        own = make(value, torch.ones_like, check=False)
+        with pytest.raises(CurveError, match=rf"its value for gaps of shape .* {got}.*element by element"):
+            curve_loss(logits, label, own, label_smoothing=smoothing)
+    with pytest.raises(CurveError, match="element by element"):
+        curves.custom(value, torch.ones_like)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

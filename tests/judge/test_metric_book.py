@@ -39,6 +39,14 @@ def test_metrics_do_not_depend_on_the_order_of_the_arms(tmp_path: Path, make):
     assert book.primary.path == other.primary.path == "accuracy"
 
 
+@pytest.mark.parametrize("make", [book_for, book_of_runs])
+def test_nor_on_it_where_the_arms_measure_equally_many(tmp_path: Path, make):
+    far, farther = (f'[arms.{name}]\noptions = {{ ood = ["digits", "{name}"] }}\n' for name in ("mnist", "cifar10"))
+    book, other = make(recipe_of(tmp_path, far + farther)), make(recipe_of(tmp_path, farther + far))
+    assert {"ood.mnist.min_energy.fpr95", "ood.cifar10.min_energy.fpr95"} <= book.metrics.keys()
+    assert list(book.metrics.items()) == list(other.metrics.items())
+
+
 def test_each_metric_is_there_once_and_equal_arms_change_nothing(tmp_path: Path):
     alone, twice = (book_for(recipe_of(tmp_path, arms)) for arms in (CLEAN, CLEAN + "[arms.second]\n"))
     assert alone.metrics == twice.metrics

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from encouraging.errors import ShapeError
+from encouraging.errors import ArgumentError, ShapeError
 from encouraging.metrics import bleu_of_counts, paired_bootstrap
 from encouraging.tasks.translation_scores import bleu, details, scores
 
@@ -54,6 +54,8 @@ def test_a_system_does_not_differ_from_itself_and_other_sentences_are_refused():
     assert paired_bootstrap(counts, counts).p == pytest.approx(1 / 1001)  # sacrebleu counts larger differences only
     with pytest.raises(ShapeError, match="expected two translations of the same sentences"):
         paired_bootstrap(counts, counts[:1])
+    with pytest.raises(ArgumentError, match=r"samples=0\): expected at least one draw"):
+        paired_bootstrap([[4, 4, 4, 3, 2, 1]], [[4, 4, 4, 3, 2, 1]], samples=0)
     with pytest.raises(ShapeError, match=r"expected \(sentences, 6\)"):
         bleu_of_counts(np.ones((2, 5)))
 

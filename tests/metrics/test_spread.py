@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encouraging.metrics import LEVELS, mean_spread, shares, spread
+from encouraging.curves import normal
+from encouraging.metrics import LEVELS, gradient_mass, mean_pulls, mean_spread, reliability, shares, spread, teaching
 from encouraging.metrics._spread import median
 from strategies import SEEDS, generator
 
@@ -18,6 +20,15 @@ from strategies import SEEDS, generator
 def values(seed: int, n: int, lumps: bool) -> torch.Tensor:
     drawn = 3 * torch.randn(n, generator=generator(seed), dtype=torch.float64)
     return drawn.round() if lumps else drawn
+
+
+@pytest.mark.parametrize("metric", [
+    spread, mean_pulls, teaching, lambda gap: gradient_mass(gap, normal()),
+    lambda gap: reliability(0 * gap + 0.7, gap > 0).ece,
+], ids=["spread", "mean_pulls", "teaching", "gradient_mass", "reliability"])
+def test_one_number_per_example_may_be_an_array(metric: Callable[[torch.Tensor | np.ndarray], object]) -> None:
+    gap = torch.randn(20)
+    assert metric(gap.numpy()) == metric(gap)
 
 
 @given(seed=SEEDS, n=st.sampled_from([1, 2, 3, 50, 3000]), lumps=st.booleans())

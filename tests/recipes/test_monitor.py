@@ -58,6 +58,8 @@ def test_the_training_loss_may_choose():
      "monitor = 'val_loss' with better = 'higher' would choose the worst epoch. Add better = 'lower'"),
     ("digits", ["train.monitor=accuracy", "train.better=lower"],
      "monitor = 'accuracy' with better = 'lower' would choose the worst epoch. Add better = 'higher'"),
+    ("digits", ["train.better=lower"],
+     "better = 'lower' without monitor: the best epoch is that of 'accuracy', which is better when higher"),
     ("proteins", ["train.better=lower"], "monitor = 'val_accuracy' with better = 'lower' would choose the worst"),
     ("multi30k-de-en", ["train.better=higher"], "monitor = 'val_loss' with better = 'higher' would choose the worst"),
     ("imagenet-resnet50", ["train.monitor=accuracy", "train.better=lower"], "would choose the worst epoch"),

@@ -56,6 +56,19 @@ def test_missing_packages_are_named_in_one_error(name: str, packages: tuple[str,
         f"{name} needs the package {package}: pip install {package}." for package in packages)
 
 
+def test_a_package_that_is_installed_and_cannot_be_imported_is_not_blamed_on_torch(tmp_path: Path,
+                                                                                   monkeypatch: pytest.MonkeyPatch):
+    """A package that was built for another numpy raises a ValueError."""
+    (tmp_path / "pycocotools.py").write_text("raise ValueError('numpy.dtype size changed')")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pycocotools"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RecipeError, match=r"needs the package pycocotools, and pycocotools .* cannot be imported "
+                                          r"\(ValueError: numpy\.dtype size changed\)\. Install it again: pip install "
+                                          r"--force-reinstall pycocotools\.$"):
+        check_packages(read_recipe("bccd-retinanet"))
+
+
 def test_packages_are_those_of_the_chosen_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "sounds.py").write_text(TASK)
     (tmp_path / "own.toml").write_text(RECIPE.replace('"image"', '"sounds:Sounds"').replace(

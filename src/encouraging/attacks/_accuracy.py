@@ -218,7 +218,8 @@ def _check_attacks(attacks: Sequence[Attack] | Mapping[str, Attack],
 
 def _check_grid(grid: Iterable[float]) -> tuple[float, ...]:
     """The epsilons of a grid, which may be an iterator and is therefore read once."""
-    if not isinstance(grid, Iterable) or isinstance(grid, str):
+    is_number = getattr(grid, "ndim", None) == 0  # as an array or a tensor, which call themselves iterable
+    if is_number or not isinstance(grid, Iterable) or isinstance(grid, str):
         raise DtypeError(f"epsilons: expected a list of numbers, got {grid!r}. For one epsilon pass [{grid!r}].")
     epsilons = tuple(map(check_eps, grid))
     if not epsilons:

@@ -113,7 +113,11 @@ class Custom(Curve):
         pull = self.pull_of_gap(gap)
         if not isinstance(gap, Tensor):  # of JAX, which extends a constant by itself
             return pull
-        return _elementwise(self, "pull", pull if isinstance(pull, Tensor) else torch.zeros_like(gap) + pull, gap)
+        if not isinstance(pull, Tensor):
+            pull = torch.zeros_like(gap) + pull
+        elif pull.shape != gap.shape and pull.numel() == 1:
+            pull = torch.zeros_like(gap) + pull.reshape(())
+        return _elementwise(self, "pull", pull, gap)
 
     def __repr__(self) -> str:
         return f"custom({self.label!r})"
@@ -157,14 +161,14 @@ class FromProbability(Curve):
 
 
 def _elementwise(curve: Curve, part: str, result: Tensor, gap: Tensor) -> Tensor:
-    """What a user's function returned for these gaps, in their type. A single number is the same for all of them."""
-    if not isinstance(result, Tensor):  # of another framework
+    """What a user's function returned for these gaps, in their type. A single number for several gaps is refused, too:
+    it is their mean or sum, of which the pull would not be the derivative."""
+    if not isinstance(gap, Tensor):  # of another framework
         return result
-    if result.shape != gap.shape and result.numel() == 1:
-        result = torch.zeros_like(gap) + result.reshape(())
-    if result.shape != gap.shape:
-        raise CurveError(f"{curve!r}: its {part} for gaps of shape {tuple(gap.shape)} has the shape "
-                         f"{tuple(result.shape)}: expected the same shape. Compute it element by element.")
+    if getattr(result, "shape", None) != gap.shape:
+        got = f"has the shape {tuple(result.shape)}" if isinstance(result, Tensor) else f"is a {type(result).__name__}"
+        raise CurveError(f"{curve!r}: its {part} for gaps of shape {tuple(gap.shape)} {got}: expected a tensor of the "
+                         "same shape. Compute it element by element.")
     return result if result.dtype == gap.dtype else result.to(gap.dtype)
 
 

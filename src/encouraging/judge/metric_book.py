@@ -109,9 +109,10 @@ def book_for(recipe: Recipe) -> MetricBook:
 
 
 def _joined(declared: Iterable[Sequence[Metric]]) -> list[Metric]:
-    """Every metric once. The longest list is the first, so that the order does not depend on that of the arms."""
+    """Every metric once. The longest list is the first, and of equally long ones the first by its names, so that the
+    order does not depend on that of the arms."""
     metrics: dict[str, Metric] = {}
-    for own in sorted(declared, key=len, reverse=True):
+    for own in sorted(declared, key=lambda own: (-len(own), [metric.path for metric in own])):
         for metric in own:
             metrics.setdefault(metric.path, metric)
     return list(metrics.values())

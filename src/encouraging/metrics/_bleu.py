@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
 
 ORDERS = 4
 COLUMNS = 2 + ORDERS
@@ -58,7 +58,7 @@ def paired_bootstrap(counts: ArrayLike, baseline: ArrayLike, samples: int = 1000
     Args:
         counts: Counts of the system, as :func:`bleu_of_counts` takes them.
         baseline: Counts of the baseline, for the same sentences.
-        samples: How many draws.
+        samples: How many draws, at least 1.
         seed: The seed of the draws; the default is sacrebleu's.
 
     Returns:
@@ -66,12 +66,15 @@ def paired_bootstrap(counts: ArrayLike, baseline: ArrayLike, samples: int = 1000
 
     Raises:
         ShapeError: The counts are not of two translations of the same sentences.
+        ArgumentError: ``samples`` is below 1.
 
     >>> right, half = [4, 4, 4, 3, 2, 1], [4, 4, 2, 1, 1, 1]
     >>> result = paired_bootstrap([right, right, half], [half, right, half], samples=100)
     >>> round(result.difference, 2), result.low
     (15.24, 0.0)
     """
+    if samples < 1:
+        raise ArgumentError(f"paired_bootstrap(samples={samples!r}): expected at least one draw.")
     ours, theirs = _table(counts), _table(baseline)
     if ours.shape != theirs.shape or not (ours[:, 1] == theirs[:, 1]).all():
         raise ShapeError(f"counts of {len(ours)} sentences and of {len(theirs)} with references of other lengths: "

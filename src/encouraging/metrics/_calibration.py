@@ -58,7 +58,7 @@ class Reliability:
                 for i, (count, sure, right) in enumerate(zip(self.count, self.confidence, self.right, strict=True))]
 
 
-def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliability:
+def reliability(confidence: Tensor | np.ndarray, correct: Tensor | np.ndarray, bins: int = BINS) -> Reliability:
     """Count examples into bins of confidence.
 
     Args:
@@ -78,6 +78,7 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliab
     """
     if isinstance(bins, bool) or not hasattr(bins, "__index__") or bins < 1:
         raise ArgumentError(f"reliability(bins={bins!r}): expected an integer, one bin or more.")
+    confidence, correct = as_tensor(confidence), as_tensor(correct)
     if confidence.shape != correct.shape or confidence.ndim != 1:
         raise ShapeError(f"reliability: expected one confidence and one answer per example, got the shapes "
                          f"{tuple(confidence.shape)} and {tuple(correct.shape)}.")

@@ -69,7 +69,9 @@ def shot_accuracy(readings: Readings, counts: Counts, many: int = MANY, few: int
 
 def counts_in_order(counts: Counts) -> Tensor:
     """Class counts of any form, with a mapping in the order of its classes."""
-    return as_tensor(in_order(counts, "class counts") if isinstance(counts, Mapping) else counts)
+    if isinstance(counts, Mapping):
+        counts = in_order(counts, "class counts", "A class without training examples has the count 0.")
+    return as_tensor(counts)
 
 
 def _checked(counts: Counts) -> Tensor:

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
+from ._inputs import as_tensor
+
 _TAIL = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.003)
 LEVELS = (0.0, *_TAIL, *(k / 200 for k in range(1, 200)), *(1 - t for t in reversed(_TAIL)), 1.0)
 
 
-def spread(values: Tensor) -> dict[str, float | list[float]]:
+def spread(values: Tensor | np.ndarray) -> dict[str, float | list[float]]:
     """A distribution in a few hundred numbers.
 
     Args:
@@ -30,7 +32,7 @@ def spread(values: Tensor) -> dict[str, float | list[float]]:
     >>> distribution["mean"], distribution["quantiles"][LEVELS.index(0.5)]
     (500.0, 500.0)
     """
-    array = np.sort(values.detach().double().cpu().numpy())
+    array = np.sort(as_tensor(values).detach().double().cpu().numpy())
     total, array = len(array), array[np.isfinite(array)]
     # Margins are infinite where every class but the label was masked out.
     infinite: dict[str, float | list[float]] = {"infinite": total - len(array)} if total > len(array) else {}

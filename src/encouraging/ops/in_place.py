@@ -68,8 +68,9 @@ def curve_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, we
         return losses
     with torch.no_grad():
         if divisor is not None:
-            upstream = (logits.new_ones(logits.shape[:1], dtype=compute_dtype(logits.dtype))
-                        if upstream is None else upstream) / divisor
+            dtype = compute_dtype(logits.dtype)  # the type of upstream may be too narrow for the quotient
+            upstream = (logits.new_ones(logits.shape[:1], dtype=dtype) if upstream is None else
+                        upstream.to(dtype)) / divisor
         return reference.rows_with_gradient_(
             logits, rows.target, curve, soft=rows.soft, weight=weight, ignore_index=ignore_index,
             label_smoothing=label_smoothing, upstream=upstream)

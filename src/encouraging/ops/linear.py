@@ -118,9 +118,9 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
     if (learned or in_transform() or is_jit_tracing() or has_tangent(hidden, weight, bias)
             or (match_norm and torch.compiler.is_compiling())):
         if impl == "triton":
-            raise ArgumentError("impl='triton': the plain layer and loss serve torch.func, forward mode, torch.jit, "
-                                "targets and class weights that need a gradient, and match_norm under torch.compile. "
-                                "Pass impl='auto' to take the kernels wherever they apply.")
+            raise ArgumentError("impl='triton': the fused layer has no kernels for torch.func, forward mode and "
+                                "torch.jit, for targets and class weights that need a gradient, and for match_norm "
+                                "under torch.compile. Pass impl='auto' to take the kernels wherever they apply.")
         logits = F.linear(rows, weight, bias)
         arguments: dict[str, Any] = {"weight": class_weight, "label_smoothing": label_smoothing, "reduction": reduction}
         loss = (reference.soft_loss(logits, labels, curve, **arguments) if soft

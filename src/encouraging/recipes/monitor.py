@@ -12,11 +12,17 @@ from ..tasks import StageSpec
 
 def check_monitors(needs: Needs, stages: Sequence[StageSpec]) -> None:
     """Raise a RecipeError if a stage monitors a number that is not measured after every epoch, would choose the worst
-    epoch, or does not say whether lower or higher is better where the task does not either."""
+    epoch, or does not say whether lower or higher is better where the task does not either. Without ``monitor`` the
+    direction is that of the primary metric, and another one would be ignored."""
     names = (*needs.monitored, TRAINING_LOSS)
     directions = {metric.path: metric.better for metric in needs.metrics} | {TRAINING_LOSS: "lower"}
     for train in (stage.train for stage in stages):
         if train.monitor is None:
+            primary = needs.primary
+            if primary is not None and "better" in train.model_fields_set and train.better != primary.better:
+                raise RecipeError(f"better = {train.better!r} without monitor: the best epoch is that of "
+                                  f"{primary.path!r}, which is better when {primary.better}. Add the monitor that is "
+                                  "meant, or leave better out.", "train")
             continue
         if train.monitor not in names:
             why = "is measured only at the end" if train.monitor in directions else "is not measured after an epoch"

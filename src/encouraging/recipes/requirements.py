@@ -22,7 +22,7 @@ def datasets_of(recipe: Recipe, arms: Sequence[str] = ()) -> list[tuple[str, tup
 def check_packages(recipe: Recipe, arms: Sequence[str] = ()) -> None:
     """Refuse, once instead of once per run, what these arms import and cannot; by default all arms.
 
-    The packages are imported, because one that is installed may still not work with this torch.
+    The packages are imported, because one that is installed may still not work.
 
     Raises:
         RecipeError: names every such package and what to install.
@@ -31,7 +31,7 @@ def check_packages(recipe: Recipe, arms: Sequence[str] = ()) -> None:
     for package in dict.fromkeys(name for arm in arms or recipe.arms for name in recipe.needs(arm).packages):
         try:
             import_module(package)
-        except (ImportError, RuntimeError) as error:
+        except Exception as error:  # a package that is damaged, or built for another numpy or torch, raises any of them
             lines.append(f"{recipe.name} needs {install_words(package, error)}")
     if lines:
         raise RecipeError("\n".join(lines))
