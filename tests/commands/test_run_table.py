@@ -230,5 +230,6 @@ def test_a_comparison_of_a_file_shows_what_every_arm_reached(tmp_path):
     console = Console(record=True, width=150)
     compare_file(tmp_path / "n.csv", ["accuracy"], None, console=console)
     text = console.export_text()
-    for words in ("92.00 ± 0.14", "92.50 ± 0.14", "fewer than three seeds decide nothing"):
+    for words in ("mean ± standard deviation over n seeds", "92.00 ± 0.14", "92.50 ± 0.14",
+                  "fewer than three seeds decide nothing"):
         assert words in text, words

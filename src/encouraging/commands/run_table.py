@@ -14,7 +14,7 @@ from ..judge.claims import NOT_MEASURED, ClaimRow, Finals, arm_rows, claim_rows,
 from ..judge.looks import LookPlan
 from ..judge.metric_book import MetricBook, book_for
 from ..judge.stats import UNDECIDED
-from ..report.numbers import PLAIN, interval, listed, plural, plus_minus, show, signed
+from ..report.numbers import PLAIN, interval, listed, p_value, plural, plus_minus, signed
 from ..report.sections.claim_words import needed_words, overall, sweep_tally
 from ..report.sections.splits import split_lines
 from .claim_notes import attack_words, awaits_attack, claim_words, missing_numbers, notes
@@ -27,6 +27,7 @@ COLOURS = {"reproduced": "green", "contradicted": "red", "holds": "green", "fail
            "undecided": "yellow", "not measured": "dim"}
 
 _NAMED = 3  # arms without runs that are named; of more the number is given
+SPREAD = "mean ± standard deviation over n seeds"  # what the numbers of a table of arms are
 WIDE = 72  # columns of a terminal from which claims have a column per number
 
 
@@ -41,6 +42,7 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: LookPlan
     book = book_for(recipe)
     labels = arm_labels({name: arm.swept for name, arm in recipe.arms.items() if arm.swept})
     console.print(_arms(recipe, finals, book, labels, beside_paper=departures is None or not departures.settings))
+    _say(console, SPREAD)
     if absent := [labels.get(arm, arm) for arm in recipe.arms if not finals.get(arm)]:
         _say(console, _without_runs(absent))
     if recipe.claims:
@@ -167,7 +169,7 @@ def _numbers(row: ClaimRow) -> tuple[str, str, str]:
     """The difference, its interval and the permutation p."""
     comparison, digits = row.comparison, row.metric.digits
     return (signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
-            show(comparison.p_permutation, 3, style=PLAIN))
+            p_value(comparison.p_permutation, PLAIN))
 
 
 def _verdict(row: ClaimRow) -> str:
