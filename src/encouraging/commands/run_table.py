@@ -17,7 +17,7 @@ from ..judge.stats import UNDECIDED
 from ..report.numbers import PLAIN, interval, listed, p_value, plural, plus_minus, signed
 from ..report.sections.claim_words import needed_words, overall, sweep_tally
 from ..report.sections.splits import split_lines
-from .claim_notes import attack_words, awaits_attack, claim_words, missing_numbers, notes
+from .claim_notes import attack_words, awaits_attack, claim_words, in_common, missing_numbers, notes
 from .long_names import LongNames
 
 if TYPE_CHECKING:
@@ -125,10 +125,14 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | No
     if any(row.claim.better == "lower" for row in rows):
         judged += " (where lower is better, + is a decrease)"
     both = len({row.papers for row in rows}) == 2
+    common = "" if both else in_common(rows)
+    named = [row.claim.arm if common else claim_words(row) for row in rows]
+    alike = f"claims that these {'values' if kind == 'values' else 'arms'} beat {common}" if common else kind
     for papers, words in ((True, "claims of the paper"), (False, own_heading(rows))):
-        if chosen := [row for row in rows if row.papers == papers]:
+        if chosen := [(name, row) for name, row in zip(named, rows, strict=True) if row.papers == papers]:
             table = _claims if console.width >= WIDE else _narrow_claims
-            console.print(table(chosen, f"{words if both else kind}: {judged}"))
+            head = "arm" if common else "claim"
+            console.print(table(chosen, head, f"{words if both else alike}: {judged}"))
             judged = "judged in the same way, together with those above"
     if plan is not None and plan.looks:
         console.print(f"planned looks at {', '.join(map(str, plan.looks))} seeds: p is multiplied by "
@@ -141,27 +145,27 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | No
         console.print(sentence + undecided, markup=False, highlight=False)
 
 
-def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
+def _claims(rows: Sequence[tuple[str, ClaimRow]], first: str, title: str) -> Table:
     table = Table(title=title, title_justify="left")
-    for head in ("claim", "difference", "interval", "permutation p", "n", "verdict"):
-        table.add_column(head, justify="left" if head in ("claim", "verdict") else "right", overflow="fold")
-    for row in rows:
+    for head in (first, "difference", "interval", "permutation p", "n", "verdict"):
+        table.add_column(head, justify="left" if head in (first, "verdict") else "right", overflow="fold")
+    for name, row in rows:
         difference, between, p = _numbers(row)
         n = f"{row.comparison.n}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")
-        table.add_row(LongNames(claim_words(row)), difference, between, p, n, _verdict(row))
+        table.add_row(LongNames(name), difference, between, p, n, _verdict(row))
     return table
 
 
-def _narrow_claims(rows: Sequence[ClaimRow], title: str) -> Table:
+def _narrow_claims(rows: Sequence[tuple[str, ClaimRow]], first: str, title: str) -> Table:
     """The same for narrow terminals: the numbers are below the claim instead of in columns."""
     table = Table(title=title, title_justify="left", show_lines=True)
-    for head in ("claim", "verdict"):
+    for head in (first, "verdict"):
         table.add_column(head, overflow="fold")
-    for row in rows:
+    for name, row in rows:
         numbers = zip(("difference", "interval", "permutation p"), _numbers(row), strict=True)
         lines = [f"{head} {number}" for head, number in numbers if number != PLAIN.missing]
         lines += [f"n {row.comparison.n}", *([f"{len(row.diverged)} diverged"] if row.diverged else [])]
-        table.add_row(Group(LongNames(claim_words(row)), *lines), _verdict(row))
+        table.add_row(Group(LongNames(name), *lines), _verdict(row))
     return table
 
 
