@@ -73,7 +73,7 @@ def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
             stages = recipe.stages_of(arm)
             where = ("arms", arm, "curve")
             for stage in stages:
-                stage.objective.at_its_end()
+                stage.objective.check_own_curve()
             where = ()
             check_monitors(recipe.needs(arm), stages)
     except ValidationError as error:

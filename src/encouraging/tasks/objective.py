@@ -287,6 +287,11 @@ class ObjectiveConfig(Settings):
         """The loss after all of its changes."""
         return self.at(Clock(1, 1_000_000, 1_000_000_000))
 
+    def check_own_curve(self) -> None:
+        """Refuse a curve of the user's own that cannot be loaded, or does not take its parameters."""
+        if self.loss == "curve" and is_reference(self.curve):
+            self.at_its_end()
+
     @cached_property
     def _phases(self) -> dict[tuple[bool, ...], Objective]:
         """The cache of :meth:`at`; a private attribute of pydantic would be slow to read in every update."""
