@@ -31,7 +31,7 @@ def test_run_collect_and_results(tmp_path: Path):
     printed = call(*words)
     assert "4 runs" in printed
     assert "el_1 beats ce" in printed
-    assert "All 2 claims are undecided. Undecided: these seeds cannot tell. 3 claims are not measured" in " ".join(
+    assert "Both claims are undecided. Undecided: these seeds cannot tell. 3 claims are not measured" in " ".join(
         printed.split())
     again = call(*words)
     assert "4 of 4 runs were finished before" in again

@@ -86,6 +86,21 @@ def test_the_class_of_a_curve_is_no_curve():
         CurveLoss(curves.focal)
 
 
+@pytest.mark.parametrize(("given", "words"), [
+    (EncouragingLoss(log_end=0.5), r"curve is EncouragingLoss: .*Pass the curve of that loss, conservative\("),
+    (lambda p: -p.log(), r"curve is function: .*curves\.from_probability\(function\)"),
+], ids=["a loss", "a function"])
+def test_what_could_become_a_curve_is_refused_with_the_way_to_do_it(given, words):
+    with pytest.raises(DtypeError, match=words):
+        CurveLoss(given)
+
+
+@pytest.mark.parametrize("kind", [EncouragingLoss, FocalLoss, HaltedFocalLoss, PolyLoss])
+def test_a_loss_named_after_its_curve_takes_no_other(kind):
+    with pytest.raises(SignatureError, match=rf"{kind.__name__} has no argument 'curve'.* use CurveLoss\(curve\)"):
+        kind(curve=curves.normal())
+
+
 @every_cross_entropy
 @pytest.mark.parametrize("arguments", [
     {}, {"weight": WEIGHT}, {"ignore_index": 1, "reduction": "sum"}, {"reduction": "none", "label_smoothing": 0.1},

@@ -250,3 +250,17 @@ def test_an_argument_that_a_module_does_not_have_is_one_error_for_all(kind, argu
     words = f"{kind.__name__} has no argument 'reducton'; it takes .*reduction.* Did you mean 'reduction'"
     with pytest.raises(SignatureError, match=words):
         kind(*arguments, reducton="sum")
+
+
+def test_the_squeezed_logits_of_a_binary_classifier_are_no_classes_of_one_example():
+    with pytest.raises(ShapeError, match=r"a single example with 8 classes.* binary classifier.*SigmoidCurveLoss"):
+        encouraging_loss(torch.randn(8), torch.zeros(8, dtype=torch.long))
+
+
+@pytest.mark.parametrize("places", [(4, 6), (4, 6, 5)], ids=["image", "volume"])
+def test_logits_of_pixels_with_the_classes_last_are_refused_with_the_way_to_move_them(places):
+    logits, labels = torch.randn(2, *places, 7), torch.randint(7, (2, *places))
+    with pytest.raises(ShapeError) as error:
+        encouraging_loss(logits, labels)
+    assert f"input.movedim(-1, 1), that is {(2, 7, *places)}" in str(error.value)
+    assert encouraging_loss(logits.movedim(-1, 1), labels).isfinite()

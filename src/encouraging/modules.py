@@ -110,7 +110,10 @@ class _NamedCurveLoss(CurveLoss):
 
     family: ClassVar[tuple[type[Curve], ...]]
 
-    def __init__(self, curve: Curve, *misplaced: Never, **arguments: Unpack[Arguments]) -> None:
+    def __init__(self, curve: Curve, /, *misplaced: Never, **arguments: Unpack[Arguments]) -> None:
+        if "curve" in arguments:
+            refuse_unknown(self, ["curve"], Arguments.__annotations__,
+                           {"curve": f" For another curve than {type(self).__name__}'s use CurveLoss(curve)."})
         if misplaced:
             name = type(self).__name__
             value: object = misplaced[0] if isinstance(misplaced[0], int | float) else "..."

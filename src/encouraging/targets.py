@@ -85,9 +85,17 @@ def _check_labels(input: Tensor, target: Tensor, shape: torch.Size) -> None:
     came = f"target is {target.dtype} of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}"
     check_label_dtype(target, came, f"integer labels of shape {tuple(shape)}, or probabilities of the input's shape")
     if target.shape != shape:
-        hint = (" One-hot rows are probabilities: pass them as target.float()." if target.shape == input.shape
+        hint = (_single_hint(input.shape[0]) if input.ndim == 1
+                else " One-hot rows are probabilities: pass them as target.float()." if target.shape == input.shape
                 else sequence_hint("input", input.shape, target.shape))
         raise ShapeError(f"{came}: expected labels of shape {tuple(shape)}, one per example.{hint}")
+
+
+def _single_hint(size: int) -> str:
+    """What logits of shape (C) with labels of another shape than () may be meant to be."""
+    return (f" An input of shape ({size},) is a single example with {size} classes. For the logits of a binary "
+            "classifier, one per example, use SigmoidCurveLoss with target.float(). One-hot rows are probabilities: "
+            "pass them as target.float().")
 
 
 def check_label_dtype(target: Tensor, came: str, expected: str) -> None:
@@ -126,6 +134,9 @@ def sequence_hint(name: str, shape: torch.Size, labels: torch.Size) -> str:
         return (f" For logits of shape (N, d, C), with the classes last, pass {name}.flatten(0, 1) and "
                 f"target.flatten(), that is (N * d, C) and (N * d), or {name}.movedim(-1, 1), that is (N, C, d) and "
                 "(N, d).")
+    if len(shape) > 3 and name == "input" and labels == positions:
+        return (f" For logits with the classes last, pass {name}.movedim(-1, 1), that is "
+                f"{(shape[0], shape[-1], *shape[1:-1])}.")
     if len(shape) == 2 and len(labels) > 1 and labels.numel() == shape[0]:
         return f" The {name} is flattened and the target is not: pass target.flatten()."
     if len(positions) > 1 and len(labels) == len(positions) and labels[:-1] == positions[:-1] and (

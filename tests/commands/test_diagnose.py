@@ -209,6 +209,15 @@ def test_a_person_who_watches_sees_a_bar(mine: Path, monkeypatch: pytest.MonkeyP
         assert "reading logits" in console.export_text()
 
 
+def test_detection_rates_that_need_two_lines_are_indented_in_both(mine: Path, page: list[Any]) -> None:
+    result = CliRunner().invoke(app, ["diagnose", str(mine)], env={"COLUMNS": "60", "TERM": "dumb"})
+    lines = result.stdout.splitlines()
+    first = next(number for number, line in enumerate(lines) if "MaxLogit" in line)
+    assert "FPR95" not in lines[first]
+    starts = [len(line) - len(line.lstrip()) for line in lines[first:first + 2]]
+    assert starts == [len("calibration    ")] * 2
+
+
 @pytest.mark.parametrize(("share", "words"), [(0.0, "0%"), (1.0, "100%"), (0.5, "50%"), (0.9999, "99.99%"),
                                               (0.0004, "0.04%"), (0.126, "13%")])
 def test_a_percent_is_never_rounded_to_all_or_nothing(share: float, words: str) -> None:
@@ -406,8 +415,8 @@ def test_json_is_answered_with_the_line_that_converts_it(mine: Path, name: str, 
 
 
 @pytest.mark.parametrize(("labels", "advice"), [
-    (np.eye(3, dtype="float32"), "Take labels.argmax(1) of one-hot rows."),
-    (np.eye(3, dtype="int64"), "Take labels.argmax(1) of one-hot rows."),
+    (np.eye(3, dtype="float32"), "one-hot rows. Several labels per example are not supported."),
+    (np.eye(3, dtype="int64"), "Take labels.argmax(1) of one-hot rows. Several labels per example are not supported."),
     (np.zeros((3, 1)), "Take labels[:, 0].astype(int)."),
 ])
 def test_one_hot_labels_of_any_type_get_the_right_advice_at_once(mine: Path, labels: Any, advice: str) -> None:

@@ -102,6 +102,19 @@ def test_claims_with_too_few_seeds_are_named_where_others_have_enough():
     assert "el_05 beats" not in line
 
 
+def test_what_all_claims_have_in_common_is_said_once(tmp_path):
+    (tmp_path / "n.csv").write_text("seed,ce,a,b,c\n0,0.9,0.8,0.7,0.9\n1,0.8,0.7,0.7,0.8\n2,0.9,0.9,0.6,0.7\n")
+    console = Console(record=True, width=150)
+    compare_file(tmp_path / "n.csv", ["loss"], None, console=console, arm="ce,a,b,c",
+                 better={"loss": "lower"})
+    text = console.export_text()
+    assert "claims that these arms beat ce on loss (lower is better): 95% interval" in text
+    assert "b beats ce" not in text
+    assert [line.split()[1] for line in text.splitlines() if line.count("│") == 7] == ["a", "b", "c"]
+    compare_file(tmp_path / "n.csv", ["loss"], None, console=console, arm="ce,a,b")
+    assert "b beats ce: loss" in console.export_text()
+
+
 def test_the_heading_says_what_plus_means_where_lower_is_better(tmp_path):
     (tmp_path / "n.csv").write_text("arm,seed,loss\n" + "".join(
         f"{arm},{seed},{number + seed / 100}\n" for arm, number in (("ce", 0.3), ("el", 0.4)) for seed in range(3)))
@@ -230,5 +243,6 @@ def test_a_comparison_of_a_file_shows_what_every_arm_reached(tmp_path):
     console = Console(record=True, width=150)
     compare_file(tmp_path / "n.csv", ["accuracy"], None, console=console)
     text = console.export_text()
-    for words in ("92.00 ± 0.14", "92.50 ± 0.14", "fewer than three seeds decide nothing"):
+    for words in ("mean ± standard deviation over n seeds", "92.00 ± 0.14", "92.50 ± 0.14",
+                  "fewer than three seeds decide nothing"):
         assert words in text, words

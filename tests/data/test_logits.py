@@ -147,6 +147,7 @@ def test_what_is_not_used_is_named(tmp_path: Path) -> None:
     ({"labels": None}, "has no 'labels'; it holds logits. Add under this name the right class of each example"),
     ({"logits": None, "logit": drawn()}, "has no 'logits'; it holds labels, logit. Did you mean 'logit'?"),
     ({"labels": None, "targets": LABELS}, "has no 'labels'; it holds logits, targets"),
+    ({"logits": drawn()[:, 0]}, "got (23,). Make a column of it: logits[:, None]."),
     ({"logits": drawn()[:, :0]}, "(examples, 1) for a binary classifier with one logit, got (23, 0)"),
     ({"logits": drawn()[0]}, "expected the shape (examples, classes)"),
     ({"logits": drawn()[:0], "labels": LABELS[:0]}, "at least one example"),

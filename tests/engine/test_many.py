@@ -105,6 +105,7 @@ def test_sigterm_ends_with_a_checkpoint_a_message_and_a_way_to_continue(tmp_path
     assert process.exitcode == 130, printed
     assert "2 of 2 runs unfinished" in printed
     assert "checkpoint was written; run the same command again" in " ".join(printed.split())
+    assert "digits has no finished run" in printed
     assert list((tmp_path / "digits" / "ce" / "seed0").glob("checkpoint-*.json"))
 
 

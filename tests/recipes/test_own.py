@@ -281,6 +281,15 @@ def test_a_class_without_training_images_is_refused_and_one_without_test_images_
     assert read(folder).classes == 3
 
 
+@pytest.mark.parametrize(("name", "advised"), [("ant", True), ("test", False)])
+def test_classes_that_are_not_divided_into_two_parts_are_noticed(tmp_path, name, advised):
+    for kind in (name, "bee"):
+        draw(tmp_path / kind / "0.png")
+    with pytest.raises(DataError, match="expected a folder train in it") as error:
+        read(tmp_path)
+    assert ("between two folders, here train/ant and test/ant" in str(error.value)) == advised
+
+
 def test_images_of_folders_are_those_that_are_listed_for_the_task_of_files(folder):
     """In folders within a class too; none is left out unnoticed."""
     for name in ("ant", "bee"):
@@ -313,6 +322,16 @@ def test_runs_that_fail_with_the_same_words_share_a_line(recipe, tmp_path):
     words = "failed: half.py:images returned a dict with train: expected a dict with train and test, each a pair"
     assert said.getvalue().count("failed: ") == 1
     assert f"ce seed 0, ce seed 1 and 2 more {words}" in said.getvalue()
+
+
+def test_the_lines_of_a_traceback_stay_whole_in_a_narrow_terminal(recipe, tmp_path):
+    line = f"    raise RuntimeError('{'long words ' * 9}')"
+    (tmp_path / "bad.py").write_text(f"def images():\n{line}\n")
+    said = io.StringIO()
+    assert run_recipe(str(recipe(data="bad.py:images")), out=tmp_path / "runs", device="cpu", threads=1, jobs=1,
+                      console=Console(file=said, width=60)) == 1
+    assert line in said.getvalue().splitlines()
+    assert "no finished run" in " ".join(said.getvalue().split())
 
 
 def test_what_is_missing_in_a_folder_is_said(folder, tmp_path, monkeypatch):

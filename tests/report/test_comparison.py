@@ -267,3 +267,9 @@ def test_many_empty_numbers_are_counted():
     rows = [*BOTH, *({"arm": "ce", "seed": seed, "accuracy": None, "loss": 1} for seed in range(10, 18))]
     assert [note.split(":")[0] for note in encouraging.compare(rows, "accuracy").notes] == [
         "row 9", "row 10", "row 11", "row 12", "row 13", "and 3 more empty numbers"]
+
+
+def test_the_columns_of_arms_may_be_given_as_a_list():
+    table = {"seed": [0, 1, 2], "ce": [1.0, 2.0, 3.0], "el": [2.0, 2.9, 4.1]}
+    listed, in_words = (encouraging.compare(table, "accuracy", arm=arm) for arm in (["ce", "el"], "ce,el"))
+    assert str(listed) == str(in_words)

@@ -9,8 +9,9 @@ import typer
 
 from ._app import app, errors_in_one_line
 
+LOSSES = "The losses themselves"  # a section of --help below the other commands
 
-@app.command()
+@app.command(rich_help_panel=LOSSES)
 def curves(
     out: Annotated[Path, typer.Option(help="Where to write the picture: .svg, .png or .pdf.")] = Path("curves.svg"),
     curve: Annotated[
@@ -29,7 +30,7 @@ def curves(
     typer.echo(f"wrote {out}")
 
 
-@app.command()
+@app.command(rich_help_panel=LOSSES)
 def bench(
     out: Annotated[Path | None, typer.Option(help="Also write the measurements here, as JSON.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",

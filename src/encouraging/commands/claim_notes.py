@@ -27,6 +27,15 @@ def claim_words(row: ClaimRow) -> str:
     return words + (" (lower is better)" if claim.better == "lower" else "")
 
 
+def in_common(rows: Sequence[ClaimRow]) -> str:
+    """What three or more arms are claimed to beat, and on which metric, if it is the same for all of them."""
+    sides = {(row.claim.beats, row.claim.metric, row.claim.better) for row in rows}
+    if len(rows) < 3 or len(sides) > 1 or rows[0].claim.beats is None:
+        return ""
+    ((beats, metric, better),) = sides
+    return f"{beats} on {metric}" + (" (lower is better)" if better == "lower" else "")
+
+
 def notes(rows: Sequence[ClaimRow]) -> Iterator[str]:
     """What a reader should know about these verdicts."""
     few = [row for row in rows if row.verdict == UNDECIDED and 0 < row.comparison.n < 3]

@@ -19,7 +19,7 @@ from ..report.comparison_settings import DIRECTIONS, Direction
 from ..report.numbers import PLAIN, plus_minus
 from .claim_notes import claim_words
 from .long_names import LongNames
-from .run_table import print_claims
+from .run_table import SPREAD, print_claims
 
 
 def compare_file(path: Path, metrics: Sequence[str], out: Path | None, *, console: Console | None = None,
@@ -30,6 +30,7 @@ def compare_file(path: Path, metrics: Sequence[str], out: Path | None, *, consol
     comparisons = compare(path, metrics, **options)
     console = console or Console()
     console.print(_arms(comparisons))
+    console.print(SPREAD, markup=False, highlight=False)
     print_claims(console, comparisons.rows)
     missing = [f"{claim_words(row)}: {words}" for row in comparisons if (words := comparisons.missing(row))]
     for line in [*missing, *comparisons.notes]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from ..report.detection_words import below_chance
@@ -19,7 +20,8 @@ def overview(diagnosis: Mapping[str, Any], title: str) -> Table:
     table.title = f"{escape(title)}: {counted(diagnosis['examples'], 'example')}, {diagnosis['classes']:,} classes"
     table.title_justify = "left"
     for subject, words in _lines(diagnosis):
-        table.add_row(f"[bold]{escape(subject)}[/]", escape(words))
+        indent = len(words) - len(words.lstrip())  # kept in all lines of words that are wrapped
+        table.add_row(f"[bold]{escape(subject)}[/]", Padding(escape(words.lstrip()), (0, 0, 0, indent)))
     return table
 
 

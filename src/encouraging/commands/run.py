@@ -140,7 +140,8 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
     """Print the results, and write the page of all runs in the folder; ``shown`` is the recipe with the arms of the
     table."""
     for line in failures(display.failed):
-        console.print(line, style="red", markup=False, highlight=False)
+        traced = "\n" in line  # a traceback has its own lines
+        console.print(line, style="red", markup=False, highlight=False, soft_wrap=traced)
     ended = read_runs(folder, failed=True) if folder.is_dir() else []
     records = [record for record in ended if record.failed is None]
     if records:
@@ -148,12 +149,13 @@ def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: 
         plan = LookPlan() if swept else plan_of(recipe, ended)  # a sweep has no looks
         print_table(console, shown, finals_of(recipe.name, ended), plan, departures_of(recipe.name, ended), folder)
     if display.stopped:
-        words = next((e.detail for e in display.stopped if "checkpoint was written" in str(e.detail)), "")
-        console.print(f"stopped with {len(display.stopped)} of {display.total} runs unfinished. {words}".strip(),
+        written = any("checkpoint was written" in str(event.detail) for event in display.stopped)
+        console.print(f"stopped with {len(display.stopped)} of {display.total} runs unfinished. "
+                      f"{'A checkpoint was written; run' if written else 'Run'} the same command again to continue.",
                       markup=False, highlight=False)
     seconds = sum(float(record.timing.get("seconds", 0)) for record in records)
-    console.print(f"{folder} has {plural(len(records), 'run')}, {seconds:.0f} s of training in all",
-                  markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{folder} has {plural(len(records), 'run')}, {seconds:.0f} s of training in all" if records
+                  else f"{folder} has no finished run", markup=False, highlight=False, soft_wrap=True)
     if records:
         _report(recipe, ended, folder / "report.html", console)
     return 130 if display.stopped else int(bool(display.failed))

@@ -14,10 +14,10 @@ from ..judge.claims import NOT_MEASURED, ClaimRow, Finals, arm_rows, claim_rows,
 from ..judge.looks import LookPlan
 from ..judge.metric_book import MetricBook, book_for
 from ..judge.stats import UNDECIDED
-from ..report.numbers import PLAIN, interval, listed, plural, plus_minus, show, signed
+from ..report.numbers import PLAIN, interval, listed, p_value, plural, plus_minus, signed
 from ..report.sections.claim_words import needed_words, overall, sweep_tally
 from ..report.sections.splits import split_lines
-from .claim_notes import attack_words, awaits_attack, claim_words, missing_numbers, notes
+from .claim_notes import attack_words, awaits_attack, claim_words, in_common, missing_numbers, notes
 from .long_names import LongNames
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ COLOURS = {"reproduced": "green", "contradicted": "red", "holds": "green", "fail
            "undecided": "yellow", "not measured": "dim"}
 
 _NAMED = 3  # arms without runs that are named; of more the number is given
+SPREAD = "mean ± standard deviation over n seeds"  # what the numbers of a table of arms are
 WIDE = 72  # columns of a terminal from which claims have a column per number
 
 
@@ -41,6 +42,7 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: LookPlan
     book = book_for(recipe)
     labels = arm_labels({name: arm.swept for name, arm in recipe.arms.items() if arm.swept})
     console.print(_arms(recipe, finals, book, labels, beside_paper=departures is None or not departures.settings))
+    _say(console, SPREAD)
     if absent := [labels.get(arm, arm) for arm in recipe.arms if not finals.get(arm)]:
         _say(console, _without_runs(absent))
     if recipe.claims:
@@ -123,10 +125,14 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | No
     if any(row.claim.better == "lower" for row in rows):
         judged += " (where lower is better, + is a decrease)"
     both = len({row.papers for row in rows}) == 2
+    common = "" if both else in_common(rows)
+    named = [row.claim.arm if common else claim_words(row) for row in rows]
+    alike = f"claims that these {'values' if kind == 'values' else 'arms'} beat {common}" if common else kind
     for papers, words in ((True, "claims of the paper"), (False, own_heading(rows))):
-        if chosen := [row for row in rows if row.papers == papers]:
+        if chosen := [(name, row) for name, row in zip(named, rows, strict=True) if row.papers == papers]:
             table = _claims if console.width >= WIDE else _narrow_claims
-            console.print(table(chosen, f"{words if both else kind}: {judged}"))
+            head = "arm" if common else "claim"
+            console.print(table(chosen, head, f"{words if both else alike}: {judged}"))
             judged = "judged in the same way, together with those above"
     if plan is not None and plan.looks:
         console.print(f"planned looks at {', '.join(map(str, plan.looks))} seeds: p is multiplied by "
@@ -139,27 +145,27 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | No
         console.print(sentence + undecided, markup=False, highlight=False)
 
 
-def _claims(rows: Sequence[ClaimRow], title: str) -> Table:
+def _claims(rows: Sequence[tuple[str, ClaimRow]], first: str, title: str) -> Table:
     table = Table(title=title, title_justify="left")
-    for head in ("claim", "difference", "interval", "permutation p", "n", "verdict"):
-        table.add_column(head, justify="left" if head in ("claim", "verdict") else "right", overflow="fold")
-    for row in rows:
+    for head in (first, "difference", "interval", "permutation p", "n", "verdict"):
+        table.add_column(head, justify="left" if head in (first, "verdict") else "right", overflow="fold")
+    for name, row in rows:
         difference, between, p = _numbers(row)
         n = f"{row.comparison.n}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")
-        table.add_row(LongNames(claim_words(row)), difference, between, p, n, _verdict(row))
+        table.add_row(LongNames(name), difference, between, p, n, _verdict(row))
     return table
 
 
-def _narrow_claims(rows: Sequence[ClaimRow], title: str) -> Table:
+def _narrow_claims(rows: Sequence[tuple[str, ClaimRow]], first: str, title: str) -> Table:
     """The same for narrow terminals: the numbers are below the claim instead of in columns."""
     table = Table(title=title, title_justify="left", show_lines=True)
-    for head in ("claim", "verdict"):
+    for head in (first, "verdict"):
         table.add_column(head, overflow="fold")
-    for row in rows:
+    for name, row in rows:
         numbers = zip(("difference", "interval", "permutation p"), _numbers(row), strict=True)
         lines = [f"{head} {number}" for head, number in numbers if number != PLAIN.missing]
         lines += [f"n {row.comparison.n}", *([f"{len(row.diverged)} diverged"] if row.diverged else [])]
-        table.add_row(Group(LongNames(claim_words(row)), *lines), _verdict(row))
+        table.add_row(Group(LongNames(name), *lines), _verdict(row))
     return table
 
 
@@ -167,7 +173,7 @@ def _numbers(row: ClaimRow) -> tuple[str, str, str]:
     """The difference, its interval and the permutation p."""
     comparison, digits = row.comparison, row.metric.digits
     return (signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
-            show(comparison.p_permutation, 3, style=PLAIN))
+            p_value(comparison.p_permutation, PLAIN))
 
 
 def _verdict(row: ClaimRow) -> str:

@@ -116,8 +116,9 @@ def _classes(logits: Array) -> int:
 
 def _checked(array: Array) -> Array:
     if len(array.shape) != 2 or array.shape[0] < 1 or array.shape[1] < 1:
+        advice = " Make a column of it: logits[:, None]." if len(array.shape) == 1 and array.shape[0] else ""
         raise DataError(f"{array.where}: expected the shape (examples, classes) with at least one example, or "
-                        f"(examples, 1) for a binary classifier with one logit, got {array.shape}.")
+                        f"(examples, 1) for a binary classifier with one logit, got {array.shape}.{advice}")
     if array.dtype not in FLOATS:
         raise DataError(f"{array.where}: expected {', '.join(FLOATS[:-1])} or {FLOATS[-1]}, got {array.dtype}."
                         + type_words("logits", array.dtype))
@@ -133,7 +134,7 @@ def _labels(array: Array, logits: Array) -> Tensor:
     if array.shape != logits.shape[:1]:  # before other types, because one-hot rows are often floats
         wide = len(array.shape) == 2 and array.shape[0] == logits.shape[0]
         advice = f" Take labels[:, 0]{'' if whole else '.astype(int)'}." if wide and array.shape[1] == 1 else \
-            " Take labels.argmax(1) of one-hot rows." if wide else \
+            " Take labels.argmax(1) of one-hot rows. Several labels per example are not supported." if wide else \
             " Take logits.T: a row is an example." if array.shape == logits.shape[1:] else ""
         raise DataError(f"{array.where}: expected the shape {logits.shape[:1]}, one label per row of the logits, got "
                         f"{array.shape}.{advice}")

@@ -71,6 +71,9 @@ def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
         for arm in recipe.arms:
             where = ("arms", arm, "train")
             stages = recipe.stages_of(arm)
+            where = ("arms", arm, "curve")
+            for stage in stages:
+                stage.objective.check_own_curve()
             where = ()
             check_monitors(recipe.needs(arm), stages)
     except ValidationError as error:

@@ -172,7 +172,8 @@ class Recipe(Frozen):
         """An arm's training, stage by stage."""
         own = self.arms[arm]
         base = Train(**{**self.train.model_dump(exclude_unset=True), **own.train})
-        return tuple(StageSpec(stage.train or base, stage.reset, stage.freeze, stage.objective or own, stage.sampling)
+        return tuple(StageSpec(stage.train or base, stage.reset, stage.freeze,
+                               (stage.objective or own).found_in(self._folder), stage.sampling)
                      for stage in own.stages or self.stages or (Stage(),))
 
     def task_spec(self, arm: str, seed: int = 0, device: torch.device | None = None,

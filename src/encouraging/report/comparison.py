@@ -104,7 +104,7 @@ class Comparisons:
 def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline: str | None = None,
             better: Direction | Mapping[str, Direction] | None = None,
             expected: float | Mapping[str, float | None] | None = None, overlap: float | None = None, title: str = "",
-            arm: str = "arm", seed: str = "seed", only: Sequence[str] = ()) -> Comparisons:
+            arm: str | Sequence[str] = "arm", seed: str = "seed", only: Sequence[str] = ()) -> Comparisons:
     """Does one way to train beat another, over seeds? Judged as the claims of a recipe are.
 
     Differences are taken seed by seed, against the baseline. Their 95% t interval decides, Holm-adjusted over all
@@ -124,8 +124,8 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
             with several metrics ``{"accuracy": 0.3, "loss": 0.02}``.
         overlap: test over training examples, where the runs are random splits of one dataset.
         title: of the page.
-        arm, seed: the names of the columns that have the arm and the seed; ``arm="ce,el"`` for a table with one column
-            per arm.
+        arm, seed: the names of the columns that have the arm and the seed; ``arm="ce,el"``, or a list, for a table
+            with one column per arm.
         only: compare only these arms with the baseline; by default all.
 
     Returns:
@@ -149,7 +149,7 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
         better = {**{path: "lower" for path in metrics if path in runs.lower}, **(better or {})}
     directions, differences = directions_of(better, metrics), expected_of(expected, metrics)
     overlap = positive(overlap, "overlap")
-    reader = Reader(metrics, arm, seed)
+    reader = Reader(metrics, arm if isinstance(arm, str) else ",".join(arm), seed)
     by_arm = reader.read(numbers if runs is None else runs.numbers)
     diverged = {} if runs is None else runs.diverged
     for name, _ in diverged:

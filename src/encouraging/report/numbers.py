@@ -36,6 +36,15 @@ def show(value: float | None, digits: int = 2, unit: str = "", style: Style = PA
     return text.replace("-", style.minus) + (unit if unit in ("", "%") else f" {unit}")
 
 
+def p_value(value: float | None, style: Style = PAGE) -> str:
+    """A p-value with three decimals; one that would round to 0 is not shown as 0, which no p-value is.
+
+    >>> p_value(0.0625), p_value(1e-5), p_value(float("nan"), PLAIN)
+    ('0.062', '<0.001', '-')
+    """
+    return "<0.001" if value is not None and 0 < value < 0.0005 else show(value, 3, style=style)
+
+
 def signed(value: float, digits: int = 2, style: Style = PAGE) -> str:
     """A difference: positive ones have a plus.
 

@@ -21,7 +21,7 @@ from .markdown_board import board_of_records, whole_board
 from .markdown_figure import with_figures
 from .markdown_forms import with_scoreboards
 from .markdown_table import cells, plain_text, table
-from .numbers import PLAIN, interval, listed, plus_minus, range_words, show, signed
+from .numbers import PLAIN, interval, listed, p_value, plus_minus, range_words, show, signed
 from .sections.attack_rows import attack_rows, image_words
 from .sections.claim_words import SKEWED, needed_words
 from .sections.gains import COLUMNS, caption_of, gain_rows, gain_words
@@ -186,7 +186,7 @@ def _claim(row: ClaimRow) -> list[str]:
     look = f" at look {comparison.look} of {comparison.looks}" if comparison.look else ""
     return [claim.sentence("`{}`".format) + (", lower is better" if claim.better == "lower" else ""), paper,
             signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
-            show(comparison.p_permutation, 3, style=PLAIN), n, f"**{row.verdict}**{look}",
+            p_value(comparison.p_permutation, PLAIN), n, f"**{row.verdict}**{look}",
             "" if row.beside is None else row.beside.word,
             "" if row.needed is None else needed_words(row.needed)]
 

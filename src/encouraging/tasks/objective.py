@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 from torch import Tensor
 
 from .. import curves
@@ -21,6 +21,8 @@ from ..errors import CurveError, did_you_mean
 from ..losses import curve_loss, loss_divisor, mirror_mse_loss, sigmoid_curve_loss
 from ..margins import logit_norm
 from ..metrics._teaching import usual
+from ..plugins import is_reference
+from .own_curve import own_curve
 
 DIVISORS = ("weights", "tokens", "examples", "positives")
 
@@ -175,6 +177,7 @@ class ObjectiveConfig(Settings):
     logit_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)  # LogitNorm's temperature
     alpha: float | None = Field(default=None, ge=0, le=1)  # on the sigmoid link: the weight of present classes
     halt_on: Literal["likelihood", "logit"] = "likelihood"
+    _folder: str | None = PrivateAttr(default=None)  # of the recipe's file, where your own curve is found
 
     LATER: ClassVar[frozenset[str]] = frozenset({"ignore_index", "divisor", "changes", "bonus_divisor",
                                                  "balanced_softmax", "ldam_margin", "logit_scale", "logit_norm",
@@ -226,6 +229,8 @@ class ObjectiveConfig(Settings):
                              "'sigmoid'")
         if self.halt_on == "logit" and self.curve != "halted_focal":
             raise ValueError(f"halt_on = 'logit' with curve = {self.curve!r}: it belongs to 'halted_focal'")
+        if is_reference(self.curve):  # read when the run begins: a report of finished runs needs no code of its user
+            return self
         self._check_curve_keys(self.params)
         self._curve(self.params)
         for change in self.changes:
@@ -242,7 +247,14 @@ class ObjectiveConfig(Settings):
                 raise ValueError(f"unknown key {key!r}; the curve {self.curve!r} takes {', '.join(takes) or 'none'}."
                                  + did_you_mean(key, [*takes, *type(self).model_fields]))
 
+    def found_in(self, folder: str | None) -> Self:
+        """The same settings; a curve of the user's own is searched in this folder first."""
+        self._folder = folder
+        return self
+
     def _curve(self, params: dict[str, Any]) -> Curve:
+        if is_reference(self.curve):
+            return own_curve(self.curve, params, self._folder)
         try:
             return curves.by_name(self.curve, **params)
         except CurveError as error:
@@ -271,10 +283,24 @@ class ObjectiveConfig(Settings):
             phases[key] = self._objective(started, weighted, reached)
         return phases[key]
 
+    def at_its_end(self) -> Objective:
+        """The loss after all of its changes."""
+        return self.at(Clock(1, 1_000_000, 1_000_000_000))
+
+    def check_own_curve(self) -> None:
+        """Refuse a curve of the user's own that cannot be loaded, or does not take its parameters."""
+        if self.loss == "curve" and is_reference(self.curve):
+            self.at_its_end()
+
     @cached_property
     def _phases(self) -> dict[tuple[bool, ...], Objective]:
         """The cache of :meth:`at`; a private attribute of pydantic would be slow to read in every update."""
         return {}
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Without the cache: a curve of the user's own may hold functions that cannot be pickled."""
+        state = super().__getstate__()
+        return state | {"__dict__": {name: value for name, value in state["__dict__"].items() if name != "_phases"}}
 
     def _objective(self, started: bool, weighted: bool, reached: tuple[bool, ...]) -> Objective:
         if self.loss == "mse":
@@ -289,5 +315,5 @@ class ObjectiveConfig(Settings):
 
 def compared_curves(config: ObjectiveConfig) -> dict[str, Curve]:
     """The usual curves and the arm's own, after all of its changes, for the diagnosis of a run."""
-    own = config.at(Clock(1, 1_000_000, 1_000_000_000)).curve
+    own = config.at_its_end().curve
     return usual() | ({repr(own): own} if own is not None and own not in usual().values() else {})

@@ -39,8 +39,8 @@ def tally(counts: Mapping[str, int], always: Sequence[str] = OF_PAPER) -> str:
 def counted(verdicts: Sequence[str], papers: bool, noun: str = "claim", whose: str = "") -> str:
     """How many claims of one kind have which verdict.
 
-    >>> counted(["holds"], False), counted(["undecided"] * 3, True)
-    ('The one claim holds.', 'All 3 claims are undecided.')
+    >>> counted(["holds"], False), counted(["fails"] * 2, False), counted(["undecided"] * 3, True)
+    ('The one claim holds.', 'Both claims fail.', 'All 3 claims are undecided.')
     >>> counted(["holds", "fails"], False, "question", " of our own")
     'Of 2 questions of our own 1 holds, 1 fails and none is undecided.'
     """
@@ -48,7 +48,8 @@ def counted(verdicts: Sequence[str], papers: bool, noun: str = "claim", whose: s
     if len(verdicts) == 1:
         return f"The one {noun}{whose} {PHRASES[verdicts[0]][0]}."
     if len(counts) == 1:
-        return f"All {plural(len(verdicts), noun)}{whose} {PHRASES[verdicts[0]][1]}."
+        all_of_them = f"Both {noun}s" if len(verdicts) == 2 else f"All {plural(len(verdicts), noun)}"
+        return f"{all_of_them}{whose} {PHRASES[verdicts[0]][1]}."
     return f"Of {plural(len(verdicts), noun)}{whose} {tally(counts, OF_PAPER if papers else OWN)}."
 
 

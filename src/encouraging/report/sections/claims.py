@@ -14,7 +14,7 @@ from ...judge.scale_free import NO_GAIN, Gain, gains_under_attack
 from ...judge.stats import Comparison, mean_of
 from ..drawing.panels import Panel, Picture
 from ..drawing.style import BLACK, BLUE, MUTED
-from ..numbers import between, enough_digits, plural, show, signed
+from ..numbers import between, enough_digits, p_value, plural, show, signed
 from .claim_words import SKEWED, beside_words, diverged_words, namer, needed_words, overall
 from .splits import beside_splits
 
@@ -118,7 +118,7 @@ def _facts(row: ClaimRow, book: MetricBook) -> list[tuple[str, str]]:
     facts = [_both_sides(row, book),
              ("mean difference", signed(comparison.mean, digits) + (m.unit and f" {_points(m)}")),
              (f"interval{level}", _interval(row, m)),
-             ("permutation p", show(comparison.p_permutation, 3)), ("seeds", str(comparison.n))]
+             ("permutation p", p_value(comparison.p_permutation)), ("seeds", str(comparison.n))]
     if (numbers := claim.paper_numbers) is not None:
         theirs = "" if claim.constant is not None else f"{numbers.theirs:g} → "
         facts.append(("paper", f"{theirs}{numbers.ours:g}".replace("-", "−")))

@@ -8,7 +8,7 @@ from ...judge.claims import ClaimRow, finals_of, judge_claims
 from ...judge.stats import UNDECIDED
 from ...recipes.sweep import arm_labels, sweep_claims
 from ..arms import Arm, Group
-from ..numbers import between, enough_digits, listed, show, signed
+from ..numbers import between, enough_digits, listed, p_value, signed
 from .claim_words import needed_words
 from .parts import Cell, Table
 
@@ -54,7 +54,7 @@ def verdict_table(rows: Sequence[ClaimRow], labels: Mapping[str, str], name: str
         lines.append([Cell(labels.get(row.claim.arm, row.claim.arm), small),
                       Cell(signed(comparison.mean, enough_digits([comparison.mean], digits))),
                       Cell(between(comparison.low, comparison.high, digits)),
-                      Cell(show(comparison.p_permutation, 3)), Cell(str(comparison.n)),
+                      Cell(p_value(comparison.p_permutation)), Cell(str(comparison.n)),
                       Cell(row.verdict, beside if row.verdict == UNDECIDED else "", words=True)])
     return [Table(f"Does a value beat {against} on {name}{better}? Paired differences over the seeds with their 95% "
                   "interval, Holm-adjusted for all values together; a positive difference is in favour of the value.",
