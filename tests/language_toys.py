@@ -9,7 +9,7 @@ from encouraging.engine.distributed import World
 from encouraging.recipes import read_recipe
 from encouraging.tasks import build_task
 
-LINE = "the cat sat on the mat and saw a rat.\n"
+LINE = "pack my box with five dozen jugs.\n"
 
 RECIPE = f"""
 about = "A line that is repeated."

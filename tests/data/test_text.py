@@ -69,7 +69,7 @@ def test_in_an_evaluation_every_token_but_the_first_counts_once_and_has_its_cont
 def test_an_epoch_has_every_window_once_on_any_number_of_ranks(length, context, batch, world, seed, shuffle):
     tokens = torch.arange(length)
     if length <= context:
-        with pytest.raises(DataError, match="smaller options.context"):
+        with pytest.raises(DataError, match=r"smaller options.context"):
             TextWindows(tokens, context, batch, seed, CPU)
         return
     source = TextWindows(tokens, context, batch, seed, CPU, shuffle=shuffle)
@@ -86,7 +86,7 @@ def test_an_epoch_has_every_window_once_on_any_number_of_ranks(length, context, 
         torch.testing.assert_close(inputs[rows] + 1, after[rows])
     # The ranks share each batch, and a later start gives the same batches.
     for number, (_, after) in enumerate(whole):
-        parts = [list(source.batches(clock, number, rank, world))[0][1] for rank in range(world)]
+        parts = [next(source.batches(clock, number, rank, world))[1] for rank in range(world)]
         assert {len(part) for part in parts} == {-(-batch // world)}
         shared = torch.cat(parts).flatten()
         assert shared[shared != IGNORED].sort().values.tolist() == after[after != IGNORED].sort().values.tolist()
@@ -102,7 +102,7 @@ def test_texts_come_from_files_folders_and_functions(tmp_path):
         (tmp_path / "parts" / f"{name}.txt").write_text(f"the {name} text")
     assert read_text("folder:parts", folder=str(tmp_path)) == Text("the train text", "the valid text", "the test text")
     (tmp_path / "parts" / "test.txt").unlink()
-    with pytest.raises(DataError, match="train.txt, valid.txt: expected train.txt, val.txt and test.txt, or a single"):
+    with pytest.raises(DataError, match=r"train.txt, valid.txt: expected train.txt, val.txt and test.txt, or a single"):
         read_text("folder:parts", folder=str(tmp_path))
     (tmp_path / "own_text.py").write_text("def text():\n    return 'abcdefghij' * 10\n\n"
                                           "def parts():\n    return dict(train='abc', validation='ab', test='a')\n")

@@ -87,5 +87,5 @@ def test_ones_own_network_is_called_with_the_sizes(tmp_path):
         "    return GPT(size, context, layers=layers, width=8, heads=2)\n\ndef number(size, context):\n    return 3\n")
     model = build_language_model("own_gpt:net", 9, 4, {"layers": 3}, str(tmp_path))
     assert len(model.blocks) == 3
-    with pytest.raises(RecipeError, match="returned a int: expected an nn.Module"):
+    with pytest.raises(RecipeError, match=r"returned a int: expected an nn.Module"):
         build_language_model("own_gpt:number", 9, 4, {}, str(tmp_path))

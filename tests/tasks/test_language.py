@@ -49,14 +49,14 @@ def test_a_line_is_learnt_by_heart_and_written_again(by_heart):
     final = RunDir(by_heart).final()
     assert final["accuracy"] > 97  # the first characters of the test text have nothing before them
     assert final["bits"] < 0.15
-    written = call("generate", by_heart, "--prompt", "the cat", "--length", 2 * len(LINE), "--temperature", 0)
-    assert written == f"the cat{(3 * LINE)[7:2 * len(LINE) + 7]}\n"
+    written = call("generate", by_heart, "--prompt", "pack my", "--length", 2 * len(LINE), "--temperature", 0)
+    assert written == f"pack my{(3 * LINE)[7:2 * len(LINE) + 7]}\n"
 
 
 def test_the_same_seed_writes_the_same_text_whatever_it_is_started_with(by_heart):
     def text(**keys):
         out = io.StringIO()
-        write_text(by_heart, "the é", out=out, **keys)  # a character that the text does not have
+        write_text(by_heart, "pack é", out=out, **keys)  # a character that the text does not have
         return out.getvalue()
 
     assert text(length=30, temperature=2.0, seed=3) == text(length=30, temperature=2.0, seed=3)
@@ -87,9 +87,10 @@ def test_killed_at_any_instant_it_ends_with_the_same_bits(recipe, runs, tmp_path
 
 
 def test_two_ranks_give_the_numbers_of_one_process(recipe, tmp_path):
-    """Without dropout, whose random numbers each rank draws for itself, and with an eps of Adam that does not turn the
-    rounding of small gradients into updates. The last batch has windows for one rank only."""
-    words = ("model_options.dropout=0", "train.batch_size=7", "options.context=17", "train.eps=1e-3")
+    """Without dropout, whose random numbers each rank draws for itself, and without Adam, which turns the rounding of
+    small gradients into updates. The last batch has windows for one rank only."""
+    words = ("model_options.dropout=0", "train.batch_size=7", "options.context=17", "train.optimizer=sgd",
+             "train.lr=0.3", "train.epochs=1")
     one = train_on(World(), recipe, tmp_path / "one", *words)
     two = on_two_ranks(train_on, recipe, tmp_path / "two", *words)[0]
     assert_close_weights(tmp_path / "two", tmp_path / "one")
@@ -144,8 +145,8 @@ def test_pieces_of_words_are_fewer_tokens_for_the_same_characters(recipe, tmp_pa
     predicted = len(test) - len(tokens.decode(encoded[:1].tolist()))
     assert final["bits"] == pytest.approx(final["test_loss"] * (len(encoded) - 1) / predicted / math.log(2))
     out = io.StringIO()
-    write_text(folder, "the cat é", length=20, out=out)  # bytes can write any character
-    assert out.getvalue().startswith("the cat é")
+    write_text(folder, "my box é", length=20, out=out)  # bytes can write any character
+    assert out.getvalue().startswith("my box é")
 
 
 def test_probes_compare_with_cross_entropy_of_the_same_smoothing(runs):
@@ -177,7 +178,7 @@ def test_pages_show_what_runs_write_and_records_hold_no_text(runs, tmp_path, kin
     assert ("What follows" in text) == ("the beginning of the test text" in text) == (kind == "runs")
     for path in folder.rglob("*.json"):
         if kind == "records":
-            assert "the cat" not in path.read_text()
+            assert "pack my" not in path.read_text()
     call("results", folder, "-o", tmp_path / "results.md")
     assert "`bits`" in (tmp_path / "results.md").read_text()
 
@@ -203,6 +204,6 @@ def test_a_recipe_that_cannot_be_is_refused_before_anything_is_read(recipe, over
 
 def test_without_the_package_pieces_say_what_to_install(recipe, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(RecipeError, match="needs the package tokenizers .*leave options.vocabulary out"):
+    with pytest.raises(RecipeError, match=r"needs the package tokenizers .*leave options.vocabulary out"):
         build_task("language", read_recipe(recipe, ["options.vocabulary=300"]).task_spec("ce"))
     assert build_task("language", read_recipe(recipe).task_spec("ce")).tokens.size == len(set(LINE)) + 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 

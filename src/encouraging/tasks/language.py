@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from .. import curves

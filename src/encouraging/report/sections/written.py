@@ -17,8 +17,8 @@ def section(arms: Sequence[Arm]) -> Section | None:
     for prompt in dict.fromkeys(str(text["prompt"]) for _, text in by_arm):
         rows = [[Cell(arm.name), Cell(_on_one_line(str(text["written"])), words=True)]
                 for arm, text in by_arm if text["prompt"] == prompt]
-        tables.append(Table(f"What follows “{_on_one_line(prompt)}”, the beginning of the test text. A slash is the end "
-                            "of a line.", ["arm", "continuation"], rows))
+        tables.append(Table(f"What follows “{_on_one_line(prompt)}”, the beginning of the test text. A slash is the "
+                            "end of a line.", ["arm", "continuation"], rows))
     return Section("written", "What the models write", [
         "The continuation by the model of each arm’s first seed, drawn token by token from its own probabilities, with "
         "the same random numbers. A model that is too sure of itself repeats the most frequent words. `encouraging "
