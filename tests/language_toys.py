@@ -9,7 +9,7 @@ from encouraging.engine.distributed import World
 from encouraging.recipes import read_recipe
 from encouraging.tasks import build_task
 
-LINE = "pack my box with five dozen jugs.\n"
+LINE = "abcdefghijklm nopqrstuvwxyz.\n"  # a character says which one follows
 
 RECIPE = f"""
 about = "A line that is repeated."

@@ -47,16 +47,16 @@ def by_heart(recipe, tmp_path_factory):
 
 def test_a_line_is_learnt_by_heart_and_written_again(by_heart):
     final = RunDir(by_heart).final()
-    assert final["accuracy"] > 97  # the first characters of the test text have nothing before them
-    assert final["bits"] < 0.15
-    written = call("generate", by_heart, "--prompt", "pack my", "--length", 2 * len(LINE), "--temperature", 0)
-    assert written == f"pack my{(3 * LINE)[7:2 * len(LINE) + 7]}\n"
+    assert final["accuracy"] > 99
+    assert final["bits"] < 0.1
+    written = call("generate", by_heart, "--prompt", "abcdefg", "--length", 2 * len(LINE), "--temperature", 0)
+    assert written == f"abcdefg{(3 * LINE)[7:2 * len(LINE) + 7]}\n"
 
 
 def test_the_same_seed_writes_the_same_text_whatever_it_is_started_with(by_heart):
     def text(**keys):
         out = io.StringIO()
-        write_text(by_heart, "pack é", out=out, **keys)  # a character that the text does not have
+        write_text(by_heart, "abc é", out=out, **keys)  # a character that the text does not have
         return out.getvalue()
 
     assert text(length=30, temperature=2.0, seed=3) == text(length=30, temperature=2.0, seed=3)
@@ -145,8 +145,8 @@ def test_pieces_of_words_are_fewer_tokens_for_the_same_characters(recipe, tmp_pa
     predicted = len(test) - len(tokens.decode(encoded[:1].tolist()))
     assert final["bits"] == pytest.approx(final["test_loss"] * (len(encoded) - 1) / predicted / math.log(2))
     out = io.StringIO()
-    write_text(folder, "my box é", length=20, out=out)  # bytes can write any character
-    assert out.getvalue().startswith("my box é")
+    write_text(folder, "abc é", length=20, out=out)  # bytes can write any character
+    assert out.getvalue().startswith("abc é")
 
 
 def test_probes_compare_with_cross_entropy_of_the_same_smoothing(runs):
@@ -178,7 +178,7 @@ def test_pages_show_what_runs_write_and_records_hold_no_text(runs, tmp_path, kin
     assert ("What follows" in text) == ("the beginning of the test text" in text) == (kind == "runs")
     for path in folder.rglob("*.json"):
         if kind == "records":
-            assert "pack my" not in path.read_text()
+            assert "abcdefg" not in path.read_text()
     call("results", folder, "-o", tmp_path / "results.md")
     assert "`bits`" in (tmp_path / "results.md").read_text()
 

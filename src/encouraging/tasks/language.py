@@ -140,7 +140,8 @@ class LanguageTask(BaseTask[WindowBatch]):
                            shuffle=spec.train.shuffle and spec.sampling.kind == "shuffled")
 
     def objective(self, clock: Clock) -> Objective:
-        return replace(super().objective(clock), ignore_index=IGNORED, divisor="tokens")
+        objective = self.spec.stages[clock.stage - 1].objective.at(clock)
+        return replace(objective, ignore_index=IGNORED, divisor="tokens")
 
     def probes(self, clock: Clock) -> dict[str, Objective]:
         return {"ce": replace(self.objective(clock), curve=curves.cross_entropy(), match_norm=False)}
@@ -170,8 +171,8 @@ class LanguageTask(BaseTask[WindowBatch]):
                 total = F.cross_entropy(logits, labels, reduction="sum").double()
                 yield {"scored": [*torch.stack([total, right]).tolist(), len(labels)]}
         if final and rank == 0:
-            tokens = continued(model, tokens[:PROMPT], self.options.context, generator(self.spec.seed))
-            yield {"written": self.tokens.decode(list(islice(tokens, WRITTEN)))}
+            written = continued(model, tokens[:PROMPT], self.options.context, generator(self.spec.seed))
+            yield {"written": self.tokens.decode(list(islice(written, WRITTEN)))}
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
         rows = torch.tensor([part["scored"] for part in predictions], dtype=torch.float64)
