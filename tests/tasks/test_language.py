@@ -207,3 +207,22 @@ def test_without_the_package_pieces_say_what_to_install(recipe, monkeypatch):
     with pytest.raises(RecipeError, match=r"needs the package tokenizers .*leave options.vocabulary out"):
         build_task("language", read_recipe(recipe, ["options.vocabulary=300"]).task_spec("ce"))
     assert build_task("language", read_recipe(recipe).task_spec("ce")).tokens.size == len(set(LINE)) + 1
+
+
+@pytest.mark.parametrize("name", ["shakespeare", "shakespeare-small"])
+def test_the_recipes_train_on_any_text_by_the_command(name, tmp_path):
+    (tmp_path / "play").mkdir()
+    (tmp_path / "play" / "play.txt").write_text(40 * lines())
+    words = [f"data=folder:{tmp_path / 'play'}", "train.max_steps=2", "train.evaluate_every=1", "train.precision=fp32",
+             "model_options={layers=1, width=8, heads=2}", "options.context=32"]
+    said = call("run", name, "--out", tmp_path / "out", "--device", "cpu", "--seeds", "1", "--arm", "ce_2x",
+                *(part for word in words for part in ("--set", word)))
+    assert "ce_2x seed 0: bits per character" in said
+
+
+def test_a_damaged_copy_of_tiny_shakespeare_is_refused(tmp_path):
+    assert "input.txt" in call("run", "shakespeare-small", "--data", tmp_path, "--out", tmp_path / "out", code=2)
+    (tmp_path / "tinyshakespeare").mkdir()
+    (tmp_path / "tinyshakespeare" / "input.txt").write_text("To be")
+    said = call("run", "shakespeare-small", "--data", tmp_path, "--out", tmp_path / "out", "--seeds", "1", code=1)
+    assert "expected 1115394 bytes, got 5" in said
