@@ -7,10 +7,10 @@ last: most readers come for experiments and diagnoses.
 
 from ._app import app, main
 from ._losses import bench, curves
-from ._runs import attack, doctor, list_, ood, run, translate
+from ._runs import attack, doctor, generate, list_, ood, run, translate
 from ._verdicts import collect, compare, diagnose, report, results
 
 __all__ = [
-    "app", "attack", "bench", "collect", "compare", "curves", "diagnose", "doctor", "list_", "main", "ood", "report",
-    "results", "run", "translate",
+    "app", "attack", "bench", "collect", "compare", "curves", "diagnose", "doctor", "generate", "list_", "main", "ood",
+    "report", "results", "run", "translate",
 ]

@@ -144,6 +144,24 @@ def translate(
         translate_lines(run, beam=beam, length_penalty=length_penalty, at_once=batch_size, device=device)
 
 
+@app.command()
+def generate(
+    run: Annotated[Path, typer.Argument(help="The directory of a finished run of a language model.")],
+    prompt: Annotated[str, typer.Option(help="The beginning of the text; \\n is the end of a line.")] = "\\n",
+    length: Annotated[int, typer.Option(min=1, help="How many tokens to write.")] = 500,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Divides the logits. 0 always takes the most probable token.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the random numbers.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+) -> None:
+    """Write text with a trained language model. Needs no data."""
+    from ..commands.generate import write_text
+
+    with errors_in_one_line():
+        write_text(run, prompt.replace("\\n", "\n"), length=length, temperature=temperature, seed=seed, device=device)
+
+
 @app.command("list")
 def list_(
     data: Annotated[str | None, typer.Option(help="The data directory; default: ENCOURAGING_DATA.")] = None,

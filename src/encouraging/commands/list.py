@@ -10,6 +10,7 @@ from rich.console import Console
 from ..curves import catalogue
 from ..models import MODELS
 from ..models.graph_named import GRAPH_MODELS
+from ..models.language_named import LANGUAGE_MODELS
 from ..models.translation_named import TRANSLATION_MODELS
 from ..recipes import names, read_recipe
 from .inventory import dataset_table
@@ -24,7 +25,7 @@ def print_list(data: str | None = None, console: Console | None = None) -> None:
     _print(console, "losses", [*losses, ('mse (loss = "mse")', "link, bonus")])
     console.print(dataset_table(data)[0])
     console.print()
-    models = {**MODELS, **GRAPH_MODELS, **TRANSLATION_MODELS}
+    models = {**MODELS, **GRAPH_MODELS, **TRANSLATION_MODELS, **LANGUAGE_MODELS}
     _print(console, "models", ((name, (build.__doc__ or "").splitlines()[0]) for name, build in models.items()))
 
 

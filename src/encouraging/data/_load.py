@@ -16,9 +16,10 @@ from .idx import read_idx
 from .registry import VARIABLE, Dataset, File, data_dir, dataset, find, missing
 
 _RESIDENT = ("digits", "idx", "cifar", "cifar_fine")
+# What they hold, and the task that reads it.
 _OTHERS = {"tu": ("graphs", "graph"), "voc": ("images with boxes", "detection"),
            "coco": ("images with boxes", "detection"), "multi30k": ("sentences", "translation"),
-           "iwslt": ("sentences", "translation")}  # what they hold, and the task that reads it
+           "iwslt": ("sentences", "translation"), "text": ("running text", "language")}
 
 
 def load(name: str, split: str, root: str | Path | None = None,

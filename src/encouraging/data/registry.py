@@ -157,6 +157,10 @@ _ALL = [
                  "graph_labels": "1e76a12fd18c4a512fe736cbc4ca5b41",
                  "node_labels": "6cf940202ef08b229e15f56c1da41358"}),
     _multi30k("de"), _multi30k("fr"),
+    # Characters in one file; every recipe splits it.
+    Dataset("tinyshakespeare", "text", 0, (), (), (),
+            train=(File("tinyshakespeare/input.txt", "6fb458f1232090904fb40fe944165e91", 1_115_394),),
+            urls=("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",)),
     _iwslt(14, "de", "https://wit3.fbk.eu/archive/2014-01/texts/de/en/",
            ["TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"]),
     _iwslt(17, "fr", "https://wit3.fbk.eu/archive/2017-01-trnted/texts/fr/en/", ["TED.tst2015"],

@@ -31,6 +31,7 @@ from .sections import (
     sweep,
     training,
     translations,
+    written,
 )
 from .sections.claim_words import diverged_words
 from .sections.claims import Claims, claim_key, claims_of
@@ -109,7 +110,8 @@ def model_sections(subjects: Sequence[Arm], gained: Sequence[Gain] = (),
                            tables=[*gains.gain_table(gained), *attacked.tables])
     sections = [margins.section(subjects), energies.section(subjects), calibration.section(subjects),
                 *out_of_distribution.sections(subjects), attacked, class_frequency.section(subjects),
-                gradient_mass.section(subjects), translations.section(subjects, claimed), boxes.section(subjects)]
+                gradient_mass.section(subjects), translations.section(subjects, claimed), written.section(subjects),
+                boxes.section(subjects)]
     return [section for section in sections if section]
 
 

@@ -16,7 +16,7 @@ from .spec import Sampling, StageSpec, TaskSpec
 # Module and class, imported only when a recipe names them, because some need optional libraries.
 TASKS = {"image": ("image", "ImageTask"), "image_files": ("image_files", "ImageFilesTask"),
          "graph": ("graph", "GraphTask"), "detection": ("detection", "DetectionTask"),
-         "translation": ("translation", "TranslationTask")}
+         "translation": ("translation", "TranslationTask"), "language": ("language", "LanguageTask")}
 
 
 class TaskType(Protocol):

@@ -1,0 +1,83 @@
+"""Write text with a finished run of a language model. Its directory has everything that is needed, so no text is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ..data import generator
+from ..data.tokens import Tokens, tokens_from_json
+from ..engine.precision import float32_is
+from ..engine.weights import load_run_weights
+from ..errors import ArgumentError, DataError, RunError
+from ..models.continuation import continued
+from ..models.language_named import build_language_model
+from ..tasks.language import Options
+from .trained import finished_run
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A trained model with its vocabulary."""
+
+    name: str
+    model: nn.Module
+    tokens: Tokens
+    context: int
+    device: torch.device
+
+    def write(self, prompt: str, *, length: int = 500, temperature: float = 1.0, seed: int = 0) -> Iterator[str]:
+        """The text after ``prompt``, piece by piece; together ``length`` tokens.
+
+        Args:
+            prompt: the beginning of the text, at least one character.
+            length: the number of tokens to write.
+            temperature: divides the logits; 0 takes the most probable token.
+            seed: the seed of the random numbers.
+        """
+        tokens = self.tokens.encode(prompt).to(self.device)
+        if not len(tokens):
+            raise ArgumentError("prompt is empty: expected at least one character.")
+        indices: list[int] = []
+        with float32_is("ieee"):
+            for index in islice(continued(self.model, tokens, self.context, generator(seed), temperature), length):
+                indices.append(index)
+                text = self.tokens.decode(indices)
+                if text.endswith("\N{REPLACEMENT CHARACTER}") and len(indices) < 4:
+                    continue  # the first bytes of a character: the piece that ends it follows
+                yield text
+                indices = []
+        if indices:
+            yield self.tokens.decode(indices)
+
+
+def load_writer(folder: str | Path, device: torch.device) -> Writer:
+    """The writer of a finished run.
+
+    Args:
+        folder: the run directory.
+        device: where the model goes.
+
+    Raises:
+        RunError: it is not a finished run of a language model, or one of its files is missing or damaged.
+    """
+    folder = Path(folder)
+    recipe, arm, seed, spec = finished_run(folder, device)
+    vocabulary = folder / "files" / "tokens.json"
+    if recipe.task != "language" or not vocabulary.is_file():
+        raise RunError(f"{folder}: its task is {recipe.task!r}; expected a finished run of a language model, with its "
+                       f"vocabulary in {vocabulary}.")
+    try:
+        tokens = tokens_from_json(vocabulary.read_bytes())
+    except DataError as error:
+        raise RunError(f"{vocabulary}: {error} Train the run again with `encouraging run`.") from error
+    context = Options(**spec.options).context
+    model = build_language_model(spec.model, tokens.size, context, spec.model_options, spec.folder)
+    model.load_state_dict(load_run_weights(folder, model))
+    return Writer(f"{recipe.name} {arm} seed {seed}", model.to(device).eval(), tokens, context, device)
