@@ -13,6 +13,7 @@ from torch.func import grad, hessian, jacfwd, vmap
 from torch.nn import functional as F
 
 from encouraging import CurveLoss, curve_loss, curves, sigmoid_curve_loss
+from encouraging.errors import CurveError
 from strategies import cases, rows_with_gaps
 
 # torch's own tracer makes an object of every autograd Function that it meets, and warns about it.
@@ -205,3 +206,15 @@ def test_a_subclass_that_keeps_the_formula_keeps_its_closed_form():
 
     assert Same(0.75).form_below_half == curves.conservative(0.75).form_below_half == "line"
     assert Twice(0.75).form_below_half is None
+
+
+@pytest.mark.parametrize("phi", [lambda p: -p.detach().log(), lambda p: (p < 0.5).to(p.dtype)])
+def test_a_function_of_p_without_a_gradient_is_refused(phi):
+    with pytest.raises(CurveError, match="has no gradient, so that nothing would be learned"):
+        curves.from_probability(phi)
+
+
+def test_a_function_of_p_may_be_constant_or_detach_a_factor():
+    assert curves.from_probability(lambda p: 0 * p).pull(torch.zeros(2)).tolist() == [0, 0]
+    weighted = curves.from_probability(lambda p: -(1 - p.detach()) * p.log())  # weights that are not taught
+    assert weighted.pull(torch.zeros(1)).item() == pytest.approx(0.25)

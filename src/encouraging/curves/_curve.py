@@ -135,6 +135,9 @@ class FromProbability(Curve):
         phi_of_p: The loss, of a tensor of probabilities; differentiable.
         label: What the curve is called.
 
+    Raises:
+        CurveError: The function changes with p but has no gradient, because it detaches p or is a step function.
+
     >>> cross_entropy = FromProbability(lambda p: -p.log(), "mine")
     >>> cross_entropy.pull(torch.tensor(0.0))
     tensor(0.5000)
@@ -143,6 +146,19 @@ class FromProbability(Curve):
     name: ClassVar[str] = "from_probability"
     phi_of_p: Callable[[Tensor], Tensor]
     label: str = "from_probability"
+
+    def __post_init__(self) -> None:
+        if torch.compiler.is_compiling():
+            return
+        gaps = torch.linspace(-3, 3, 13, dtype=torch.float64)
+        try:
+            values, pulls = self.value(gaps), self.pull(gaps)
+        except Exception:  # written for JAX or for tensors on a GPU: the loss reports what it cannot use
+            return
+        if not pulls.any() and bool((values.isfinite() & (values != values[0])).any()):
+            raise CurveError(f"{self!r}: its function changes with p but has no gradient, so that nothing would be "
+                             "learned. Expected a function that torch can differentiate: without .detach(), .item(), "
+                             "NumPy or comparisons alone.")
 
     def value(self, gap: Tensor) -> Tensor:
         return _elementwise(self, "value", self.phi_of_p(torch.sigmoid(gap)), gap)
