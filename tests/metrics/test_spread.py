@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encouraging.errors import ShapeError
 from encouraging.metrics import LEVELS, mean_spread, shares, spread
 from encouraging.metrics._spread import median
 from strategies import SEEDS, generator
@@ -86,3 +87,10 @@ def test_the_mean_of_distributions_that_only_moved_moves_half_way(seed: int, shi
     drawn = values(seed, 100, lumps=False)
     both = mean_spread([spread(drawn), spread(drawn + shift), spread(torch.empty(0))])
     np.testing.assert_allclose(both, spread(drawn + shift / 2)["quantiles"], rtol=1e-4, atol=1e-4)
+
+
+def test_arrays_are_taken_and_a_table_is_refused() -> None:
+    drawn = values(0, 50, lumps=False)
+    assert spread(drawn.numpy()) == spread(drawn)
+    with pytest.raises(ShapeError, match=r"Use values\.flatten\(\)"):  # sorting each row is no sorting of all
+        spread(drawn.view(10, 5))

@@ -69,7 +69,7 @@ def shot_accuracy(readings: Readings, counts: Counts, many: int = MANY, few: int
 
 def counts_in_order(counts: Counts) -> Tensor:
     """Class counts of any form, with a mapping in the order of its classes."""
-    return as_tensor(in_order(counts, "class counts") if isinstance(counts, Mapping) else counts)
+    return as_tensor(in_order(counts, "class counts") if isinstance(counts, Mapping) else counts, "class counts")
 
 
 def _checked(counts: Counts) -> Tensor:

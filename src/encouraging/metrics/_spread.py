@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
+from ..errors import ShapeError
+from ._inputs import as_tensor
+
 _TAIL = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.003)
 LEVELS = (0.0, *_TAIL, *(k / 200 for k in range(1, 200)), *(1 - t for t in reversed(_TAIL)), 1.0)
 
 
-def spread(values: Tensor) -> dict[str, float | list[float]]:
+def spread(values: Tensor | np.ndarray) -> dict[str, float | list[float]]:
     """A distribution in a few hundred numbers.
 
     Args:
@@ -25,11 +28,17 @@ def spread(values: Tensor) -> dict[str, float | list[float]]:
         ``mean``, ``std`` and ``quantiles`` (at :data:`LEVELS`) of the finite values, and under ``infinite`` the number
         of the others where there are any. Without finite values: NaN, and no quantiles.
 
+    Raises:
+        ShapeError: The values have another number of dimensions than one.
+
     >>> import torch
     >>> distribution = spread(torch.arange(1001.0))
     >>> distribution["mean"], distribution["quantiles"][LEVELS.index(0.5)]
     (500.0, 500.0)
     """
+    values = as_tensor(values)
+    if values.ndim != 1:  # sorting goes over the last dimension alone
+        raise ShapeError(f"spread: expected the shape (N,), got {tuple(values.shape)}. Use values.flatten().")
     array = np.sort(values.detach().double().cpu().numpy())
     total, array = len(array), array[np.isfinite(array)]
     # Margins are infinite where every class but the label was masked out.

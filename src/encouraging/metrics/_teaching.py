@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 from torch import Tensor
 
 from ..curves import Curve, conservative, cross_entropy, focal, normal
+from ._inputs import as_tensor
 
 SURE = (0.5, 0.9, 0.99)
 
@@ -17,7 +19,7 @@ def usual() -> dict[str, Curve]:
             "encouraging, LE 0.75": conservative(0.75), "encouraging, LE 1": normal(), "focal, gamma 2": focal(2.0)}
 
 
-def gradient_mass(gap: Tensor, curve: Curve, above: tuple[float, ...] = SURE) -> dict[str, float]:
+def gradient_mass(gap: Tensor | np.ndarray, curve: Curve, above: tuple[float, ...] = SURE) -> dict[str, float]:
     r"""The fraction of the gradient on the logits that comes from examples whose label's probability is above a level.
 
     The gradient of an example is measured by the sum of its absolute values, which is twice the example's pull: the
@@ -38,13 +40,13 @@ def gradient_mass(gap: Tensor, curve: Curve, above: tuple[float, ...] = SURE) ->
     >>> gradient_mass(gap, normal())["0.9"]
     0.5
     """
-    gap = gap.double()
+    gap = as_tensor(gap).double()
     pull = curve.pull(gap).abs()
     total, p = float(pull.sum()), gap.sigmoid()
     return {f"{level:g}": float(pull[p > level].sum()) / total if total else 0.0 for level in above}
 
 
-def mean_pulls(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[str, float]:
+def mean_pulls(gap: Tensor | np.ndarray, curves: Mapping[str, Curve] | None = None) -> dict[str, float]:
     """The mean pull per example under several losses: the size of the gradient that :func:`gradient_mass` shares out.
 
     Args:
@@ -58,12 +60,12 @@ def mean_pulls(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[s
     >>> {name: round(pull, 3) for name, pull in mean_pulls(torch.tensor([0.0, 5.0])).items()}["cross-entropy"]
     0.253
     """
-    gap = gap.double()
+    gap = as_tensor(gap).double()
     return {name: float(curve.pull(gap).abs().mean()) if len(gap) else 0.0
             for name, curve in (curves or usual()).items()}
 
 
-def teaching(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[str, dict[str, float]]:
+def teaching(gap: Tensor | np.ndarray, curves: Mapping[str, Curve] | None = None) -> dict[str, dict[str, float]]:
     """The gradient mass of several losses, beside the fraction of examples.
 
     Args:
@@ -77,6 +79,7 @@ def teaching(gap: Tensor, curves: Mapping[str, Curve] | None = None) -> dict[str
     >>> teaching(torch.tensor([0.0, 5.0]), {"normal": normal()})
     {'examples': {'0.5': 0.5, '0.9': 0.5, '0.99': 0.5}, 'normal': {'0.5': 0.5, '0.9': 0.5, '0.99': 0.5}}
     """
+    gap = as_tensor(gap)
     p = gap.double().sigmoid()
     examples = {f"{level:g}": float((p > level).double().mean()) if len(p) else 0.0 for level in SURE}
     return {"examples": examples} | {name: gradient_mass(gap, curve) for name, curve in (curves or usual()).items()}
