@@ -69,3 +69,10 @@ def test_gaps_may_be_arrays() -> None:
     assert gradient_mass(gap, normal()) == gradient_mass(torch.from_numpy(gap), normal())
     assert mean_pulls(gap) == mean_pulls(torch.from_numpy(gap))
     assert teaching(gap) == teaching(torch.from_numpy(gap))
+
+
+def test_gaps_that_need_a_gradient_are_read_without_a_warning() -> None:
+    gap = torch.from_numpy(LOGITS[:, 0])
+    learned = gap.clone().requires_grad_()
+    assert gradient_mass(learned, normal()) == gradient_mass(gap, normal())
+    assert (mean_pulls(learned), teaching(learned)) == (mean_pulls(gap), teaching(gap))
