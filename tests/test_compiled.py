@@ -9,7 +9,7 @@ import torch
 from torch.func import grad, vmap
 from torch.nn import functional as F
 
-from encouraging import CurveLoss, curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
+from encouraging import CurveLoss, SigmoidCurveLoss, curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
 from transform_cases import CLASSES, SMOOTHING, batch
 
 # torch's own tracer makes an object of every autograd Function that it meets, and warns about it.
@@ -82,6 +82,16 @@ def test_compiled_with_changing_batch_sizes_and_smoothing_stays_right():
         z, t = torch.randn(rows, CLASSES), torch.randint(CLASSES, (rows,))
         torch.testing.assert_close(function(z, t, smoothing), curve_loss(z, t, curves.conservative(),
                                                                          label_smoothing=smoothing))
+
+
+@pytest.mark.parametrize("name", ["weight", "pos_weight"])
+@pytest.mark.parametrize("shape", [(CLASSES,), (1, CLASSES), (1, 1)], ids=str)
+def test_buffers_fit_logits_whose_numbers_of_rows_and_classes_the_compiler_leaves_open(name, shape):
+    loss = SigmoidCurveLoss(curves.focal(), **{name: torch.linspace(0.5, 1.5, CLASSES)[:shape[-1]].expand(shape)})
+    function = compiled(loss, dynamic=True)
+    for rows in (4, 7, 1, 0):
+        z, t = torch.randn(rows, CLASSES), torch.rand(rows, CLASSES)
+        torch.testing.assert_close(function(z, t), loss(z, t), equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", ["smoothed", "two losses", "sigmoid"])

@@ -261,3 +261,14 @@ def test_a_transform_without_the_buffers_is_refused_with_a_remedy_that_works():
     plain(x, y).square().sum().backward()
     torch.testing.assert_close(rows["weight"].sum(0), plain.weight.grad)
     assert torch.equal(layer.beta, plain.beta)  # decayed, once
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_beta_falls_in_16_bits_as_it_does_in_32(dtype):
+    layer = LSoftmaxLinear(4, 3, decay=0.9999).to(dtype)
+    x, y = torch.randn(2, 4, dtype=dtype), torch.tensor([0, 2])
+    for _ in range(10):
+        assert layer(x, y).dtype == dtype
+    assert layer.beta.item() == pytest.approx(100 * 0.9999**10, rel=1e-6)
+    assert copy.deepcopy(layer).double().beta.dtype == torch.float64
+    assert layer.to("meta").beta.is_meta

@@ -302,3 +302,23 @@ def test_the_scale_of_ldam_does_not_lift_roundings(dtype: torch.dtype) -> None:
     exact, rounded = loss(cosines.double(), labels), loss(cosines, labels)
     assert rounded.dtype == dtype
     torch.testing.assert_close(rounded.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["filled", "assigned", "other counts", "the same"])
+def test_margins_that_were_loaded_are_those_that_count_in_float64_too(way):
+    logits, label = batch(torch.float64)
+    saved = LDAMLoss([5, 16, 81])
+    if way in ("filled", "assigned"):
+        with torch.device("meta"):
+            loaded = LDAMLoss([5, 16, 81])
+        if way == "filled":
+            loaded = loaded.to_empty(device="cpu")
+            loaded._rounded_off.fill_(1e10)  # as uninitialised memory may
+    else:
+        loaded = LDAMLoss([1, 2, 3] if way == "other counts" else [5, 16, 81])
+    loaded.load_state_dict(saved.state_dict(), assign=way == "assigned")
+    tolerance = 0 if way == "the same" else 1e-6
+    torch.testing.assert_close(loaded(logits, label), saved(logits, label), rtol=tolerance, atol=0)
+    if way == "other counts":
+        exact = 30 * (logits - F.one_hot(label, 3) * saved.margins.double())
+        torch.testing.assert_close(loaded(logits, label), F.cross_entropy(exact, label), rtol=1e-14, atol=0)

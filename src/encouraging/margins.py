@@ -1,6 +1,8 @@
 """Changes of the logits before the softmax, which any curve can follow: margins, and a fixed length."""
 
 import math
+from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +87,13 @@ class LSoftmaxLinear(nn.Module):
 
     def reset_parameters(self) -> None:
         nn.init.kaiming_normal_(self.weight)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = self.beta
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.beta.dtype.itemsize < 4:  # there a decay of 0.999 would round to no decay: beta stays as it is
+            self.beta = before.to(self.beta.device)
+        return self
 
     def forward(self, input: Tensor, target: Tensor | None = None) -> Tensor:
         """Logits (N, C); in training, with a ``target`` (N), the label's logit carries the margin."""

@@ -314,6 +314,13 @@ class LDAMLoss(CurveLoss):
         loss = super().forward(self.scale * subtract_margin(wide, target, margins), target, divisor=divisor)
         return loss.to(result_dtype(input))
 
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        before = self.margins if self.margins.is_meta else self.margins.clone()
+        super()._load_from_state_dict(*arguments)
+        # Margins that were not computed here have lost what was rounded off; after to_empty it would be noise.
+        if before.is_meta or not torch.equal(before.to(self.margins), self.margins):
+            self._rounded_off = torch.zeros_like(self.margins)
+
     def extra_repr(self) -> str:
         margin = changed(self, {"max_margin": defaults_of(LDAMLoss)["max_margin"]})
         return ", ".join([f"classes={len(self.margins)}", *margin, f"scale={self.scale}", super().extra_repr()])

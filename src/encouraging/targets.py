@@ -315,6 +315,7 @@ def check_factor(name: str, factor: Tensor | None, input: Tensor) -> None:
     if factor.device != input.device:
         raise ArgumentError(f"{name} is on {factor.device} but input on {input.device}: move one of them.")
     trailing = input.shape[input.ndim - factor.ndim:]
-    if factor.ndim > input.ndim or any(n not in (1, size) for n, size in zip(factor.shape, trailing, strict=True)):
+    # Not "n not in (1, size)": torch.compile does not find a number of the compiler's in a tuple.
+    if factor.ndim > input.ndim or any(n != 1 and n != size for n, size in zip(factor.shape, trailing, strict=True)):
         raise ShapeError(f"{name} has shape {tuple(factor.shape)}: expected one that broadcasts to the input's, "
                          f"{tuple(input.shape)}.")

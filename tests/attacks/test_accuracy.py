@@ -98,6 +98,15 @@ def test_new_attacks_and_epsilons_join_an_old_state(digits: Any, tmp_path: Path)
                        accuracy_over_eps(digits.model, x, y, other, [0.1]).survived["fgsm"][0.1])
 
 
+def test_a_name_with_a_slash_has_a_state_too(digits: Any, tmp_path: Path) -> None:
+    x, y = digits.first(20)
+    named = {"pgd/margin": Attack("pgd", steps=1, loss="margin"), "aa/ce": Attack("autoattack", parts=["apgd-ce"])}
+    first = accuracy_over_eps(digits.model, x, y, named, [0.1], state_path=tmp_path / "state.json")
+    again = accuracy_over_eps(digits.model, x, y, named, [0.1], state_path=tmp_path / "state.json")
+    assert first.table() == again.table()
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
 def test_the_state_of_another_model_data_or_seed_is_refused(digits: Any, tmp_path: Path) -> None:
     x, y = digits.first(40)
     path = tmp_path / "state.json"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from encouraging.attacks import pgd
+from encouraging.attacks import Attack, accuracy_over_eps, adversarial_batch, autoattack, fgsm, pgd
 
 
 class Holder:
@@ -63,3 +64,33 @@ def test_a_function_around_a_module_leaves_it_as_it_was(kind: str) -> None:
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     net.eval()
     assert torch.equal(found, pgd(model, x, y, 0.1, steps=3))
+
+
+class NormalisedInPlace(nn.Module):
+    """A network that begins by writing over its input, as torchvision's ``Normalize(inplace=True)`` does."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.inplace, self.net = inplace, nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x.sub_(0.5).div_(0.25) if self.inplace else (x - 0.5) / 0.25)
+
+
+@pytest.mark.parametrize("attack", [
+    lambda model, x, y: fgsm(model, x, y, 0.1),
+    lambda model, x, y: pgd(model, x, y, 0.1, steps=3, restarts=2, loss="margin"),
+    lambda model, x, y: adversarial_batch(model, x, y, Attack("pgd", steps=2), 0.1),
+    lambda model, x, y: autoattack(model, x, y, 0.1, parts=["apgd-ce"]),
+    lambda model, x, y: accuracy_over_eps(model, x, y, [Attack("fgsm")], [0, 0.1]).survived["fgsm"][0.1],
+], ids=["fgsm", "pgd", "in training", "autoattack", "accuracy"])
+def test_a_model_that_writes_over_its_input_is_attacked_like_another_and_the_images_stay(attack: Callable[..., Tensor]
+                                                                                         ) -> None:
+    torch.manual_seed(0)
+    plain = NormalisedInPlace(inplace=False)
+    changing = NormalisedInPlace(inplace=True)
+    changing.load_state_dict(plain.state_dict())
+    x, y = torch.rand(8, 1, 4, 4), torch.randint(3, (8,))
+    before = x.clone()
+    assert torch.equal(attack(changing, x, y), attack(plain, x, y))
+    assert torch.equal(x, before)

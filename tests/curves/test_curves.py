@@ -198,6 +198,7 @@ BAD = [
     (curves.power, {"exponent": -1.0}), (curves.power, {"weight": -1.0}), (curves.power, {"weight": math.inf}),
     (curves.poly, {"epsilon": -1.5}), (curves.poly, {"epsilon": math.nan}),
     (curves.focal, {"gamma": -0.5}), (curves.focal, {"gamma": math.inf}), (curves.focal, {"gamma": math.nan}),
+    (curves.focal, {"gamma": 2**63}), (curves.poly, {"epsilon": 2**70}), (curves.power, {"weight": 2**64}),
     (curves.halted_focal, {"gamma": -1.0}), (curves.halted_focal, {"halt": 1.1}), (curves.halted_focal, {"halt": -0.1}),
     (curves.square, {"bonus": "no"}),
 ]

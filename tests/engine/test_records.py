@@ -29,9 +29,10 @@ def test_a_record_holds_all_of_a_run_but_its_tensors(runs, tmp_path):
 def test_what_is_not_a_directory_of_runs_is_refused(tmp_path):
     with pytest.raises(RunError, match="expected a directory"):
         read_records(tmp_path / "none")
-    (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(RunError, match=r"broken.json: expected a JSON object"):
-        read_records(tmp_path)
+    for content in ("{", "[]", "null", '{"seed": ' + "1" * 5000 + "}"):
+        (tmp_path / "broken.json").write_text(content)
+        with pytest.raises(RunError, match=r"broken.json: expected a JSON object \(.*\)\. Move the file away"):
+            read_records(tmp_path)
 
 
 def test_files_that_a_task_keeps_are_not_read_whatever_they_hold(runs):

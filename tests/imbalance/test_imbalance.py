@@ -231,3 +231,24 @@ def test_shifts_and_weights_compile_as_one_graph(counts: Any) -> None:
     for loss in (lambda z: F.cross_entropy(balanced_logits(z, counts), labels), lambda z: adjusted_logits(z, counts),
                  lambda z: F.cross_entropy(z, labels, effective_weights(counts).to(z.dtype))):
         torch.testing.assert_close(torch.compile(loss, backend="eager", fullgraph=True)(logits), loss(logits))
+
+
+@pytest.mark.parametrize("shift", [balanced_logits, lambda z, counts: -adjusted_logits(-z, counts)],
+                         ids=["balanced", "adjusted"])
+def test_shifts_of_float64_have_all_its_digits(shift: Callable[[Any, Any], torch.Tensor]) -> None:
+    counts = [5, 1000, 3]
+    exact = torch.tensor([math.log(count / 1008) for count in counts], dtype=torch.float64)
+    torch.testing.assert_close(shift(torch.zeros(3, dtype=torch.float64), counts), exact, rtol=1e-15, atol=0)
+    assert shift(torch.zeros(3), counts).dtype == torch.float32
+
+
+@pytest.mark.parametrize("call", [
+    lambda: effective_weights([1, 2], "0.9"), lambda: exponential_counts(math.nan, 3, 2.0),
+    lambda: exponential_counts(math.inf, 3, 2.0), lambda: exponential_counts(10, 2.5, 2.0),
+    lambda: exponential_counts(10, 3, "2"), lambda: long_tail_indices([0, 1], None),
+    lambda: balanced_indices([0, 1], 2.5, torch.Generator()),
+    lambda: balanced_indices([0, 1], 2, torch.Generator(), per_class="1"),
+], ids=["beta", "NaN", "infinite", "classes", "imbalance", "of indices", "count", "per class"])
+def test_what_is_no_such_number_is_refused_in_words(call: Callable[[], Any]) -> None:
+    with pytest.raises(ArgumentError, match="expected"):
+        call()

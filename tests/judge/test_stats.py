@@ -15,6 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
+from encouraging.errors import ArgumentError
 from encouraging.judge.stats import _usual_skewness, compare, describe, looks_skewed, paired_differences, permutation_p
 from judged_pairs import judge
 
@@ -245,3 +246,20 @@ def test_skewed_differences_are_noticed_as_often_as_the_documentation_says():
 def test_an_infinite_number_is_not_taken_for_rounding():
     differences = paired_differences([2.0, 2.2, math.inf, 2.1], [1.0, 1.0, 1.0, 1.0])
     assert differences.tolist() == [1.0, 1.2000000000000002, math.inf, 1.1]
+
+
+@pytest.mark.parametrize(("theirs", "better"), [([1.0], "higher"), ([1.0, 2.0], "lower"), ([1.0, 2.0, 3.0], "Higher"),
+                                                ([1.0, 2.0, 3.0], "")])
+def test_what_is_not_paired_or_has_no_direction_is_refused(theirs, better):
+    with pytest.raises(ArgumentError, match="expected pairs, as many of one as of the other, and 'higher' or 'lower'"):
+        compare([1.0, 2.0, 3.5], theirs, better=better)  # numpy would repeat the one, and another word meant lower
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_number_that_is_none_has_no_permutation_p(wrong):
+    assert math.isnan(permutation_p([wrong, 1.0, 2.0]))
+    assert math.isnan(permutation_p([wrong] + [1.0] * 30))
+
+
+def test_equal_differences_are_not_skewed():
+    assert not looks_skewed([2.0] * 5)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from encouraging.errors import ArgumentError, ShapeError
+from encouraging.errors import ArgumentError, DtypeError, ShapeError
 from encouraging.metrics import bleu_of_counts, paired_bootstrap
 from encouraging.tasks.translation_scores import bleu, details, scores
 
@@ -73,3 +73,16 @@ def test_details_have_the_signature_and_the_sentences_at_both_ends():
     numbers = scores(said, references)
     assert numbers["bleu"] == numbers["tokenised_bleu"] == pytest.approx(bleu(said, references))
     assert numbers["length_ratio"] == pytest.approx(sum(len(line.split()) for line in said) / 72)
+
+
+@pytest.mark.parametrize("wrong", [4.5, float("nan"), float("inf"), -1, "4"], ids=repr)
+def test_what_is_no_count_is_refused(wrong):
+    with pytest.raises(DtypeError, match="whole numbers, 0 or more"):
+        bleu_of_counts([[wrong, 4, 4, 3, 2, 1]])
+
+
+@pytest.mark.parametrize("samples", [0, -1, 1.5, True, None])
+def test_a_bootstrap_draws_at_least_once(samples):
+    counts = counts_of(["a b c d e"], ["a b c d e"])
+    with pytest.raises(ArgumentError, match="one draw or more"):
+        paired_bootstrap(counts, counts, samples=samples)

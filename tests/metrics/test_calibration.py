@@ -217,3 +217,14 @@ def test_no_temperature_for_logits_that_are_none(bad):
 def test_a_root_is_found_within_the_tolerance(root, below, above, sign, shape):
     found = _root(lambda x: sign * shape(x - root), root - below, root + above, 1e-5)
     assert abs(found - root) <= 1e-5
+
+
+def test_parts_with_other_bins_are_not_added() -> None:
+    confidence, correct = torch.tensor([0.3, 0.9]), torch.tensor([True, False])
+    with pytest.raises(ShapeError, match="over 1 and over 10 bins"):  # numpy would repeat the single bin
+        reliability(confidence, correct, 1) + reliability(confidence, correct, 10)
+
+
+def test_reliability_takes_arrays() -> None:
+    confidence, correct = torch.tensor([0.3, 0.9]), torch.tensor([True, False])
+    assert reliability(confidence.numpy(), correct.numpy()).ece == reliability(confidence, correct).ece

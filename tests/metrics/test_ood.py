@@ -257,3 +257,9 @@ def test_a_single_set_in_a_group_keeps_its_name() -> None:
     reader.update_outside(torch.randn(5, 3), "a")
     assert summary(reader.diagnosis(groups={"a": "near"}))["ood"].keys() == {"a", "nearood"}
     assert "msp" in summary(reader.diagnosis())["ood"]
+
+
+@pytest.mark.parametrize("rate", [95, 1.01, -0.1, float("nan")])
+def test_a_rate_in_percent_is_refused(rate: float) -> None:
+    with pytest.raises(ArgumentError, match=r"expected a true positive rate from 0 to 1, such as 0\.95"):
+        detection([1.0, 2.0], [0.0, 3.0]).fpr_at(rate)

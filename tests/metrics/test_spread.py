@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encouraging.curves import normal
+from encouraging.errors import ShapeError
 from encouraging.metrics import LEVELS, gradient_mass, mean_pulls, mean_spread, reliability, shares, spread, teaching
 from encouraging.metrics._spread import median
 from strategies import SEEDS, generator
@@ -97,3 +98,10 @@ def test_the_mean_of_distributions_that_only_moved_moves_half_way(seed: int, shi
     drawn = values(seed, 100, lumps=False)
     both = mean_spread([spread(drawn), spread(drawn + shift), spread(torch.empty(0))])
     np.testing.assert_allclose(both, spread(drawn + shift / 2)["quantiles"], rtol=1e-4, atol=1e-4)
+
+
+def test_arrays_are_taken_and_a_table_is_refused() -> None:
+    drawn = values(0, 50, lumps=False)
+    assert spread(drawn.numpy()) == spread(drawn)
+    with pytest.raises(ShapeError, match=r"Use values\.flatten\(\)"):  # sorting each row is no sorting of all
+        spread(drawn.view(10, 5))

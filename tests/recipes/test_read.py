@@ -231,3 +231,20 @@ def test_later_settings_of_a_loss_are_in_a_config_only_if_they_are_used():
 def test_a_name_that_is_no_folder_is_refused(name):
     with pytest.raises(RecipeError, match="name"):
         read_recipe("digits", [f'name="{name}"'])
+
+
+@pytest.mark.parametrize("value", ["2020-01-01", "07:32:00", "2020-01-01T07:32:00", "[1, 2020-01-01]",
+                                   "{a = 07:32:00}"])
+def test_a_date_is_refused_where_options_take_anything(tmp_path, value):
+    text = GOOD.replace('"digits_mlp"', f'"timm/efficientnet_b0"\nmodel_options = {{ drop_rate = {value} }}')
+    with pytest.raises(RecipeError, match=r"model_options\.drop_rate.* = .*: expected no date and no time"):
+        read(tmp_path, text)
+    with pytest.raises(RecipeError, match=r"model_options\.drop_rate.* = .*: expected no date and no time"):
+        read(tmp_path, GOOD.replace("digits_mlp", "timm/efficientnet_b0"), [f"model_options.drop_rate={value}"])
+
+
+def test_brackets_without_end_are_no_recipe(tmp_path):
+    with pytest.raises(RecipeError, match="more brackets inside each other than can be read"):
+        read(tmp_path, "about = " + "[" * 20_000)
+    with pytest.raises(RecipeError, match="seeds = "):
+        read(tmp_path, GOOD, ["seeds=" + "[" * 20_000])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import torch
 from torch import Tensor
@@ -264,6 +265,7 @@ class _State:
         """The path of AutoAttack's own state, beside this file."""
         if self.path is None:
             return None
+        name = quote(name, safe=" ")  # a name may hold a slash
         return self.path.with_name(f"{self.path.name}.{name}.{eps:g}.{self.batch_size}")
 
     def _cell(self, name: str, attack: Attack, eps: float) -> str:

@@ -93,10 +93,11 @@ def checked(model: Model, highest: int = -1, of: Model | None = None) -> Model:
     """The same model, with a check that its outputs are logits that include the class ``highest``.
 
     Only shapes are checked, so that nothing synchronises with the device. ``of`` is the module that ``model`` calls.
+    The model gets a copy: one that begins by normalising in place would change the caller's images.
     """
     def logits_of(x: Tensor) -> Tensor:
         try:
-            logits = model(x)
+            logits = model(x.clone())
         except RuntimeError as error:
             reason = _misfit(model if of is None else of, x)
             if reason is None:

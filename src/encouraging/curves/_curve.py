@@ -219,6 +219,8 @@ def check_parameter(curve: str, name: str, number: float, *, low: float, high: f
     """Refuse a parameter outside ``[low, high]`` (or ``[low, high)``)."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise CurveError(f"{curve}({name}={number!r}): expected a number, {meaning}; got {type(number).__name__}.")
+    if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:  # more than a tensor can be multiplied by
+        raise CurveError(f"{curve}({name}=...): a whole number of more than 64 bits; expected {meaning}. Pass a float.")
     inside = low <= number <= high if high_is_allowed else low <= number < high
     if not inside or number == math.inf:  # math.isfinite breaks the graph of torch.compile before torch 2.12
         bound = f"{name} >= {low:g}" if high == math.inf else (

@@ -46,11 +46,11 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; errors name the file."""
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        if not isinstance(value, dict):
+            raise ValueError(f"found {'null' if value is None else f'a {type(value).__name__}'}")
+    except (OSError, ValueError, RecursionError) as error:  # a ValueError, too, for a number of 5000 digits
         raise RunError(f"{path}: expected a JSON object ({error}). Move the file away. If it belongs to a run, move "
                        "the folder of the run away instead, and the run is trained again.") from error
-    if not isinstance(value, dict):
-        raise RunError(f"{path}: expected a JSON object, found a {type(value).__name__}.")
     return value
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..class_counts import class_labels
 from ..errors import ArgumentError
+from ..margins import number_or_nan
 
 
 def exponential_counts(largest: int, classes: int, imbalance: float) -> Tensor:
@@ -33,8 +34,9 @@ def exponential_counts(largest: int, classes: int, imbalance: float) -> Tensor:
     >>> int(exponential_counts(500, 100, 100).sum()), int(exponential_counts(5000, 10, 100).sum())
     (10847, 12406)
     """
-    if classes < 2 or not 1 <= imbalance < math.inf or largest < imbalance:
-        raise ArgumentError(f"exponential_counts(largest={largest}, classes={classes}, imbalance={imbalance}): "
+    whole = hasattr(classes, "__index__") and not isinstance(classes, Tensor)
+    if not whole or classes < 2 or not 1 <= number_or_nan(imbalance) <= number_or_nan(largest) < math.inf:
+        raise ArgumentError(f"exponential_counts(largest={largest!r}, classes={classes!r}, imbalance={imbalance!r}): "
                             "expected two classes or more, an imbalance of 1 or more, and at least as many examples in "
                             "the largest class, so that the smallest keeps one.")
     # The literature's own expression: in other orders a count such as 5.0 may round to 4.

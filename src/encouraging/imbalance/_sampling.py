@@ -40,9 +40,9 @@ def balanced_indices(labels: Tensor | Sequence[int], count: int, generator: torc
     labels = class_labels(labels, "balanced_indices")
     if labels.ndim != 1 or not len(labels):
         raise ArgumentError(f"balanced_indices: expected labels of the shape (examples,), got {tuple(labels.shape)}.")
-    if count < 0 or per_class < 1:
-        raise ArgumentError(f"balanced_indices(count={count}, per_class={per_class}): expected count of at least 0 and "
-                            "per_class of at least 1.")
+    if not (hasattr(count, "__index__") and hasattr(per_class, "__index__")) or count < 0 or per_class < 1:
+        raise ArgumentError(f"balanced_indices(count={count!r}, per_class={per_class!r}): expected integers, count of "
+                            "at least 0 and per_class of at least 1.")
     present, label, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
     visits = -(-count // per_class)
     rounds = -(-visits // len(present))

@@ -33,7 +33,7 @@ def log_prior(counts: Counts) -> Tensor:
     >>> log_prior([1, 3]).exp()
     tensor([0.2500, 0.7500])
     """
-    return _log_fractions(class_counts(counts, "log_prior"))
+    return _log_fractions(class_counts(counts, "log_prior")).float()
 
 
 def balanced_logits(logits: Tensor, counts: Counts, tau: float = 1.0) -> Tensor:
@@ -99,8 +99,8 @@ def _shift(logits: Tensor, counts: Counts, caller: str) -> Tensor:
     if logits.shape[-1:] != numbers.shape:
         raise ShapeError(f"{caller}: class counts: expected one number per class, the shape {tuple(logits.shape[-1:])} "
                          f"for logits of the shape {tuple(logits.shape)}, got {tuple(numbers.shape)}.")
-    return _log_fractions(numbers).to(logits.device, logits.dtype)
+    return _log_fractions(numbers).to(logits.dtype).to(logits.device)  # in this order: not every device has float64
 
 
 def _log_fractions(counts: Tensor) -> Tensor:
-    return (counts / counts.sum()).log().float()
+    return (counts / counts.sum()).log()

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..class_counts import Counts, class_counts
 from ..errors import ArgumentError
+from ..margins import number_or_nan
 
 
 def effective_weights(counts: Counts, beta: float = 0.9999) -> Tensor:
@@ -29,8 +30,8 @@ def effective_weights(counts: Counts, beta: float = 0.9999) -> Tensor:
     >>> effective_weights([5, 5])
     tensor([1., 1.])
     """
-    if not 0 <= beta < 1:
-        raise ArgumentError(f"effective_weights(beta={beta}): expected 0 <= beta < 1.")
+    if not 0 <= number_or_nan(beta) < 1:
+        raise ArgumentError(f"effective_weights(beta={beta!r}): expected 0 <= beta < 1.")
     numbers = class_counts(counts, "effective_weights")
     raw = (1 - beta) / -torch.expm1(numbers * torch.log(torch.tensor(beta, dtype=torch.float64)))
     return (raw * len(raw) / raw.sum()).float()

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from ..errors import ArgumentError
+
 ALPHA = 0.05
 MINIMUM = 3
 EXACT_UP_TO = 20
@@ -91,6 +93,9 @@ def paired_differences(ours: Sequence[float], theirs: Sequence[float], better: s
     """
     sign = 1.0 if better == "higher" else -1.0
     minuend, subtrahend = np.asarray(ours, float), np.asarray(theirs, float)
+    if minuend.shape != subtrahend.shape or better not in ("higher", "lower"):
+        raise ArgumentError(f"{minuend.size} numbers with {subtrahend.size} others, better={better!r}: expected pairs, "
+                            "as many of one as of the other, and 'higher' or 'lower'.")
     differences: np.ndarray = sign * (minuend - subtrahend)
     if len(differences) and np.isfinite(differences).all():
         size = max(abs(minuend).max(), abs(subtrahend).max())
@@ -178,7 +183,9 @@ def looks_skewed(differences: Sequence[float] | np.ndarray) -> bool:
     return len(values) >= 4 and bool(abs(_skewness(values)) > _usual_skewness(len(values)))
 
 
+@_QUIET
 def _skewness(values: np.ndarray) -> np.ndarray:
+    """NaN, which exceeds nothing, where all values are equal."""
     centred = values - values.mean(-1, keepdims=True)
     skewness: np.ndarray = (centred**3).mean(-1) / (centred**2).mean(-1) ** 1.5
     return skewness
@@ -195,13 +202,16 @@ def _usual_skewness(n: int) -> float:
 
 
 def permutation_p(differences: Sequence[float] | np.ndarray) -> float:
-    """Two-sided p under swapping the arms of any seed: exact up to 20 pairs, 100000 fixed draws beyond.
+    """Two-sided p under swapping the arms of any seed: exact up to 20 pairs, 100000 fixed draws beyond. NaN where a
+    difference is not finite.
 
     >>> permutation_p([1.0, 2.0, 3.0])
     0.25
     """
     values = np.asarray(differences, float)
     n = len(values)
+    if not np.isfinite(values).all():
+        return math.nan
     observed = abs(values.sum()) - SAME * abs(values).sum()  # equal sums must count in spite of rounding
     if n > EXACT_UP_TO:
         return float((1 + (abs(_random_sums(values)) >= observed).sum()) / (1 + DRAWS))

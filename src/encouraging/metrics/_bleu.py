@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError, DtypeError, ShapeError
 
 ORDERS = 4
 COLUMNS = 2 + ORDERS
@@ -43,6 +43,7 @@ def bleu_of_counts(counts: ArrayLike) -> float:
 
     Raises:
         ShapeError: The counts have another shape, or no sentences.
+        DtypeError: The counts are not integers.
 
     >>> round(bleu_of_counts([[4, 4, 4, 3, 2, 1], [3, 4, 2, 1, 0, 0]]), 2)
     71.28
@@ -66,15 +67,16 @@ def paired_bootstrap(counts: ArrayLike, baseline: ArrayLike, samples: int = 1000
 
     Raises:
         ShapeError: The counts are not of two translations of the same sentences.
-        ArgumentError: ``samples`` is below 1.
+        DtypeError: The counts are not integers.
+        ArgumentError: ``samples`` is not an integer of 1 or more.
 
     >>> right, half = [4, 4, 4, 3, 2, 1], [4, 4, 2, 1, 1, 1]
     >>> result = paired_bootstrap([right, right, half], [half, right, half], samples=100)
     >>> round(result.difference, 2), result.low
     (15.24, 0.0)
     """
-    if samples < 1:
-        raise ArgumentError(f"paired_bootstrap(samples={samples!r}): expected at least one draw.")
+    if isinstance(samples, bool) or not hasattr(samples, "__index__") or samples < 1:
+        raise ArgumentError(f"paired_bootstrap(samples={samples!r}): expected an integer, one draw or more.")
     ours, theirs = _table(counts), _table(baseline)
     if ours.shape != theirs.shape or not (ours[:, 1] == theirs[:, 1]).all():
         raise ShapeError(f"counts of {len(ours)} sentences and of {len(theirs)} with references of other lengths: "
@@ -91,10 +93,13 @@ def paired_bootstrap(counts: ArrayLike, baseline: ArrayLike, samples: int = 1000
 
 
 def _table(counts: ArrayLike) -> NDArray[np.int64]:
-    table = np.asarray(counts, dtype=np.int64)
+    table = np.asarray(counts)
     if table.ndim != 2 or table.shape[1] != COLUMNS or not len(table):
         raise ShapeError(f"counts of shape {table.shape}: expected (sentences, {COLUMNS}), the length, the reference's "
                          f"length and the matches of orders 1 to {ORDERS}.")
+    if table.dtype.kind not in "iuf" or not (np.isfinite(table) & (table == np.floor(table)) & (table >= 0)).all():
+        raise DtypeError("counts hold something else than counts: expected whole numbers, 0 or more.")
+    table = table.astype(np.int64)
     totals = np.maximum(table[:, :1] - np.arange(ORDERS), 0)  # n-grams of a sentence follow from its length
     return np.concatenate([table, totals], 1)
 

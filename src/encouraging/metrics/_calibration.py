@@ -28,6 +28,9 @@ class Reliability:
         count: The number of examples per bin.
         confidence: The sum of their confidence, per bin.
         right: How many of them are classified correctly, per bin.
+
+    Raises:
+        ShapeError: By ``+``, for parts with different numbers of bins.
     """
 
     count: np.ndarray
@@ -35,6 +38,9 @@ class Reliability:
     right: np.ndarray
 
     def __add__(self, other: Reliability) -> Reliability:
+        if len(self.count) != len(other.count):
+            raise ShapeError(f"reliability over {len(self.count)} and over {len(other.count)} bins: expected equally "
+                             "many in all parts that are added.")
         return Reliability(self.count + other.count, self.confidence + other.confidence, self.right + other.right)
 
     @property
@@ -78,7 +84,7 @@ def reliability(confidence: Tensor | np.ndarray, correct: Tensor | np.ndarray, b
     """
     if isinstance(bins, bool) or not hasattr(bins, "__index__") or bins < 1:
         raise ArgumentError(f"reliability(bins={bins!r}): expected an integer, one bin or more.")
-    confidence, correct = as_tensor(confidence), as_tensor(correct)
+    confidence, correct = as_tensor(confidence, "confidence"), as_tensor(correct, "correct")
     if confidence.shape != correct.shape or confidence.ndim != 1:
         raise ShapeError(f"reliability: expected one confidence and one answer per example, got the shapes "
                          f"{tuple(confidence.shape)} and {tuple(correct.shape)}.")
@@ -159,7 +165,7 @@ def fit_temperature(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) ->
     >>> round(fit_temperature(logits, torch.tensor([0, 0, 0, 1])), 2)  # right three times in four: log-odds 1.1
     45.51
     """
-    logits, target = as_tensor(logits), as_tensor(target)
+    logits, target = as_tensor(logits, "logits"), as_tensor(target, "labels")
     check(logits, target)
     if not len(logits):
         raise ArgumentError("fit_temperature: expected at least one example.")

@@ -67,7 +67,7 @@ class Reader:
 
     def update(self, logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int = 0) -> None:
         """Examples with their labels, tensors or arrays; errors count rows from ``first``."""
-        logits, target = as_tensor(logits).detach(), as_tensor(target)
+        logits, target = as_tensor(logits, "logits").detach(), as_tensor(target, "labels")
         self._check(logits)
         block = read(logits, target, first=first)
         if not len(block):
@@ -78,7 +78,7 @@ class Reader:
 
     def update_outside(self, logits: Tensor | np.ndarray, name: str = "outside", *, first: int = 0) -> None:
         """Out-of-distribution examples, by the name of the set they come from."""
-        logits = as_tensor(logits)
+        logits = as_tensor(logits, "logits")
         self._check(logits)
         block = read_unlabelled(logits, first=first)
         if not len(block):

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import ArgumentError
-from ._inputs import as_tensor, best_rival, check_labels
+from ..errors import ArgumentError, ShapeError
+from ._inputs import best_rival, check_labels, float_logits
 from ._readings import Readings, Unlabelled
 from ._spread import spread
 
@@ -27,10 +27,13 @@ def conditional_energy(logits: Tensor | np.ndarray) -> Tensor:
     Returns:
         Energies of the same shape.
 
+    Raises:
+        DtypeError: The logits are not floats.
+
     >>> conditional_energy(torch.tensor([[2.0, -1.0]]))
     tensor([[-2.,  1.]])
     """
-    return -as_tensor(logits)
+    return -float_logits(logits)
 
 
 def free_energy(logits: Tensor | np.ndarray, temperature: float = 1.0) -> Tensor:
@@ -45,13 +48,14 @@ def free_energy(logits: Tensor | np.ndarray, temperature: float = 1.0) -> Tensor
 
     Raises:
         ArgumentError: The temperature is not above 0.
+        DtypeError, ShapeError: The logits are not floats, or have no classes.
 
     >>> free_energy(torch.tensor([[0.0, 0.0]])).exp()
     tensor([0.5000])
     """
     if not temperature > 0:
         raise ArgumentError(f"free_energy(temperature={temperature}): expected a number above 0.")
-    return -temperature * torch.logsumexp(as_tensor(logits) / temperature, -1)
+    return -temperature * torch.logsumexp(_with_classes(logits) / temperature, -1)
 
 
 def minimum_energy(logits: Tensor | np.ndarray) -> Tensor:
@@ -63,10 +67,21 @@ def minimum_energy(logits: Tensor | np.ndarray) -> Tensor:
     Returns:
         Energies of shape (...).
 
+    Raises:
+        DtypeError, ShapeError: The logits are not floats, or have no classes.
+
     >>> minimum_energy(torch.tensor([[2.0, -1.0]]))
     tensor([-2.])
     """
-    return -as_tensor(logits).amax(-1)
+    return -_with_classes(logits).amax(-1)
+
+
+def _with_classes(logits: Tensor | np.ndarray) -> Tensor:
+    logits = float_logits(logits)
+    if not logits.ndim or not logits.shape[-1]:
+        raise ShapeError(f"logits: expected the shape (..., classes) with one class or more, got "
+                         f"{tuple(logits.shape)}.")
+    return logits
 
 
 def rival_energy(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, zero_label: bool = False) -> Tensor:

@@ -12,12 +12,20 @@ from ..errors import DtypeError, ShapeError, TargetError
 from ..targets import is_integer
 
 
-def as_tensor(values: Tensor | np.ndarray | Sequence[float]) -> Tensor:
+def as_tensor(values: Tensor | np.ndarray | Sequence[float], name: str = "values") -> Tensor:
     """Arrays of any library that numpy can read, without a copy where none is needed."""
     if isinstance(values, Tensor):
         return values
-    array = np.asarray(values)
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+    try:
+        array = np.asarray(values)
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        if not array.flags.writeable or min(array.strides, default=0) < 0:  # torch has no negative strides
+            array = array.copy()
+        return torch.from_numpy(array)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DtypeError(f"{name}: cannot be read as a tensor of numbers ({error}). Pass a tensor, or an array of one "
+                         "of the types that torch has, such as array.astype('float32').") from error
 
 
 def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> None:
@@ -43,12 +51,18 @@ def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> No
                               f"{logits.shape[1] - 1}; leave out rows without a label.")
 
 
+def float_logits(logits: Tensor | np.ndarray) -> Tensor:
+    """Logits of any shape as a tensor of floating-point numbers: minus an integer without a sign is another number."""
+    logits = as_tensor(logits, "logits")
+    if not logits.is_floating_point() or logits.dtype.itemsize == 1:
+        raise DtypeError(f"logits: expected floating-point numbers, got {logits.dtype}.")
+    return logits
+
+
 def check_labels(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> tuple[Tensor, Tensor]:
     """Logits of any layout and their labels as tensors, the labels in int64. Types and shapes that do not match are
     refused: a shorter target would silently be broadcast. Values are not checked: that would wait for the GPU."""
-    logits, target = as_tensor(logits), as_tensor(target)
-    if not logits.is_floating_point() or logits.dtype.itemsize == 1:
-        raise DtypeError(f"logits: expected floating-point numbers, got {logits.dtype}.")
+    logits, target = float_logits(logits), as_tensor(target, "labels")
     if not is_integer(target):
         raise DtypeError(f"labels: expected integers, got {target.dtype}.")
     if target.shape != logits.shape[:-1] or not logits.ndim:

@@ -55,7 +55,13 @@ class Detection:
         return float((np.diff(self.tpr) * (precision[1:] + precision[:-1])).sum() / 2)
 
     def fpr_at(self, tpr: float = 0.95) -> float:
-        """The false positive rate at the first threshold that reaches this true positive rate."""
+        """The false positive rate at the first threshold that reaches this true positive rate.
+
+        Raises:
+            ArgumentError: The rate is not from 0 to 1; 95% are 0.95.
+        """
+        if not 0 <= tpr <= 1:
+            raise ArgumentError(f"fpr_at({tpr!r}): expected a true positive rate from 0 to 1, such as 0.95.")
         reached = self.tpr * self.positives >= tpr * self.positives - 1e-9
         return float(self.fpr[np.argmax(reached)])
 

@@ -146,7 +146,7 @@ def read(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int
     >>> readings.margin.item(), readings.correct.item()
     (2.0, True)
     """
-    logits, target = as_tensor(logits), as_tensor(target)
+    logits, target = as_tensor(logits, "logits"), as_tensor(target, "labels")
     check(logits, target, first=first)
     label = target.to(torch.int64, copy=True)  # the caller may reuse the storage of the block
     readings = _read(logits, label, first)
@@ -194,7 +194,7 @@ def read_unlabelled(logits: Tensor | np.ndarray, *, first: int = 0) -> Unlabelle
     >>> readings.highest.item(), readings.log_odds.item()
     (3.0, 2.0)
     """
-    logits = as_tensor(logits)
+    logits = as_tensor(logits, "logits")
     check(logits)
     readings = _read_unlabelled(logits, first)
     if readings.log_odds.dtype == torch.float32 and bool((_large(readings.highest) | readings.log_odds.isinf()).any()):

@@ -71,7 +71,7 @@ def counts_in_order(counts: Counts) -> Tensor:
     """Class counts of any form, with a mapping in the order of its classes."""
     if isinstance(counts, Mapping):
         counts = in_order(counts, "class counts", "A class without training examples has the count 0.")
-    return as_tensor(counts)
+    return as_tensor(counts, "class counts")
 
 
 def _checked(counts: Counts) -> Tensor:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
+from ..errors import ShapeError
 from ._inputs import as_tensor
 
 _TAIL = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.003)
@@ -27,12 +28,18 @@ def spread(values: Tensor | np.ndarray) -> dict[str, float | list[float]]:
         ``mean``, ``std`` and ``quantiles`` (at :data:`LEVELS`) of the finite values, and under ``infinite`` the number
         of the others where there are any. Without finite values: NaN, and no quantiles.
 
+    Raises:
+        ShapeError: The values have another number of dimensions than one.
+
     >>> import torch
     >>> distribution = spread(torch.arange(1001.0))
     >>> distribution["mean"], distribution["quantiles"][LEVELS.index(0.5)]
     (500.0, 500.0)
     """
-    array = np.sort(as_tensor(values).detach().double().cpu().numpy())
+    values = as_tensor(values)
+    if values.ndim != 1:  # sorting goes over the last dimension alone
+        raise ShapeError(f"spread: expected the shape (N,), got {tuple(values.shape)}. Use values.flatten().")
+    array = np.sort(values.detach().double().cpu().numpy())
     total, array = len(array), array[np.isfinite(array)]
     # Margins are infinite where every class but the label was masked out.
     infinite: dict[str, float | list[float]] = {"infinite": total - len(array)} if total > len(array) else {}

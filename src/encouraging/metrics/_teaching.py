@@ -40,7 +40,7 @@ def gradient_mass(gap: Tensor | np.ndarray, curve: Curve, above: tuple[float, ..
     >>> gradient_mass(gap, normal())["0.9"]
     0.5
     """
-    gap = as_tensor(gap).double()
+    gap = as_tensor(gap).detach().double()
     pull = curve.pull(gap).abs()
     total, p = float(pull.sum()), gap.sigmoid()
     return {f"{level:g}": float(pull[p > level].sum()) / total if total else 0.0 for level in above}
@@ -60,13 +60,12 @@ def mean_pulls(gap: Tensor | np.ndarray, curves: Mapping[str, Curve] | None = No
     >>> {name: round(pull, 3) for name, pull in mean_pulls(torch.tensor([0.0, 5.0])).items()}["cross-entropy"]
     0.253
     """
-    gap = as_tensor(gap).double()
+    gap = as_tensor(gap).detach().double()
     return {name: float(curve.pull(gap).abs().mean()) if len(gap) else 0.0
             for name, curve in (curves or usual()).items()}
 
 
-def teaching(gap: Tensor | np.ndarray,
-             curves: Mapping[str, Curve] | None = None) -> dict[str, dict[str, float]]:
+def teaching(gap: Tensor | np.ndarray, curves: Mapping[str, Curve] | None = None) -> dict[str, dict[str, float]]:
     """The gradient mass of several losses, beside the fraction of examples.
 
     Args:
@@ -80,6 +79,7 @@ def teaching(gap: Tensor | np.ndarray,
     >>> teaching(torch.tensor([0.0, 5.0]), {"normal": normal()})
     {'examples': {'0.5': 0.5, '0.9': 0.5, '0.99': 0.5}, 'normal': {'0.5': 0.5, '0.9': 0.5, '0.99': 0.5}}
     """
-    p = as_tensor(gap).double().sigmoid()
+    gap = as_tensor(gap).detach()
+    p = gap.double().sigmoid()
     examples = {f"{level:g}": float((p > level).double().mean()) if len(p) else 0.0 for level in SURE}
     return {"examples": examples} | {name: gradient_mass(gap, curve) for name, curve in (curves or usual()).items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Iterable, Sequence
+from datetime import date, time
 from functools import cache
 from importlib import resources
 from itertools import pairwise
@@ -47,6 +48,9 @@ def read_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{source}: not valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise RecipeError(f"{source}: has more brackets inside each other than can be read; expected the tables and "
+                          "lists of a recipe.") from error
     changed = tree
     for override in overrides:
         changed = apply_override(changed, override)
@@ -65,6 +69,7 @@ def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
     where: tuple[Any, ...] = ()
     try:
         recipe = Recipe(**{"name": name, **tree})
+        _refuse_dates(tree)
         recipe._folder = str(Path(source).resolve().parent) if source.endswith(".toml") and "/" in source else None
         where = ("task",)
         find_task(recipe.task, recipe._folder)
@@ -84,6 +89,15 @@ def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
     except TypeError as error:
         raise RecipeError(f"{source}: {error}") from error
     return recipe
+
+
+def _refuse_dates(value: Any, path: tuple[str, ...] = ()) -> None:
+    """Options may hold values of any type; but a run keeps its config as JSON, which has no dates and times."""
+    if isinstance(value, date | time):  # a datetime is a date
+        raise RecipeError(f"{'.'.join(path)} = {value}: expected no date and no time. Write it as text, in quotes.")
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_dates(inner, (*path, str(key)))
 
 
 def _with_overrides(recipe: Recipe, tree: dict[str, Any], source: str, overrides: Sequence[str]) -> Recipe:
@@ -131,7 +145,7 @@ def apply_override(tree: dict[str, Any], override: str) -> dict[str, Any]:
         raise RecipeError(f"--set {override}: expected KEY=VALUE, for example train.epochs=2.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = text.strip()
     tree = copy.deepcopy(tree)
     *parents, last = path.strip().split(".")
