@@ -54,7 +54,7 @@ def test_a_system_does_not_differ_from_itself_and_other_sentences_are_refused():
     assert paired_bootstrap(counts, counts).p == pytest.approx(1 / 1001)  # sacrebleu counts larger differences only
     with pytest.raises(ShapeError, match="expected two translations of the same sentences"):
         paired_bootstrap(counts, counts[:1])
-    with pytest.raises(ArgumentError, match=r"samples=0\): expected at least one draw"):
+    with pytest.raises(ArgumentError, match=r"samples=0\): expected an integer, one draw or more"):
         paired_bootstrap([[4, 4, 4, 3, 2, 1]], [[4, 4, 4, 3, 2, 1]], samples=0)
     with pytest.raises(ShapeError, match=r"expected \(sentences, 6\)"):
         bleu_of_counts(np.ones((2, 5)))
