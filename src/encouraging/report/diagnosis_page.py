@@ -37,7 +37,7 @@ def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str
 
 
 def _lead(diagnosis: Mapping[str, Any]) -> str:
-    return (f"{show(diagnosis['accuracy'])}% of {plural(diagnosis['examples'], 'example')} in {diagnosis['classes']} "
+    return (f"{show(diagnosis['accuracy'])}% of {plural(diagnosis['examples'], 'example')} in {diagnosis['classes']:,} "
             "classes are classified correctly.")
 
 

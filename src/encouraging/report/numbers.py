@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 
@@ -93,12 +94,23 @@ def enough_digits(values: Sequence[float], digits: int) -> int:
     return digits
 
 
+def alike(numbers: Sequence[float]) -> list[str]:
+    """Printed numbers of one kind, all with as many decimals as the longest of them.
+
+    >>> alike([97.1, 99.55]), alike([-27, -131.6]), alike([1e-5])
+    (['97.10', '99.55'], ['-27.0', '-131.6'], ['0.00001'])
+    """
+    exponents = [Decimal(f"{number:g}").as_tuple().exponent for number in numbers]
+    digits = max(-exponent if isinstance(exponent, int) else 0 for exponent in exponents)
+    return [f"{number:.{max(0, digits)}f}" for number in numbers]
+
+
 def plural(n: int, word: str) -> str:
     """
-    >>> plural(1, "seed"), plural(3, "seed")
-    ('1 seed', '3 seeds')
+    >>> plural(1, "seed"), plural(3, "seed"), plural(10_000, "example")
+    ('1 seed', '3 seeds', '10,000 examples')
     """
-    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
 
 
 def range_words(counts: Iterable[int | None]) -> str:
