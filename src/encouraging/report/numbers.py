@@ -94,6 +94,24 @@ def enough_digits(values: Sequence[float], digits: int) -> int:
     return digits
 
 
+def brief(value: float) -> str:
+    """Two digits, for numbers from far apart.
+
+    >>> brief(0.39), brief(1.5e-5), brief(1e-26)
+    ('0.39', '1.5·10⁻⁵', '10⁻²⁶')
+    """
+    digits, _, exponent = f"{value:.2g}".partition("e")
+    return (f"{digits}·".removeprefix("1·") + power_of_ten(int(exponent))) if exponent else digits
+
+
+def power_of_ten(exponent: int) -> str:
+    """
+    >>> power_of_ten(-8)
+    '10⁻⁸'
+    """
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
 def alike(numbers: Sequence[float]) -> list[str]:
     """Printed numbers of one kind, all with as many decimals as the longest of them.
 
