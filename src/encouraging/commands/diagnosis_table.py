@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from ..report.detection_words import below_chance
@@ -20,7 +21,8 @@ def overview(diagnosis: Mapping[str, Any], title: str) -> Table:
     table.title = f"{escape(title)}: {plural(diagnosis['examples'], 'example')}, {diagnosis['classes']:,} classes"
     table.title_justify = "left"
     for subject, words in _lines(diagnosis):
-        table.add_row(f"[bold]{escape(subject)}[/]", escape(words))
+        below = words.startswith("  ")  # the line before; what does not fit is indented as well
+        table.add_row(f"[bold]{escape(subject)}[/]", Padding(escape(words.strip()), (0, 0, 0, 2 if below else 0)))
     return table
 
 
