@@ -87,6 +87,9 @@ def test_it_says_what_the_model_knows(mine: Path, page: list[Any]) -> None:
 
 def test_the_probability_in_float32_has_a_line_only_where_rounding_costs_something(mine: Path, page: list[Any]) -> None:
     assert "in float32" not in run(mine).output
+    narrow = CliRunner().invoke(app, ["diagnose", str(mine)], env=WIDE | {"COLUMNS": "60"}).output.splitlines()
+    first = next(number for number, line in enumerate(narrow) if "log-odds of the top class" in line)
+    assert all(line.startswith(" " * 15) for line in narrow[first:first + 6])  # what does not fit stays below its score
     held = content()
     save_file(held | {name: 20 * held[name].float() for name in ("logits", "ood_logits.far")}, mine)
     assert "highest probability in float32" in run(mine).output

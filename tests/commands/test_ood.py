@@ -17,6 +17,7 @@ from encouraging.data import load
 from encouraging.engine.files import read_json
 from encouraging.recipes.trained import load_trained
 from encouraging.report.detection_words import below_chance, best_words
+from page_text import PageText
 from tiny_images import write_mnist
 
 RANDOM = np.random.default_rng(0)
@@ -51,7 +52,10 @@ def test_a_folder_of_other_sizes_and_modes_works_and_makes_a_page(trained: Path,
     said = call(trained / "el/seed0", "--data", folder, "-o", tmp_path / "page.html")
     for word in ("photos: 3 images", "MSP", "MaxLogit", "log-odds of the top class", "AUPR_OUT", "hit el seed 0"):
         assert word in said, word
-    assert "photos" in (tmp_path / "page.html").read_text()
+    page = PageText((tmp_path / "page.html").read_text())
+    assert ["score", "AUROC", "AUPR", "FPR95"] in page.cells  # without the name of the only model in every row
+    assert any("which the model was not trained on" in words for words in page.words)
+    assert "panel is scaled" not in " ".join(page.words)
     assert "the first one is made grey, resized and cut to the middle" in said
     assert "These numbers are rough: each of the 3 images of photos is 33% of all." in said
 

@@ -177,6 +177,21 @@ def test_claims_are_filtered_by_verdict_task_and_words(shown):
     assert shown.is_visible(".nothing")
 
 
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_heading_without_claims_that_fit_is_hidden(open_page, tmp_path, records, width):
+    path = tmp_path / "two.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(panels, "inline", lambda panel: Markup())
+        path.write_text(build_report([one for one in records if one.recipe in ("mnist", "mnist-initialisation")]))
+    shown = open_page(path, viewport=(width, 844))
+    headings = shown.locator(".board .kind")
+    assert [heading.is_visible() for heading in headings.all()] == [True, True]
+    shown.click('.chips [data-verdict="reproduced"]')
+    assert [heading.is_visible() for heading in headings.all()] == [True, False]
+    small = "[...document.querySelectorAll('nav a, .board button, .chips button')].filter(e => e.offsetHeight)"
+    assert shown.evaluate(f"{small}.filter(e => e.getBoundingClientRect().height < 24).map(e => e.outerHTML)") == []
+
+
 def test_claims_are_sorted_there_back_and_as_they_were(shown):
     def column(name):
         return shown.eval_on_selector_all(".board tbody:first-of-type tr:not(.kind)",
@@ -264,6 +279,7 @@ def test_what_nobody_has_run_is_folded_until_it_is_looked_for(open_page, tmp_pat
     page.fill(".filters input", "encouraging run mnist")
     assert set(visible(page)) == {"not-measured"}
     page.click(".filters [type=reset]")
+    page.wait_for_selector(".board:not(.filtered)")  # a form is empty only after its event
     assert "not-measured" not in visible(page)
     button.click()
     waiting = page.locator(".board .waiting")

@@ -43,3 +43,9 @@ def test_the_page_says_it_after_the_verdicts():
 
 def test_a_single_comparison_is_not_counted(records):
     assert bonus_answer([]) == []
+
+
+def test_the_numbers_are_named_where_they_are_few_and_nothing_is_counted_in_vain():
+    sentence, = bonus_answer(board_of_records(read_runs(RESULTS / "mnist")).rows)
+    assert "none is worse and 1 is undecided. Better with it: best accuracy; AUROC, out-of-distribution" in sentence
+    assert "Worse with it" not in sentence

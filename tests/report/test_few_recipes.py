@@ -18,6 +18,7 @@ from encouraging.report.arms import groups_of
 from encouraging.report.drawing.panels import within
 from encouraging.report.page import build_report, write_report
 from encouraging.report.sections import arms, costs, translations
+from encouraging.report.sections.reproduction import needed_data
 from page_text import PageText
 
 RECORDS = Path(__file__).parents[2] / "results"
@@ -113,3 +114,14 @@ def test_every_recipe_is_named_before_its_figures_are_drawn(tmp_path):
     words.clear()
     write_report(synthetic.shipped("mnist", 2), tmp_path / "page.html", say=words.append, figures=tmp_path / "figures")
     assert words == ["drawing mnist (1 of 1)", "writing the figures of mnist"]
+
+
+def test_what_all_commands_need_is_said_once():
+    one, two, three, none = (synthetic.shipped(name) for name in ("mnist", "mnist-attack", "multi30k-de-en", "digits"))
+    assert needed_data(groups_of(one, {})) == [
+        "Runs need the dataset mnist: add `--download`, or `--data` with the folder that has it, to `encouraging run`."]
+    assert needed_data(groups_of([*one, *two, *three, *none], {})) == [
+        "Runs need the datasets mnist and multi30k-de-en: add `--download`, or `--data` with the folder that has them, "
+        "to `encouraging run`."]
+    assert needed_data(groups_of(none, {})) == []
+    assert said(one).count("Runs need the dataset") == 1

@@ -167,7 +167,7 @@ def test_attacks_are_drawn_over_epsilon_with_what_is_left_of_gains():
     assert [line.split(" | ")[:2] for line in rows] == [
         ["| PGD by cross-entropy", "ce"], ["| PGD by cross-entropy", "el"], ["| PGD scale-free", "ce"],
         ["| PGD scale-free", "el"]]
-    assert "on the first 10000 test images, mean over 8 seeds" in page
+    assert "on the first 10,000 test images, mean over 8 seeds" in page
     assert "PGD of size 0.3: +8.8 becomes +0.3" in page
     assert with_figures(page, records, "page.md") == (page, pictures)
 

@@ -270,6 +270,16 @@ def test_it_prints(open_page, text, tmp_path):
     assert shown.pdf(format="A4")[:4] == b"%PDF"
 
 
+def test_a_sheet_of_a4_has_the_tables_of_a_screen_and_cuts_nothing_off(open_page, text, tmp_path):
+    (tmp_path / "report.html").write_text(text)
+    shown = open_page(Path(tmp_path / "report.html"), viewport=(718, 1047))  # A4 less Chromium's margins
+    assert shown.evaluate("getComputedStyle(document.querySelector('.board')).display") == "block"
+    shown.emulate_media(media="print")
+    assert shown.evaluate("getComputedStyle(document.querySelector('.board')).display") == "table"
+    parts = "[...document.querySelectorAll('main, main table, main pre, main p')]"
+    assert shown.evaluate(f"{parts}.filter(e => e.scrollWidth > innerWidth).map(e => e.outerHTML.slice(0, 90))") == []
+
+
 def test_what_stands_between_backticks_is_shown_as_code_everywhere():
     page = build_report(synthetic.shipped("mnist"))
     assert "<code>encouraging list</code> names them." in page

@@ -43,7 +43,7 @@ CHANGES = tomllib.loads((BEFORE / "changed_words.toml").read_text())
 
 
 def changed(text: str, page: str) -> str:
-    for old, new in CHANGES[page].items():
+    for old, new in {**CHANGES[page], **CHANGES["decimals"]}.items():
         text = text.replace(old, new)
     return text
 
@@ -183,6 +183,9 @@ def test_no_number_is_among_the_changed_words() -> None:
     for page in ("report", "results"):
         for old, new in CHANGES[page].items():
             assert sorted(filter(str.isdigit, old)) == sorted(filter(str.isdigit, new)), old
+    for old, new in CHANGES["decimals"].items():
+        values, same = ([float(number) for number in re.findall(r"[\d.]+", text)] for text in (old, new))
+        assert values == same, old
 
 
 def test_every_change_of_the_list_is_one_of_the_old_pages() -> None:

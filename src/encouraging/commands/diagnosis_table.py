@@ -11,17 +11,18 @@ from rich.table import Table
 
 from ..report.detection_words import below_chance
 from ..report.diagnosis_page import overconfidence, weakest
+from ..report.numbers import plural
 from ..report.sections.out_of_distribution import SCORES, UNNAMED
 
 
 def overview(diagnosis: Mapping[str, Any], title: str) -> Table:
     """Subjects on the left, their numbers on the right."""
     table = Table.grid(padding=(0, 2))
-    table.title = f"{escape(title)}: {counted(diagnosis['examples'], 'example')}, {diagnosis['classes']:,} classes"
+    table.title = f"{escape(title)}: {plural(diagnosis['examples'], 'example')}, {diagnosis['classes']:,} classes"
     table.title_justify = "left"
     for subject, words in _lines(diagnosis):
         indent = len(words) - len(words.lstrip())  # kept in all lines of words that are wrapped
-        table.add_row(f"[bold]{escape(subject)}[/]", Padding(escape(words.lstrip()), (0, 0, 0, indent)))
+        table.add_row(f"[bold]{escape(subject)}[/]", Padding(escape(words.strip()), (0, 0, 0, indent)))
     return table
 
 
@@ -36,7 +37,7 @@ def _lines(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                      f"free {energy['free']['mean']:.4g} (means; lower is more confident)")
     for name, detection in diagnosis.get("ood", {}).items():
         yield ("detection" if name == UNNAMED else name,
-               f"{counted(detection['examples'], 'out-of-distribution example')}, detected by")
+               f"{plural(detection['examples'], 'out-of-distribution example')}, detected by")
         rates: dict[str, None] = {}
         for score, numbers in detection["scores"].items():
             line = f"AUROC {numbers['auroc']:.2f}, AUPR {numbers['aupr']:.2f}, FPR95 {numbers['fpr95']:.2f}"
@@ -73,14 +74,6 @@ def _gradient(diagnosis: Mapping[str, Any]) -> Iterator[str]:
            "all examples")
     if below[1:]:
         yield "other losses: " + "; ".join(f"{name}: {share}" for name, share in below[1:])
-
-
-def counted(n: int, word: str) -> str:
-    """
-    >>> counted(1, "example"), counted(10_000, "example")
-    ('1 example', '10,000 examples')
-    """
-    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
 
 
 def percent(share: float) -> str:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from ..judge.scale_free import NO_GAIN, SURVIVES
 from ..judge.stats import SAME, mean_of
-from .numbers import PAGE, Style, between, enough_digits, interval, plural, show, signed
+from .numbers import PAGE, Style, alike, between, enough_digits, interval, plural, show, signed
 from .sections.claim_words import counted as counted_claims
 from .sections.claim_words import needed_words, overall
 from .verdicts import NOT_MEASURED, OWN_NOT_MEASURED, Verdict, counted, verdict_of
@@ -104,7 +104,7 @@ class ScoreRow:
         if numbers is None:
             return ""
         sides = [numbers.ours] if self.row.claim.constant is not None else [numbers.theirs, numbers.ours]
-        return _arrow([f"{number:g}" for number in sides], style)
+        return _arrow(alike(sides), style)
 
     def our_words(self, style: Style = PAGE) -> str:
         if not self.n:

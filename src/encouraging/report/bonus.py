@@ -15,11 +15,17 @@ _PHRASES = {"good": ("is better with a bonus", "are better with a bonus"),
             "same": ("shows no difference", "show no difference"), "open": ("is undecided", "are undecided")}
 
 
+MOST_NAMES = 4  # of numbers that are named
+
+
 class BonusCounts(NamedTuple):
-    """How many comparisons with and without a bonus were measured, how they came out, and how many were not."""
+    """How many comparisons with and without a bonus were measured, how they came out, in which numbers a bonus was
+    better and worse, and how many were not measured."""
 
     measured: int
     words: str
+    better: list[str]
+    worse: list[str]
     unmeasured: int
 
 
@@ -29,17 +35,22 @@ def bonus_counts(rows: Iterable[ScoreRow]) -> BonusCounts:
                 for row in rows if row.bonus}
     tones = Counter(tone_of(row) for row in compared.values() if row.measured)
     words = listed([f"{tones[tone] or 'none'} {phrase[tones[tone] > 1]}" for tone, phrase in _PHRASES.items()
-                    if tones[tone] or tone != "masked"])
-    return BonusCounts(tones.total(), words, len(compared) - tones.total())
+                    if tones[tone] or tone in ("good", "bad")])  # that none is better, or worse, is an answer
+    better, worse = (list(dict.fromkeys(row.row.metric.words for row in compared.values()
+                                        if row.measured and tone_of(row) == tone)) for tone in ("good", "bad"))
+    return BonusCounts(tones.total(), words, better, worse, len(compared) - tones.total())
 
 
 def bonus_answer(rows: Iterable[ScoreRow]) -> list[str]:
-    """The same as a sentence for the page; nothing where there are fewer than two such comparisons."""
+    """The same in sentences for the page, with the names of the numbers where they are few: a wider margin is no gain
+    in accuracy. Nothing where there are fewer than two such comparisons."""
     counts = bonus_counts(rows)
     if counts.measured < 2:
         return []
+    named = "".join(f"{word} with it: {'; '.join(names)}. " for word, names in
+                    (("Better", counts.better), ("Worse", counts.worse)) if 0 < len(names) <= MOST_NAMES)
     return [f"Does a bonus help? Of {plural(counts.measured, 'comparison')} of a loss with a bonus and one without, "
-            f"{counts.words}. Claims about two losses with a bonus, or two without, are not among them."]
+            f"{counts.words}. {named}Claims about two losses with a bonus, or two without, are not among them."]
 
 
 def tone_of(row: ScoreRow) -> str:

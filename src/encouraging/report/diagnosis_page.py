@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any, Literal
 
@@ -24,7 +25,8 @@ def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str
                    score: str = RECOMMENDED) -> str:
     """The diagnosis of one model as HTML; warnings come before the numbers, notes after. ``first`` is the question that
     the page begins with, ``score`` the one by which detection is reported."""
-    sections = model_sections([single_model(title, diagnosis)])
+    sections = [replace(section, tables=[without_name(table) for table in section.tables])
+                for section in model_sections([single_model(title, diagnosis)])]
     keys = {section.key for section in sections}
     rows = [[Cell(name, href=f"#{key}" if key in keys else ""), Cell(value), Cell(words, words=True)]
             for name, value, words, key in sorted(_answers(diagnosis, score), key=lambda row: first == "ood" and
@@ -36,8 +38,15 @@ def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str
         made=f"Made on {date.today().isoformat()} with encouraging {__version__}.")
 
 
+def without_name(table: Table) -> Table:
+    """A table without the column that would say in every row which model this is, where other words name the rows."""
+    if table.head[0] != "model" or not all(row[1].words for row in table.rows):
+        return table
+    return replace(table, head=table.head[1:], rows=[row[1:] for row in table.rows])
+
+
 def _lead(diagnosis: Mapping[str, Any]) -> str:
-    return (f"{show(diagnosis['accuracy'])}% of {plural(diagnosis['examples'], 'example')} in {diagnosis['classes']} "
+    return (f"{show(diagnosis['accuracy'])}% of {plural(diagnosis['examples'], 'example')} in {diagnosis['classes']:,} "
             "classes are classified correctly.")
 
 

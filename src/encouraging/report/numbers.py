@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 
@@ -102,12 +103,41 @@ def enough_digits(values: Sequence[float], digits: int) -> int:
     return digits
 
 
+def brief(value: float) -> str:
+    """Two digits, for numbers from far apart.
+
+    >>> brief(0.39), brief(1.5e-5), brief(1e-26)
+    ('0.39', '1.5·10⁻⁵', '10⁻²⁶')
+    """
+    digits, _, exponent = f"{value:.2g}".partition("e")
+    return (f"{digits}·".removeprefix("1·") + power_of_ten(int(exponent))) if exponent else digits
+
+
+def power_of_ten(exponent: int) -> str:
+    """
+    >>> power_of_ten(-8)
+    '10⁻⁸'
+    """
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def alike(numbers: Sequence[float]) -> list[str]:
+    """Printed numbers of one kind, all with as many decimals as the longest of them.
+
+    >>> alike([97.1, 99.55]), alike([-27, -131.6]), alike([1e-5])
+    (['97.10', '99.55'], ['-27.0', '-131.6'], ['0.00001'])
+    """
+    exponents = [Decimal(f"{number:g}").as_tuple().exponent for number in numbers]
+    digits = max(-exponent if isinstance(exponent, int) else 0 for exponent in exponents)
+    return [f"{number:.{max(0, digits)}f}" for number in numbers]
+
+
 def plural(n: int, word: str) -> str:
     """
-    >>> plural(1, "seed"), plural(3, "seed")
-    ('1 seed', '3 seeds')
+    >>> plural(1, "seed"), plural(3, "seed"), plural(10_000, "example")
+    ('1 seed', '3 seeds', '10,000 examples')
     """
-    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
 
 
 def range_words(counts: Iterable[int | None]) -> str:

@@ -26,6 +26,7 @@ from .explorer.section import explorer
 from .numbers import plural
 from .scoreboard import unmeasured_rows
 from .sections import costs, paper
+from .sections.reproduction import needed_data
 from .templates import template
 
 SWEEPS_IN_LEAD = 3
@@ -101,7 +102,7 @@ def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = 
               *([board.answer, *bonus_answer(board.rows)] if board else []), *_sweeps(chapters)],
         board=board, notes=[] if whole_paper else _missing_recipes(groups),
         chapters=chapters, paper=paper.section([group for group in groups if not group.departures.settings]),
-        costs=costs.section(groups, whole_paper), explorer=explorer(),
+        costs=costs.section(groups, whole_paper), explorer=explorer(), needs=needed_data(groups),
         made=f"Made on {(when or date.today()).isoformat()} from {plural(runs, 'run')} with encouraging {__version__}.")
 
 
@@ -137,15 +138,15 @@ def slug(name: str) -> str:
 
 
 EMPTY: Mapping[str, Any] = {"warnings": [], "lead": [], "answer": None, "notes": [], "board": None, "chapters": [],
-                            "sections": [], "paper": None, "costs": None, "begin": lambda chapter: ""}
+                            "sections": [], "paper": None, "costs": None, "needs": [], "begin": lambda chapter: ""}
 
 
 def fill_template(*, title: str, kicker: str, made: str, explorer: Markup, **content: Any) -> str:
     """The HTML of a report or of a diagnosis; all content is escaped.
 
     Every page begins with its answer: a scoreboard (``board``) or a table (``answer``). ``warnings`` and ``lead`` come
-    before it, ``notes`` after it; then ``chapters`` of recipes, or ``sections``. ``begin`` is called with each
-    chapter before it is drawn.
+    before it, ``notes`` after it; then ``chapters`` of recipes, or ``sections``. ``needs`` says what the
+    commands need; ``begin`` is called with each chapter before it is drawn.
     """
     if unknown := content.keys() - EMPTY.keys():
         raise ArgumentError(f"fill_template: unknown content {', '.join(sorted(unknown))}; there are "

@@ -21,7 +21,7 @@ from .markdown_board import board_of_records, whole_board
 from .markdown_figure import with_figures
 from .markdown_forms import with_scoreboards
 from .markdown_table import cells, plain_text, table
-from .numbers import PLAIN, interval, listed, p_value, plus_minus, range_words, show, signed
+from .numbers import PLAIN, alike, interval, listed, p_value, plus_minus, range_words, show, signed
 from .sections.attack_rows import attack_rows, image_words
 from .sections.claim_words import SKEWED, needed_words
 from .sections.gains import COLUMNS, caption_of, gain_rows, gain_words
@@ -180,8 +180,8 @@ def _claims(rows: list[ClaimRow], has_paper: bool) -> list[str]:
 def _claim(row: ClaimRow) -> list[str]:
     claim, comparison, digits = row.claim, row.comparison, row.metric.digits
     numbers = claim.paper_numbers
-    paper = "" if numbers is None else f"{numbers.ours:g}" if claim.constant is not None else (
-        f"{numbers.theirs:g} -> {numbers.ours:g}")
+    paper = "" if numbers is None else " -> ".join(
+        alike([numbers.ours] if claim.constant is not None else [numbers.theirs, numbers.ours]))
     n = f"{comparison.n}" + (f", {len(row.diverged)} diverged" if row.diverged else "")
     look = f" at look {comparison.look} of {comparison.looks}" if comparison.look else ""
     return [claim.sentence("`{}`".format) + (", lower is better" if claim.better == "lower" else ""), paper,
@@ -220,7 +220,7 @@ def _cost(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
         raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
     return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {range_words(epochs)} "
             f"{'epoch' if epochs == [1] else 'epochs'} of "
-            f"{samples:.0f} samples; {memory:.0f} MiB at most. {_shared(records, alone)}")
+            f"{samples:,.0f} samples; {memory:.0f} MiB at most. {_shared(records, alone)}")
 
 
 def _shared(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:

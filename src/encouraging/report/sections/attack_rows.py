@@ -104,7 +104,7 @@ def image_words(rows: Iterable[AttackRow]) -> str:
     >>> rows = [AttackRow(name, "el", images, {0.1: [5.0]})
     ...         for name, images in (("fgsm", 10000), ("pgd", 10000), ("autoattack", 1000))]
     >>> image_words(rows)
-    'the first 10000 test images (AutoAttack: the first 1000)'
+    'the first 10,000 test images (AutoAttack: the first 1,000)'
     """
     by_attack: dict[str, dict[int, list[AttackRow]]] = {}
     for row in rows:
@@ -118,9 +118,9 @@ def image_words(rows: Iterable[AttackRow]) -> str:
     if not attacks:
         return ""
     usual = max(attacks, key=lambda images: (len(attacks[images]), images))
-    exceptions = "; ".join(f"{listed(attacks[images])}: the first {images}" for images in sorted(attacks, reverse=True)
-                           if images != usual)
-    return f"the first {usual} test images" + (f" ({exceptions})" if exceptions else "")
+    exceptions = "; ".join(f"{listed(attacks[images])}: the first {images:,}"
+                           for images in sorted(attacks, reverse=True) if images != usual)
+    return f"the first {usual:,} test images" + (f" ({exceptions})" if exceptions else "")
 
 
 def _qualifier(rows: Sequence[AttackRow], others: Sequence[AttackRow]) -> str:

@@ -95,7 +95,7 @@ def beside_words(beside: BesidePaper, digits: int) -> str:
 def needed_words(needed: SeedRange) -> str:
     """
     >>> needed_words(SeedRange(4, 31)), needed_words(SeedRange(5, None)), needed_words(SeedRange(3, 3))
-    ('4 to 31', '5 to more than 10000', '3')
+    ('4 to 31', '5 to more than 10,000', '3')
     """
-    fewest, most = (f"more than {MAX_SEEDS}" if end is None else str(end) for end in needed)
+    fewest, most = (f"more than {MAX_SEEDS:,}" if end is None else f"{end:,}" for end in needed)
     return fewest if fewest == most else f"{fewest} to {most}"

@@ -14,7 +14,7 @@ from ...judge.scale_free import NO_GAIN, Gain, gains_under_attack
 from ...judge.stats import Comparison, mean_of
 from ..drawing.panels import Panel, Picture
 from ..drawing.style import BLACK, BLUE, MUTED
-from ..numbers import between, enough_digits, p_value, plural, show, signed
+from ..numbers import alike, between, enough_digits, p_value, plural, show, signed
 from .claim_words import SKEWED, beside_words, diverged_words, namer, needed_words, overall
 from .splits import beside_splits
 
@@ -120,8 +120,8 @@ def _facts(row: ClaimRow, book: MetricBook) -> list[tuple[str, str]]:
              (f"interval{level}", _interval(row, m)),
              ("permutation p", p_value(comparison.p_permutation)), ("seeds", str(comparison.n))]
     if (numbers := claim.paper_numbers) is not None:
-        theirs = "" if claim.constant is not None else f"{numbers.theirs:g} → "
-        facts.append(("paper", f"{theirs}{numbers.ours:g}".replace("-", "−")))
+        sides = [numbers.ours] if claim.constant is not None else [numbers.theirs, numbers.ours]
+        facts.append(("paper", " → ".join(alike(sides)).replace("-", "−")))
     if comparison.skewed:
         facts.append(("warning", SKEWED))
     if row.beside is not None:

@@ -25,7 +25,8 @@ def section(groups: Sequence[Group], whole_paper: bool = False) -> Section:
         used.append(theirs)
         rows.append([Cell(group.name, theirs["words"] if theirs else ""), *_ours(group), *_theirs(theirs)])
     if whole_paper:
-        rows += [[Cell(entry["words"]), *[Cell("–")] * (1 + len(_COLUMNS)), *_theirs(entry)]
+        rows += [[Cell(entry["words"]), Cell("–"), Cell("–", words=True), *[Cell("–")] * (len(_COLUMNS) - 1),
+                  *_theirs(entry)]
                  for entry in paper_costs() if entry not in used]
     beside = any(used) or whole_paper
     head = ["recipe", "runs", *_COLUMNS, *(_COLUMNS if beside else ())]
@@ -82,7 +83,7 @@ def duration(seconds: float) -> str:
 
 def _range(numbers: Sequence[float]) -> str:
     low, high = min(numbers), max(numbers)
-    return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
+    return f"{low:,.0f}" if round(low) == round(high) else f"{low:,.0f} to {high:,.0f}"
 
 
 def _seeds(seeds: Sequence[int]) -> str:

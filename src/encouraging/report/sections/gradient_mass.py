@@ -13,7 +13,7 @@ from ...judge.stats import mean_of
 from ..arms import Arm, over_seeds, titles
 from ..drawing.panels import Key, Panel, Picture, printable
 from ..drawing.style import MUTED, STEPS
-from ..numbers import capitalised, listed, show
+from ..numbers import brief, capitalised, listed, show
 from .parts import Section, pictured
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _stacked(above: dict[str, list[float]], pulls: dict[str, float], rows: int) 
                 left += width
             axes.annotate(_label(name), (0, -row), (0, 10), textcoords="offset points", va="bottom", fontsize=10.5)
             learned = 100 * shares[1]
-            size = "" if math.isnan(pulls[name]) else f"mean pull {pulls[name]:.2g} · "
+            size = "" if math.isnan(pulls[name]) else f"mean pull {brief(pulls[name])} · "
             axes.annotate(f"{size}{show(learned, 0 if learned >= 10 else 1)}% above 0.9", (1, -row), (-1, 10),
                           textcoords="offset points", va="bottom", ha="right", color=MUTED, fontsize=10.5)
         axes.grid(False)

@@ -56,8 +56,9 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
                             "share of the examples with a smaller margin", height=176, left=34))
     medians = [f"{arm.name} {show(quantiles[arm.name][_MEDIAN])}" for arm in arms]
     wrong = [f"{arm.name} {show(100 * mean_of(arm.diagnosed('margin', 'wrong')).value)}%" for arm in arms]
-    caption = ("Distribution of the margin, the label’s logit minus its best rival; every panel is scaled to its own "
-               f"highest bin. Left of 0 an example is misclassified. {over_seeds(arms)}")
+    scaled = "; every panel is scaled to its own highest bin" if len(arms) > 1 else ""
+    caption = (f"Distribution of the margin, the label’s logit minus its best rival{scaled}. Left of 0 an example is "
+               f"misclassified. {over_seeds(arms)}")
     if len(arms) > 1:
         caption += f" The grey outline repeats {arms[0].name}."
     if wide:

@@ -132,11 +132,13 @@ def score_picture(arms: Sequence[Arm], name: str, number: int = 1) -> Picture | 
         return None
     words = [f"{arm.name} {show(_rate(arm, name, 'auroc'))}%" for arm in arms if arm.name in rows]
     other_data = set_label(name)
+    models = "models were" if row_kind(arms) == "arm" else "model was"
+    own_axes = "Every panel has its own axis. " if len(panels) > 1 else ""
     return Picture(f"ood-scores-{number}",
                    f"Histograms of minus the lowest energy, test examples against {other_data}. "
                    f"AUROC: {listed(words)}.",
-                   f"Test examples and {other_data}, which the models were not trained on: minus their lowest energy. "
-                   f"The less the two overlap, the better. Every panel has its own axis. {over_seeds(arms)}", panels,
+                   f"Test examples and {other_data}, which the {models} not trained on: minus their lowest energy. "
+                   f"The less the two overlap, the better. {own_axes}{over_seeds(arms)}", panels,
                    [Key("test examples", BLUE, kind="patch"), Key(other_data, MUTED, kind="patch")])
 
 

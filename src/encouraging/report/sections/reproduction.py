@@ -14,6 +14,7 @@ from ...recipes import Recipe, read_recipe
 from ...recipes.departures import overrides_of
 from ...recipes.sweep import sweep_recipe
 from ..arms import Arm, Group
+from ..numbers import listed
 from .attack_commands import attack_commands
 from .sweep import Sweep, sweeps_of
 
@@ -21,10 +22,8 @@ OWN_FILE = "The recipe does not come with the package: give the path of its file
 
 
 def commands(group: Group) -> tuple[list[str], list[str]]:
-    """Commands that reproduce these runs, and notes about what they need or do not cover."""
-    name, notes = group.name, []
-    if (data := str(group.records[0].config.get("data", ""))) not in ("", "digits"):
-        notes.append(f"{name} needs {data}: add --download, or --data with the folder that has it.")
+    """Commands that reproduce these runs, and notes about what they do not cover."""
+    name = group.name
     unswept = [arm for arm in group.arms if arm.swept is None]
     sweeps = sweeps_of(group)
     try:
@@ -33,8 +32,8 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
         words, more_notes = _from_file(name, group.records)
         lines = [_line(words, unswept, group)] if unswept else []
         lines += [_line([*words, *_sweep_words(sweep)], sweep.arms, group, True) for sweep in sweeps]
-        return [*lines, *attack_commands(group)], [*more_notes, *notes]
-    lines = []
+        return [*lines, *attack_commands(group)], more_notes
+    lines, notes = list[str](), list[str]()
     if any(arm not in sweep.references for arm in unswept for sweep in sweeps) or not sweeps:
         words, more_notes = _exact_command(["encouraging", "run", name], lambda overrides: read_recipe(name, overrides),
                                            [record for arm in unswept for record in arm.records])
@@ -47,6 +46,16 @@ def commands(group: Group) -> tuple[list[str], list[str]]:
         lines.append(_line(words, sweep.arms, group, True))
         notes += more_notes
     return [*lines, *attack_commands(group)], notes
+
+
+def needed_data(groups: Sequence[Group]) -> list[str]:
+    """A note on the datasets of all these commands; none for the digits, which come with the package."""
+    needed = sorted({str(group.records[0].config.get("data", "")) for group in groups} - {"", "digits"})
+    if not needed:
+        return []
+    them = "it" if len(needed) == 1 else "them"
+    return [f"Runs need {'the dataset' if len(needed) == 1 else 'the datasets'} {listed(needed)}: add `--download`, or "
+            f"`--data` with the folder that has {them}, to `encouraging run`."]
 
 
 def run_words(name: str, records: Sequence[Record]) -> list[str]:

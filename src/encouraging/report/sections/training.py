@@ -12,7 +12,7 @@ from ...engine import Metric
 from ...judge.metric_book import MetricBook
 from ..arms import Arm
 from ..drawing.panels import Panel, Picture, within
-from ..numbers import capitalised, listed, show
+from ..numbers import capitalised, listed, power_of_ten, show
 from .parts import Section, pictured
 
 if TYPE_CHECKING:
@@ -140,4 +140,4 @@ def _power(value: float) -> str:
     """
     if 1e-4 < value < 1e5:
         return f"{value:g}"
-    return "10" + str(round(math.log10(value))).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return power_of_ten(round(math.log10(value)))
