@@ -30,15 +30,25 @@ class BonusCounts(NamedTuple):
 
 
 def bonus_counts(rows: Iterable[ScoreRow]) -> BonusCounts:
-    """The comparisons with and without a bonus among these rows; the same one is counted once."""
-    compared = {(row.recipe, row.row.claim.metric, row.row.claim.arm, row.row.claim.beats): row
-                for row in rows if row.bonus}
-    tones = Counter(tone_of(row) for row in compared.values() if row.measured)
+    """The comparisons with and without a bonus among these rows."""
+    rows = list(rows)
+    compared, tones = _compared(rows), bonus_tones(rows)
     words = listed([f"{tones[tone] or 'none'} {phrase[tones[tone] > 1]}" for tone, phrase in _PHRASES.items()
                     if tones[tone] or tone in ("good", "bad")])  # that none is better, or worse, is an answer
-    better, worse = (list(dict.fromkeys(row.row.metric.words for row in compared.values()
+    better, worse = (list(dict.fromkeys(row.row.metric.words for row in compared
                                         if row.measured and tone_of(row) == tone)) for tone in ("good", "bad"))
     return BonusCounts(tones.total(), words, better, worse, len(compared) - tones.total())
+
+
+def bonus_tones(rows: Iterable[ScoreRow]) -> Counter[str]:
+    """How often the comparisons with and without a bonus have which tone, where they are measured."""
+    return Counter(tone_of(row) for row in _compared(rows) if row.measured)
+
+
+def _compared(rows: Iterable[ScoreRow]) -> list[ScoreRow]:
+    """The rows that compare a loss with a bonus and one without; the same comparison is counted once."""
+    return list({(row.recipe, row.row.claim.metric, row.row.claim.arm, row.row.claim.beats): row
+                 for row in rows if row.bonus}.values())
 
 
 def bonus_answer(rows: Iterable[ScoreRow]) -> list[str]:

@@ -27,6 +27,7 @@ from .numbers import plural
 from .scoreboard import unmeasured_rows
 from .sections import costs, paper
 from .sections.reproduction import needed_data
+from .tally import bars_of
 from .templates import template
 
 SWEEPS_IN_LEAD = 3
@@ -100,7 +101,7 @@ def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = 
         kicker="encouraging · report",
         lead=[*(_departures(groups) if board or len(chapters) > 1 else []),
               *([board.answer, *bonus_answer(board.rows)] if board else []), *_sweeps(chapters)],
-        board=board, notes=[] if whole_paper else _missing_recipes(groups),
+        bars=bars_of(board), board=board, notes=[] if whole_paper else _missing_recipes(groups),
         chapters=chapters, paper=paper.section([group for group in groups if not group.departures.settings]),
         costs=costs.section(groups, whole_paper), explorer=explorer(), needs=needed_data(groups),
         made=f"Made on {(when or date.today()).isoformat()} from {plural(runs, 'run')} with encouraging {__version__}.")
@@ -137,7 +138,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "recipe"
 
 
-EMPTY: Mapping[str, Any] = {"warnings": [], "lead": [], "answer": None, "notes": [], "board": None, "chapters": [],
+EMPTY: Mapping[str, Any] = {"warnings": [], "bars": [], "lead": [], "answer": None, "notes": [], "board": None, "chapters": [],
                             "sections": [], "paper": None, "costs": None, "needs": [], "begin": lambda chapter: ""}
 
 
