@@ -138,15 +138,15 @@ def slug(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "recipe"
 
 
-EMPTY: Mapping[str, Any] = {"warnings": [], "bars": [], "lead": [], "answer": None, "notes": [], "board": None, "chapters": [],
-                            "sections": [], "paper": None, "costs": None, "needs": [], "begin": lambda chapter: ""}
+EMPTY: Mapping[str, Any] = {"warnings": [], "bars": [], "lead": [], "answer": None, "notes": [], "board": None,
+                            "chapters": [], "sections": [], "paper": None, "costs": None, "needs": [], "begin": lambda chapter: ""}
 
 
 def fill_template(*, title: str, kicker: str, made: str, explorer: Markup, **content: Any) -> str:
     """The HTML of a report or of a diagnosis; all content is escaped.
 
-    Every page begins with its answer: a scoreboard (``board``) or a table (``answer``). ``warnings`` and ``lead`` come
-    before it, ``notes`` after it; then ``chapters`` of recipes, or ``sections``. ``needs`` says what the
+    Every page begins with its answer: a scoreboard (``board``) or a table (``answer``). ``warnings``, ``bars`` and
+    ``lead`` come before it, ``notes`` after it; then ``chapters`` of recipes, or ``sections``. ``needs`` says what the
     commands need; ``begin`` is called with each chapter before it is drawn.
     """
     if unknown := content.keys() - EMPTY.keys():
