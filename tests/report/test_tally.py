@@ -28,17 +28,17 @@ def test_every_measured_claim_is_counted_once_and_the_bonus_as_in_its_sentence(b
     assert [bar.title for bar in bars] == ["Claims of the paper", "Questions of our own", "With and without a bonus"]
     assert bars[0].total + bars[1].total == sum(row.measured for row in board.rows)
     for bar, papers in zip(bars, (True, False), strict=False):
-        masked = sum(part.count for part in bar.parts if part.tone == "masked")
+        masked = sum(part.claims for part in bar.parts if part.tone == "masked")
         assert masked == sum(row.is_masked for row in board.rows if row.measured and row.papers == papers)
         for verdict, number in board.verdicts:
             if verdict.word in ("reproduced", "fails", "undecided"):
                 of_kind = [row for row in board.rows if row.papers == papers and row.verdict == verdict]
-                counted = sum(part.count for part in bar.parts if part.words.removesuffix(f" {ONLY_ATTACKS}")
+                counted = sum(part.claims for part in bar.parts if part.words.removesuffix(f" {ONLY_ATTACKS}")
                               == verdict.word)
                 assert counted == len(of_kind) <= number
     counts = bonus_counts(board.rows)
     assert bars[2].total == counts.measured
-    better = next(part.count for part in bars[2].parts if part.tone == "good")
+    better = next(part.claims for part in bars[2].parts if part.tone == "good")
     assert f"{better} {'is' if better == 1 else 'are'} better with a bonus" in counts.words
 
 
@@ -49,7 +49,7 @@ def test_the_page_shows_the_bars_with_their_words_for_everybody(board):
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page[page.index('<div class="tally">'):page.index("<nav")]))
     assert f"With and without a bonus {bar.total}" in text
     for part in bar.parts:
-        assert f"{part.count} {part.words}" in text
+        assert f"{part.claims} {part.words}" in text
 
 
 def test_a_single_claim_has_no_bar(board):

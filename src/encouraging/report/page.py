@@ -139,7 +139,8 @@ def slug(name: str) -> str:
 
 
 EMPTY: Mapping[str, Any] = {"warnings": [], "bars": [], "lead": [], "answer": None, "notes": [], "board": None,
-                            "chapters": [], "sections": [], "paper": None, "costs": None, "needs": [], "begin": lambda chapter: ""}
+                            "chapters": [], "sections": [], "paper": None, "costs": None, "needs": [],
+                            "begin": lambda chapter: ""}
 
 
 def fill_template(*, title: str, kicker: str, made: str, explorer: Markup, **content: Any) -> str:

@@ -20,7 +20,7 @@ NARROW = 0.045  # a part of this share of a bar, or less, has no room for its nu
 class Part(NamedTuple):
     """Some of the claims of a bar: how many, in which words, and their colour."""
 
-    count: int
+    claims: int
     words: str
     tone: str
 
@@ -33,11 +33,11 @@ class Bar(NamedTuple):
 
     @property
     def total(self) -> int:
-        return sum(part.count for part in self.parts)
+        return sum(part.claims for part in self.parts)
 
     def has_room(self, part: Part) -> bool:
         """Whether the number of this part can be written into the bar."""
-        return part.tone != "masked" and part.count > NARROW * self.total
+        return part.tone != "masked" and part.claims > NARROW * self.total
 
 
 def bars_of(board: Scoreboard | None) -> list[Bar]:
