@@ -245,9 +245,9 @@ def test_curves_of_ones_own_are_not_taken_for_each_other() -> None:
 
 
 @pytest.mark.parametrize("classes", [5, 100], ids=["short rows", "long rows"])
-def test_a_curve_of_one_number_is_the_same_for_all_rows(classes: int) -> None:
+def test_a_pull_of_one_number_is_the_same_for_all_rows(classes: int) -> None:
     z, y = draw(ROWS, classes, seed=12)
-    flat = curves.custom(lambda gap: torch.tensor(3.0), lambda gap: torch.tensor(0.0), check=False)
+    flat = curves.custom(lambda gap: torch.full_like(gap, 3.0), lambda gap: torch.tensor(0.0), check=False)
     for _ in range(2):
         leaf = z.clone().requires_grad_()
         loss = curve_loss(leaf, y, flat, impl="triton")

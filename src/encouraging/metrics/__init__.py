@@ -8,6 +8,7 @@ from ._diagnosis import Reader, summary
 from ._energy import conditional_energy, energy_profile, free_energy, minimum_energy, rival_energy, scores
 from ._margin import margin
 from ._ood import Detection, detection, openood_row
+from ._posterior import posterior_logits
 from ._readings import Readings, Unlabelled, read, read_unlabelled
 from ._shots import class_accuracy, class_margin, shot_accuracy, shot_groups
 from ._spread import LEVELS, mean_spread, shares, spread
@@ -40,6 +41,7 @@ __all__ = [
     "minimum_energy",
     "openood_row",
     "paired_bootstrap",
+    "posterior_logits",
     "read",
     "read_unlabelled",
     "reliability",

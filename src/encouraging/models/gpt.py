@@ -52,6 +52,7 @@ class GPT(nn.Module):
         heads: number of attention heads; divides ``width``.
         dropout: dropout of embeddings, of attention, and of what every layer adds.
 
+    >>> import torch
     >>> features, weight = GPT(9, 8, layers=1, width=8, heads=2)(torch.tensor([[1, 2, 3]]))
     >>> F.linear(features, weight).shape
     torch.Size([1, 3, 9])
