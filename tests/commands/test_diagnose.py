@@ -449,3 +449,20 @@ def test_probabilities_come_with_the_line_that_makes_logits_of_them(mine: Path, 
     kept = next(found.blocks())[:, 1:] if columns == 1 else next(found.blocks())
     np.testing.assert_allclose(kept - kept.mean(1, keepdim=True) * (columns == 3),
                                difference - difference.mean(1, keepdims=True) * (columns == 3), atol=1e-9)
+
+
+def test_logits_are_read_through_the_loss_of_their_model(tmp_path):
+    """Labels that are right 60% of the time, and a model at the optimum of its loss for them."""
+    logits = np.log(np.tile([0.8485, 0.1515], (1000, 1)))
+    labels = np.array([0] * 600 + [1] * 400)
+    np.savez(tmp_path / "model.npz", logits=logits, labels=labels)
+    result = CliRunner().invoke(app, ["diagnose", str(tmp_path / "model.npz"), "--curve", "encouraging:log_end=0.75",
+                                      "--out", str(tmp_path / "page.html"), "--json", str(tmp_path / "numbers.json")])
+    assert result.exit_code == 0, result.output
+    read = json.loads((tmp_path / "numbers.json").read_text())
+    assert read["calibration"]["ece"] == pytest.approx(0, abs=1e-3)
+    assert "conservative(log_end=0.75) stands for" in " ".join(result.output.split())
+    assert "stands for" in (tmp_path / "page.html").read_text()
+    wrong = CliRunner().invoke(app, ["diagnose", str(tmp_path / "model.npz"), "--curve", "encouragin"])
+    assert wrong.exit_code == 2
+    assert "encouraging" in wrong.output

@@ -100,12 +100,17 @@ def diagnose(
                      "by its name; with 32 classes or fewer, all."),
     ] = None,
     names: Annotated[Path | None, typer.Option(help="Class names: a text file, one per line.")] = None,
+    curve: Annotated[
+        str | None,
+        typer.Option(metavar="NAME:PARAM=VALUE", help="The loss that the model was trained with, such as "
+                     "encouraging:log_end=0.5: its probabilities are read through it."),
+    ] = None,
 ) -> None:
     """Diagnose any classifier from its logits: margins, energies, calibration, out-of-distribution, rare classes."""
     from ..commands.diagnose import diagnose as write_diagnosis
 
     with errors_in_one_line():
-        written = write_diagnosis(logits, out=out, json_out=json, profile=profile, names=names)
+        written = write_diagnosis(logits, out=out, json_out=json, profile=profile, names=names, curve=curve)
     for path in written:
         typer.echo(f"wrote {path}")
 

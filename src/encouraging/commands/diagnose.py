@@ -13,13 +13,15 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
 
+from ..curves import Curve
 from ..data.arrays import shown
 from ..data.logits import Logits, open_logits
 from ..data.logits_advice import probability_words
 from ..engine.outputs import check_output, write_output
 from ..errors import ArgumentError, DataError, TargetError, did_you_mean
-from ..metrics import Reader
+from ..metrics import Reader, posterior_logits
 from ..report.numbers import plural
 from ..report.sections.out_of_distribution import UNNAMED
 from .diagnosis_table import overview
@@ -28,9 +30,17 @@ ROUGH = 30  # examples or images below which the numbers are called rough
 
 
 def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = None, profile: int | str | None = None,
-             names: Path | None = None, console: Console | None = None) -> list[Path]:
-    """Read the file once, print a summary, and write the page and the numbers; the paths of what was written."""
+             names: Path | None = None, curve: str | None = None, console: Console | None = None) -> list[Path]:
+    """Read the file once, print a summary, and write the page and the numbers; the paths of what was written.
+
+    With ``curve``, the loss that the model was trained with, its logits are read through that loss.
+    """
     console = console or Console()
+    trained_with = None
+    if curve is not None:
+        from .curves import parse_curve  # which can also draw them
+
+        trained_with = parse_curve(curve)
     for target in filter(None, (out, json_out)):  # before minutes of reading, not after
         check_output(target, [path, *([names] if names else [])])
     if out is not None and json_out is not None and out.resolve() == json_out.resolve():
@@ -41,13 +51,16 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
     warnings = list(warnings_about(source))
     for warning in warnings:  # before the numbers that it makes doubtful
         console.print(escape(warning), style="yellow", highlight=False, soft_wrap=True)
-    diagnosis = read_through(source, label, console)
+    diagnosis = read_through(source, label, console, trained_with)
     if class_names:
         diagnosis["class_names"] = class_names
     # A run directory is named after its seed: recipe and arm are the folders above it.
     title = "/".join(path.resolve().parts[-3:]) if (path / "config.json").is_file() else shown(path.name)
     console.print(overview(diagnosis, title))
     notes = list(notes_about(diagnosis, source))
+    if trained_with is not None:
+        notes.insert(0, f"All numbers are those of the logits that {trained_with!r} stands for "
+                        "(metrics.posterior_logits), and not of the logits in the file.")
     for note in notes:
         console.print(escape(note), highlight=False)
     written = []
@@ -62,8 +75,12 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
     return written
 
 
-def read_through(source: Logits, profile: int | None = None, console: Console | None = None) -> dict[str, Any]:
+def read_through(source: Logits, profile: int | None = None, console: Console | None = None,
+                 curve: Curve | None = None) -> dict[str, Any]:
     """The diagnosis of everything in the file, in one pass, with a progress bar where there is a terminal."""
+    def posterior(logits: Tensor) -> Tensor:
+        return logits if curve is None else posterior_logits(logits, curve)
+
     if profile is not None and not 0 <= profile < source.classes:
         raise ArgumentError(f"--profile {profile}: expected a class of these logits, 0 to {source.classes - 1}.")
     reader = Reader(source.classes, profile=profile)
@@ -74,13 +91,13 @@ def read_through(source: Logits, profile: int | None = None, console: Console | 
         task = bar.add_task("logits", total=source.examples)
         for first, logits, labels in source.blocks():
             with _located(source.logits.where):
-                reader.update(logits, labels, first=first)
+                reader.update(posterior(logits), labels, first=first)
             bar.advance(task, len(labels))
         for name, array in source.outside.items():
             first, task = 0, bar.add_task(escape(name), total=array.shape[0])
             for logits in array.blocks():
                 with _located(array.where):
-                    reader.update_outside(logits, name, first=first)
+                    reader.update_outside(posterior(logits), name, first=first)
                 first += len(logits)
                 bar.advance(task, len(logits))
     diagnosis = reader.diagnosis(counts=source.counts)
