@@ -20,7 +20,7 @@ from encouraging.engine import RunDir
 from encouraging.engine.distributed import World
 from encouraging.engine.records import read_records
 from encouraging.engine.weights import load_run_weights
-from encouraging.errors import ArgumentError, RecipeError, RunError
+from encouraging.errors import ArgumentError, DataError, RecipeError, RunError
 from encouraging.recipes import read_recipe
 from encouraging.recipes.writer import load_writer
 from encouraging.tasks import build_task
@@ -207,6 +207,28 @@ def test_without_the_package_pieces_say_what_to_install(recipe, monkeypatch):
     with pytest.raises(RecipeError, match=r"needs the package tokenizers .*leave options.vocabulary out"):
         build_task("language", read_recipe(recipe, ["options.vocabulary=300"]).task_spec("ce"))
     assert build_task("language", read_recipe(recipe).task_spec("ce")).tokens.size == len(set(LINE)) + 1
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_a_part_that_is_one_piece_is_refused_before_the_training(recipe, tmp_path, part):
+    """Nothing of it can be predicted: the mean over its predictions was a division by zero."""
+    pytest.importorskip("tokenizers")
+    (tmp_path / "short_text.py").write_text(
+        "def parts():\n    text = 99 * 'to be or not '\n"
+        f"    return {{'train': text, 'validation': text, 'test': text, {part!r}: ' not'}}\n")
+    words = [f"data={tmp_path / 'short_text.py'}:parts", "options.vocabulary=300"]
+    with pytest.raises(DataError, match=f"the {part} part is a single piece"):
+        build_task("language", read_recipe(recipe, words).task_spec("ce"))
+
+
+def test_a_network_that_returns_logits_is_told_what_to_return(recipe, tmp_path):
+    (tmp_path / "logit_net.py").write_text(
+        "from torch import nn\n\ndef net(size, context):\n    return nn.Embedding(size, size)\n")
+    words = [f"model={tmp_path / 'logit_net.py'}:net", "model_options={}"]
+    task = build_task("language", read_recipe(recipe, words).task_spec("ce"))
+    batch = next(task.source(1).batches(Clock(), 0, 0, 1))
+    with pytest.raises(RecipeError, match=r"returned a Tensor for tokens: expected a pair, the features"):
+        task.loss(task.build(), batch, task.objective(Clock()))
 
 
 @pytest.mark.parametrize("name", ["shakespeare", "shakespeare-small"])
