@@ -7,9 +7,12 @@ import json
 import math
 import re
 import sys
+from unittest import mock
 
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from encouraging.commands.generate import write_text
@@ -22,7 +25,7 @@ from encouraging.engine.records import read_records
 from encouraging.engine.weights import load_run_weights
 from encouraging.errors import ArgumentError, DataError, RecipeError, RunError
 from encouraging.recipes import read_recipe
-from encouraging.recipes.writer import load_writer
+from encouraging.recipes.writer import Writer, load_writer
 from encouraging.tasks import build_task
 from language_toys import LINE, RECIPE, lines, train_on
 from task_laws import assert_close_weights, assert_same_bits, call, page_words, train, train_with_kills
@@ -64,6 +67,30 @@ def test_the_same_seed_writes_the_same_text_whatever_it_is_started_with(by_heart
     assert text(length=30, temperature=2.0, seed=3) != text(length=30, temperature=2.0, seed=4)
     with pytest.raises(ArgumentError, match="prompt is empty"):
         write_text(by_heart, "")
+
+
+@pytest.mark.parametrize(("prompt", "keys", "words"), [
+    ("abc", {"temperature": -1.0}, "temperature=-1.0: expected a number, 0 or more"),
+    ("abc", {"temperature": math.nan}, "temperature=nan: expected a number, 0 or more"),
+    ("caf\udce9", {}, r"prompt='caf\udce9': expected text in UTF-8"),
+])
+def test_generate_refuses_what_it_cannot_use(by_heart, prompt, keys, words):
+    with pytest.raises(ArgumentError, match=re.escape(words)):
+        write_text(by_heart, prompt, out=io.StringIO(), **keys)
+
+
+@given(parts=st.lists(st.sampled_from("né中國😀") | st.integers(0, 255), max_size=8))
+@example(parts=[0xFF, "😀"])
+@example(parts=[0, 0, 0xFF, "中"])
+def test_pieces_that_end_within_a_character_give_the_text_of_all_of_them(parts):
+    pytest.importorskip("tokenizers")
+    tokens = learn_tokens("a", 256)  # the pieces are single bytes
+    indices = [index for part in parts
+               for index in (tokens.encode(part).tolist() if isinstance(part, str) else [part])]
+    with mock.patch("encouraging.recipes.writer.continued", return_value=iter(indices)):
+        texts = list(Writer("", torch.nn.Identity(), tokens, 8, CPU).write("a"))
+    assert "".join(texts) == tokens.decode(indices)
+    assert all(texts)
 
 
 def test_generate_refuses_what_is_no_language_model(by_heart, tmp_path):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..data import generator
-from ..data.tokens import Tokens, tokens_from_json
+from ..data.tokens import UNKNOWN, Tokens, tokens_from_json
 from ..engine.precision import float32_is
 from ..engine.weights import load_run_weights
 from ..errors import ArgumentError, DataError, RunError
@@ -44,17 +44,26 @@ class Writer:
         tokens = self.tokens.encode(prompt).to(self.device)
         if not len(tokens):
             raise ArgumentError("prompt is empty: expected at least one character.")
-        indices: list[int] = []
         with float32_is("ieee"):
-            for index in islice(continued(self.model, tokens, self.context, generator(seed), temperature), length):
-                indices.append(index)
-                text = self.tokens.decode(indices)
-                if text.endswith("\N{REPLACEMENT CHARACTER}") and len(indices) < 4:
-                    continue  # the first bytes of a character: the piece that ends it follows
-                yield text
-                indices = []
-        if indices:
-            yield self.tokens.decode(indices)
+            drawn = continued(self.model, tokens, self.context, generator(seed), temperature)
+            yield from self._texts(islice(drawn, length))
+
+    def _texts(self, indices: Iterable[int]) -> Iterator[str]:
+        """The text of these tokens, piece by piece. A replacement character at its end may be the first bytes of a
+        character whose other bytes follow, so it waits for the next token."""
+        pending: list[int] = []
+        text, written = "", 0
+        for index in indices:
+            pending.append(index)
+            text = self.tokens.decode(pending)
+            end = len(text) - text.endswith(UNKNOWN)
+            if end > written:
+                yield text[written:end]
+            written = end
+            if end == len(text):
+                pending, text, written = [], "", 0
+        if text:
+            yield text[written:]
 
 
 def load_writer(folder: str | Path, device: torch.device) -> Writer:
