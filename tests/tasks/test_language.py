@@ -106,6 +106,20 @@ def test_generate_refuses_what_is_no_language_model(by_heart, tmp_path):
         (tmp_path / "kept").replace(by_heart / "files" / "tokens.json")
 
 
+def test_a_network_of_ones_own_writes_where_its_function_is_found(recipe, tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "wide_gpt.py").write_text(
+        "from encouraging.models.gpt import GPT\n\ndef net(size, context):\n"
+        "    return GPT(size, context, layers=1, width=8, heads=2)\n")
+    monkeypatch.chdir(tmp_path / "own")
+    folder = train(read_recipe(recipe, ["model=wide_gpt.py:net", "model_options={}", "train.epochs=1"]),
+                   tmp_path / "out", "ce")
+    assert load_writer(folder, CPU).context == 16
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecipeError, match=r"Start this command in a folder from which wide_gpt.py:net can be found"):
+        load_writer(folder, CPU)
+
+
 def test_killed_at_any_instant_it_ends_with_the_same_bits(recipe, runs, tmp_path):
     recipes = [read_recipe(recipe, ["train.checkpoint_seconds=0"])] * 2
     folder = train_with_kills(recipes, (3, 12), tmp_path, "el")

@@ -1,4 +1,5 @@
-"""Write text with a finished run of a language model. Its directory has everything that is needed, so no text is read.
+"""Write text with a finished run of a language model. Its directory has everything that is needed but the code of your
+own network, so no text is read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..data import generator
 from ..data.tokens import UNKNOWN, Tokens, tokens_from_json
 from ..engine.precision import float32_is
 from ..engine.weights import load_run_weights
-from ..errors import ArgumentError, DataError, RunError
+from ..errors import ArgumentError, DataError, RecipeError, RunError
 from ..models.continuation import continued
 from ..models.language_named import build_language_model
 from ..tasks.language import Options
@@ -75,6 +76,7 @@ def load_writer(folder: str | Path, device: torch.device) -> Writer:
 
     Raises:
         RunError: it is not a finished run of a language model, or one of its files is missing or damaged.
+        RecipeError: its network is your own function, which cannot be found.
     """
     folder = Path(folder)
     recipe, arm, seed, spec = finished_run(folder, device)
@@ -87,6 +89,10 @@ def load_writer(folder: str | Path, device: torch.device) -> Writer:
     except DataError as error:
         raise RunError(f"{vocabulary}: {error} Train the run again with `encouraging run`.") from error
     context = Options(**spec.options).context
-    model = build_language_model(spec.model, tokens.size, context, spec.model_options, spec.folder)
+    try:
+        model = build_language_model(spec.model, tokens.size, context, spec.model_options, spec.folder)
+    except RecipeError as error:  # runs do not store the folder of their recipe
+        advice = f" Start this command in a folder from which {spec.model} can be found." if ":" in spec.model else ""
+        raise RecipeError(f"{folder}: {error}{advice}") from error
     model.load_state_dict(load_run_weights(folder, model))
     return Writer(f"{recipe.name} {arm} seed {seed}", model.to(device).eval(), tokens, context, device)
