@@ -41,6 +41,21 @@ def test_lines_fit_80_columns() -> None:
     assert max(map(len, listed(80).splitlines())) <= 80
 
 
+def test_a_text_that_is_split_later_has_both_parts_in_its_file_or_none(tmp_path: Path) -> None:
+    def row(name: str) -> list[str]:
+        printed = io.StringIO()
+        print_list(str(tmp_path), Console(file=printed, width=200))
+        (line,) = (line for line in printed.getvalue().splitlines() if line.startswith(f"│ {name} "))
+        return [cell.strip() for cell in line.strip("│").split("│")]
+
+    assert row("tinyshakespeare") == ["tinyshakespeare", "missing", "missing"]
+    (file,) = DATASETS["tinyshakespeare"].train
+    (tmp_path / file.path).parent.mkdir()
+    (tmp_path / file.path).write_bytes(bytes(file.size or 0))
+    assert row("tinyshakespeare") == ["tinyshakespeare", "tinyshakespeare", "tinyshakespeare"]
+    assert row("digits") == ["digits", "in scikit-learn", "in scikit-learn"]
+
+
 def imported() -> set[str]:
     """The parts of the names of all packages that the source imports, wherever in a file."""
     packages: set[str] = set()

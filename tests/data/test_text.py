@@ -107,10 +107,27 @@ def test_texts_come_from_files_folders_and_functions(tmp_path):
     (tmp_path / "own_text.py").write_text("def text():\n    return 'abcdefghij' * 10\n\n"
                                           "def parts():\n    return dict(train='abc', validation='ab', test='a')\n")
     assert len(read_text("own_text:text", folder=str(tmp_path)).train) == 90
-    with pytest.raises(DataError, match="the test part has 1 characters"):
+    with pytest.raises(DataError, match="the test part is 'a': expected two characters or more"):
         read_text("own_text:parts", folder=str(tmp_path))
     (tmp_path / "one" / "book.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="UTF-8"):
         read_text("folder:one", folder=str(tmp_path), validation=0.2)
     with pytest.raises(DataError, match="mnist is no running text"):
         read_text("mnist")
+
+
+def test_half_a_character_is_refused_before_the_training_because_no_file_can_hold_it():
+    """As bytes that are no UTF-8 become with errors="surrogateescape"."""
+    broken = b"caf\xe9".decode("utf-8", "surrogateescape")
+    for part in ("train", "validation", "test"):
+        with pytest.raises(DataError, match=rf"the {part} part has '\\udce9' at place 3, which is half of a character"):
+            Text(**{"train": "abc", "validation": "abc", "test": "abc", part: broken})
+
+
+def test_a_folder_and_a_dict_that_are_no_text_are_named_as_they_are(tmp_path):
+    (tmp_path / "odd" / "train.txt").mkdir(parents=True)
+    with pytest.raises(DataError, match="odd has no text file"):
+        read_text("folder:odd", folder=str(tmp_path))
+    (tmp_path / "odd_text.py").write_text("def two():\n    return dict(train='abc', test='abc')\n")
+    with pytest.raises(DataError, match="returned a dict with train, test: expected a string, or a dict"):
+        read_text("odd_text:two", folder=str(tmp_path))

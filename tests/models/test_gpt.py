@@ -81,6 +81,17 @@ def test_a_continuation_takes_the_most_probable_tokens_or_draws_from_the_probabi
                                atol=0.04)
 
 
+def test_the_smallest_temperature_takes_the_most_probable_token_and_the_largest_any():
+    model, tokens = small().eval(), torch.tensor([1, 2, 3])
+    features, weight = model(tokens[None])
+    best = int(F.linear(features[0, -1], weight).argmax())
+    for temperature in (0, 5e-324, 1e-9):
+        draw = torch.Generator().manual_seed(1)
+        assert next(continued(model, tokens, 8, draw, temperature)) == best, temperature
+    drawn = {next(continued(model, tokens, 8, torch.Generator().manual_seed(seed), 1e300)) for seed in range(200)}
+    assert drawn == set(range(11))
+
+
 def test_ones_own_network_is_called_with_the_sizes(tmp_path):
     (tmp_path / "own_gpt.py").write_text(
         "from encouraging.models.gpt import GPT\n\ndef net(size, context, layers):\n"

@@ -7,9 +7,12 @@ import json
 import math
 import re
 import sys
+from unittest import mock
 
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from encouraging.commands.generate import write_text
@@ -20,9 +23,9 @@ from encouraging.engine import RunDir
 from encouraging.engine.distributed import World
 from encouraging.engine.records import read_records
 from encouraging.engine.weights import load_run_weights
-from encouraging.errors import ArgumentError, RecipeError, RunError
+from encouraging.errors import ArgumentError, DataError, RecipeError, RunError
 from encouraging.recipes import read_recipe
-from encouraging.recipes.writer import load_writer
+from encouraging.recipes.writer import Writer, load_writer
 from encouraging.tasks import build_task
 from language_toys import LINE, RECIPE, lines, train_on
 from task_laws import assert_close_weights, assert_same_bits, call, page_words, train, train_with_kills
@@ -66,6 +69,30 @@ def test_the_same_seed_writes_the_same_text_whatever_it_is_started_with(by_heart
         write_text(by_heart, "")
 
 
+@pytest.mark.parametrize(("prompt", "keys", "words"), [
+    ("abc", {"temperature": -1.0}, "temperature=-1.0: expected a number, 0 or more"),
+    ("abc", {"temperature": math.nan}, "temperature=nan: expected a number, 0 or more"),
+    ("caf\udce9", {}, r"prompt='caf\udce9': expected text in UTF-8"),
+])
+def test_generate_refuses_what_it_cannot_use(by_heart, prompt, keys, words):
+    with pytest.raises(ArgumentError, match=re.escape(words)):
+        write_text(by_heart, prompt, out=io.StringIO(), **keys)
+
+
+@given(parts=st.lists(st.sampled_from("né中國😀") | st.integers(0, 255), max_size=8))
+@example(parts=[0xFF, "😀"])
+@example(parts=[0, 0, 0xFF, "中"])
+def test_pieces_that_end_within_a_character_give_the_text_of_all_of_them(parts):
+    pytest.importorskip("tokenizers")
+    tokens = learn_tokens("a", 256)  # the pieces are single bytes
+    indices = [index for part in parts
+               for index in (tokens.encode(part).tolist() if isinstance(part, str) else [part])]
+    with mock.patch("encouraging.recipes.writer.continued", return_value=iter(indices)):
+        texts = list(Writer("", torch.nn.Identity(), tokens, 8, CPU).write("a"))
+    assert "".join(texts) == tokens.decode(indices)
+    assert all(texts)
+
+
 def test_generate_refuses_what_is_no_language_model(by_heart, tmp_path):
     assert "expected the directory of a finished run" in call("generate", tmp_path, code=2)
     (by_heart / "files" / "tokens.json").rename(tmp_path / "kept")
@@ -77,6 +104,20 @@ def test_generate_refuses_what_is_no_language_model(by_heart, tmp_path):
             load_writer(by_heart, CPU)
     finally:
         (tmp_path / "kept").replace(by_heart / "files" / "tokens.json")
+
+
+def test_a_network_of_ones_own_writes_where_its_function_is_found(recipe, tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "wide_gpt.py").write_text(
+        "from encouraging.models.gpt import GPT\n\ndef net(size, context):\n"
+        "    return GPT(size, context, layers=1, width=8, heads=2)\n")
+    monkeypatch.chdir(tmp_path / "own")
+    folder = train(read_recipe(recipe, ["model=wide_gpt.py:net", "model_options={}", "train.epochs=1"]),
+                   tmp_path / "out", "ce")
+    assert load_writer(folder, CPU).context == 16
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecipeError, match=r"Start this command in a folder from which wide_gpt.py:net can be found"):
+        load_writer(folder, CPU)
 
 
 def test_killed_at_any_instant_it_ends_with_the_same_bits(recipe, runs, tmp_path):
@@ -207,6 +248,28 @@ def test_without_the_package_pieces_say_what_to_install(recipe, monkeypatch):
     with pytest.raises(RecipeError, match=r"needs the package tokenizers .*leave options.vocabulary out"):
         build_task("language", read_recipe(recipe, ["options.vocabulary=300"]).task_spec("ce"))
     assert build_task("language", read_recipe(recipe).task_spec("ce")).tokens.size == len(set(LINE)) + 1
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_a_part_that_is_one_piece_is_refused_before_the_training(recipe, tmp_path, part):
+    """Nothing of it can be predicted: the mean over its predictions was a division by zero."""
+    pytest.importorskip("tokenizers")
+    (tmp_path / "short_text.py").write_text(
+        "def parts():\n    text = 99 * 'to be or not '\n"
+        f"    return {{'train': text, 'validation': text, 'test': text, {part!r}: ' not'}}\n")
+    words = [f"data={tmp_path / 'short_text.py'}:parts", "options.vocabulary=300"]
+    with pytest.raises(DataError, match=f"the {part} part is a single piece"):
+        build_task("language", read_recipe(recipe, words).task_spec("ce"))
+
+
+def test_a_network_that_returns_logits_is_told_what_to_return(recipe, tmp_path):
+    (tmp_path / "logit_net.py").write_text(
+        "from torch import nn\n\ndef net(size, context):\n    return nn.Embedding(size, size)\n")
+    words = [f"model={tmp_path / 'logit_net.py'}:net", "model_options={}"]
+    task = build_task("language", read_recipe(recipe, words).task_spec("ce"))
+    batch = next(task.source(1).batches(Clock(), 0, 0, 1))
+    with pytest.raises(RecipeError, match=r"returned a Tensor for tokens: expected a pair, the features"):
+        task.loss(task.build(), batch, task.objective(Clock()))
 
 
 @pytest.mark.parametrize("name", ["shakespeare", "shakespeare-small"])

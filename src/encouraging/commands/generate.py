@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from ..data.text import HALF
 from ..engine.environment import choose_device
 from ..errors import ArgumentError, DataError
 from ..recipes.writer import load_writer
@@ -20,7 +21,9 @@ def write_text(run: Path, prompt: str = "\n", *, length: int = 500, temperature:
     if not prompt:
         raise ArgumentError("prompt is empty: expected at least one character, because a token is predicted from those "
                             "before it.")
-    if math.isnan(temperature) or math.isinf(temperature):
+    if HALF.search(prompt):  # the command line has bytes that are no UTF-8
+        raise ArgumentError(f"prompt={prompt!r}: expected text in UTF-8.")
+    if not 0 <= temperature < math.inf:
         raise ArgumentError(f"temperature={temperature}: expected a number, 0 or more.")
     out = out or sys.stdout
     if out is None:  # Python sets a stream to None that was closed at the start

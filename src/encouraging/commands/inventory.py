@@ -21,8 +21,10 @@ def dataset_table(data: str | None) -> tuple[Table, bool]:
     folder, any_missing = data_dir(data), False
     table = new_table(f"datasets in {folder}", "name", "training part", "test part")
     for name, dataset in DATASETS.items():
-        absent = {split: missing(name, folder, (split,)) for split in ("train", "test")}
-        where = "in scikit-learn" if not dataset.test else str(Path(dataset.test[0].path).parent)
+        files = dataset.test or dataset.train  # a text in one file is split by the recipe
+        absent = {"train": missing(name, folder, ("train",)),
+                  "test": missing(name, folder, ("test" if dataset.test else "train",))}
+        where = str(Path(files[0].path).parent) if files else "in scikit-learn"
         table.add_row(name, *("missing" if absent[split] else where for split in ("train", "test")))
         any_missing = any_missing or (any(absent.values()) and not dataset.by_hand)
     return table, any_missing

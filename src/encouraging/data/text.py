@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +15,7 @@ from .images import folder_path
 from .registry import data_dir, dataset
 
 PARTS = ("train", "validation", "test")
+HALF = re.compile("[\ud800-\udfff]")  # surrogates: Python holds what is not UTF-8 as one of them
 _NAMES = {"train": ("train",), "validation": ("val", "valid", "validation", "dev"), "test": ("test",)}
 
 
@@ -31,8 +33,12 @@ class Text:
             if not isinstance(text, str):
                 raise DataError(f"the {part} part is a {type(text).__name__}: expected a string.")
             if len(text) < 2:
-                raise DataError(f"the {part} part has {len(text)} characters: expected 2 or more, because a character "
-                                "is predicted from those before it.")
+                raise DataError(f"the {part} part is {text!r}: expected two characters or more, because a character is "
+                                "predicted from those before it.")
+            if halves := HALF.search(text):
+                raise DataError(f"the {part} part has {halves[0]!r} at place {halves.start()}, which is half of a "
+                                "character and cannot be written to a file. Read the text as UTF-8, without "
+                                "errors='surrogateescape'.")
 
 
 def read_text(name: str, root: str | Path | None = None, folder: str | None = None, *, validation: float = 0.05,
@@ -82,7 +88,7 @@ def _from_folder(path: Path, validation: float, test: float) -> Text:
              for part in PARTS}
     if all(found.values()):
         return Text(*(_read(file) for file in found.values() if file is not None))
-    files = sorted(file for file in path.glob("*.txt") if not file.name.startswith("."))
+    files = sorted(file for file in path.glob("*.txt") if file.is_file() and not file.name.startswith("."))
     if len(files) == 1:
         return _from_file(files[0], validation, test)
     raise DataError(f"{path} has {', '.join(file.name for file in files) or 'no text file'}: expected train.txt, "
@@ -104,5 +110,6 @@ def _as_text(name: str, returned: object, validation: float, test: float) -> Tex
         return split_text(returned, validation, test)
     if isinstance(returned, Mapping) and set(returned) == set(PARTS):
         return Text(**returned)
-    raise DataError(f"{name} returned a {type(returned).__name__}: expected a string, or a dict of "
+    keys = f" with {', '.join(map(str, returned)) or 'nothing in it'}" if isinstance(returned, Mapping) else ""
+    raise DataError(f"{name} returned a {type(returned).__name__}{keys}: expected a string, or a dict of "
                     f"{', '.join(PARTS)}, each a string.")

@@ -29,7 +29,9 @@ def continued(model: nn.Module, tokens: Tensor, context: int, draw: torch.Genera
             token = logits.argmax()
         else:
             # Inverse sampling on the CPU: the same draw gives the same text on every device.
-            shares = torch.softmax(logits.double().cpu() / temperature, 0).cumsum(0)
+            # The largest logit becomes 0, so that none is infinite when a tiny temperature divides it.
+            logits = logits.double().cpu()
+            shares = torch.softmax((logits - logits.max()) / temperature, 0).cumsum(0)
             place = torch.rand((), generator=draw, dtype=torch.float64) * shares[-1]
             token = torch.searchsorted(shares, place, right=True).clamp(max=len(shares) - 1)
         yield int(token)

@@ -1,9 +1,10 @@
-"""Write text with a finished run of a language model. Its directory has everything that is needed, so no text is read.
+"""Write text with a finished run of a language model. Its directory has everything that is needed but the code of your
+own network, so no text is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,10 +13,10 @@ import torch
 from torch import nn
 
 from ..data import generator
-from ..data.tokens import Tokens, tokens_from_json
+from ..data.tokens import UNKNOWN, Tokens, tokens_from_json
 from ..engine.precision import float32_is
 from ..engine.weights import load_run_weights
-from ..errors import ArgumentError, DataError, RunError
+from ..errors import ArgumentError, DataError, RecipeError, RunError
 from ..models.continuation import continued
 from ..models.language_named import build_language_model
 from ..tasks.language import Options
@@ -44,17 +45,26 @@ class Writer:
         tokens = self.tokens.encode(prompt).to(self.device)
         if not len(tokens):
             raise ArgumentError("prompt is empty: expected at least one character.")
-        indices: list[int] = []
         with float32_is("ieee"):
-            for index in islice(continued(self.model, tokens, self.context, generator(seed), temperature), length):
-                indices.append(index)
-                text = self.tokens.decode(indices)
-                if text.endswith("\N{REPLACEMENT CHARACTER}") and len(indices) < 4:
-                    continue  # the first bytes of a character: the piece that ends it follows
-                yield text
-                indices = []
-        if indices:
-            yield self.tokens.decode(indices)
+            drawn = continued(self.model, tokens, self.context, generator(seed), temperature)
+            yield from self._texts(islice(drawn, length))
+
+    def _texts(self, indices: Iterable[int]) -> Iterator[str]:
+        """The text of these tokens, piece by piece. A replacement character at its end may be the first bytes of a
+        character whose other bytes follow, so it waits for the next token."""
+        pending: list[int] = []
+        text, written = "", 0
+        for index in indices:
+            pending.append(index)
+            text = self.tokens.decode(pending)
+            end = len(text) - text.endswith(UNKNOWN)
+            if end > written:
+                yield text[written:end]
+            written = end
+            if end == len(text):
+                pending, text, written = [], "", 0
+        if text:
+            yield text[written:]
 
 
 def load_writer(folder: str | Path, device: torch.device) -> Writer:
@@ -66,6 +76,7 @@ def load_writer(folder: str | Path, device: torch.device) -> Writer:
 
     Raises:
         RunError: it is not a finished run of a language model, or one of its files is missing or damaged.
+        RecipeError: its network is your own function, which cannot be found.
     """
     folder = Path(folder)
     recipe, arm, seed, spec = finished_run(folder, device)
@@ -78,6 +89,10 @@ def load_writer(folder: str | Path, device: torch.device) -> Writer:
     except DataError as error:
         raise RunError(f"{vocabulary}: {error} Train the run again with `encouraging run`.") from error
     context = Options(**spec.options).context
-    model = build_language_model(spec.model, tokens.size, context, spec.model_options, spec.folder)
+    try:
+        model = build_language_model(spec.model, tokens.size, context, spec.model_options, spec.folder)
+    except RecipeError as error:  # runs do not store the folder of their recipe
+        advice = f" Start this command in a folder from which {spec.model} can be found." if ":" in spec.model else ""
+        raise RecipeError(f"{folder}: {error}{advice}") from error
     model.load_state_dict(load_run_weights(folder, model))
     return Writer(f"{recipe.name} {arm} seed {seed}", model.to(device).eval(), tokens, context, device)

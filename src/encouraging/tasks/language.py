@@ -25,7 +25,7 @@ from ..data.windows import IGNORED, TextWindows, WindowBatch, evaluation_windows
 from ..engine import Conclusion, Loss, Metric, Needs, ParameterGroup, Predictions, Task
 from ..engine.metric import HIDDEN, PERCENT
 from ..engine.settings import Frozen
-from ..errors import RecipeError
+from ..errors import DataError, RecipeError
 from ..metrics import Reader, accuracy, summary
 from ..models.continuation import continued
 from ..models.language_named import build_language_model, check_language_model
@@ -94,6 +94,10 @@ class LanguageTask(BaseTask[WindowBatch]):
         self.train = self.tokens.encode(self.text.train)
         self.scored = {"validation": self.tokens.encode(self.text.validation).to(self.device),
                        "test": self.tokens.encode(self.text.test).to(self.device)}
+        for part, tokens in self.scored.items():
+            if len(tokens) < 2:
+                raise DataError(f"the {part} part is a single piece of the vocabulary: expected two or more, because "
+                                "a piece is predicted from those before it. Use a longer text.")
 
     @classmethod
     def check(cls, spec: TaskSpec) -> Needs:
@@ -148,7 +152,12 @@ class LanguageTask(BaseTask[WindowBatch]):
 
     def loss(self, model: nn.Module, batch: WindowBatch, objective: Objective) -> Loss:
         inputs, labels = batch
-        features, weight = model(inputs)
+        output = model(inputs)
+        if not isinstance(output, tuple | list) or len(output) != 2:
+            raise RecipeError(f"{self.spec.model} returned a {type(output).__name__} for tokens: expected a pair, the "
+                              "features (rows, positions, width) and the weight of the output layer (tokens, width).",
+                              "model")
+        features, weight = output
         return token_loss(objective, features, weight, labels)
 
     def predict(self, model: nn.Module, final: bool, rank: int, world: int) -> Iterator[Predictions]:

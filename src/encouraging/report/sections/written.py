@@ -26,4 +26,9 @@ def section(arms: Sequence[Arm]) -> Section | None:
 
 
 def _on_one_line(text: str) -> str:
-    return " / ".join(line.strip() for line in text.split("\n"))
+    return " / ".join("".join(map(_shown, line)).strip() for line in text.split("\n"))
+
+
+def _shown(char: str) -> str:
+    """A page must not hold control characters. A model of pieces can write any byte."""
+    return char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}"
