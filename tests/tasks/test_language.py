@@ -235,7 +235,7 @@ def test_the_terminal_shows_bits(runs):
     ("options.test=0.95", "leave no text to train on"),
     ("model=gtp", "Did you mean 'gpt'"), ("model_options.width_=3", "Did you mean 'width'"),
     ("model_options.heads=3", "a width that the heads divide"), ("model_options.dropout=1.5", "below 1"),
-    ("arms.ce.margin=2", "a softmax over tokens"), ("arms.ce.divisor=examples", "a mean over them"),
+    ("arms.ce.margin=2", "a softmax over tokens"), ("arms.ce.divisor=examples", "a mean over tokens"),
     ("train.monitor=bits", 'monitor = "val_loss"'), ("stages=[{sampling='class_balanced'}]", "have no classes"),
 ])
 def test_a_recipe_that_cannot_be_is_refused_before_anything_is_read(recipe, override, words):

@@ -34,12 +34,11 @@ from .base import BaseTask
 from .objective import Objective, compared_curves
 from .options import read_options
 from .spec import TaskSpec
-from .token_loss import token_loss
+from .token_loss import check_token_stage, token_loss
 
 TOKENS_AT_ONCE, LOGITS_AT_ONCE = 1 << 15, 1 << 24  # that are scored
 WRITTEN = 300  # tokens that a finished run writes as a sample
 PROMPT = 64  # tokens of the test text that come before it
-OTHER_LOSSES = ("margin", "reweight_from_epoch", "balanced_softmax", "ldam_margin", "bonus_divisor", "logit_norm")
 
 
 class Options(Frozen):
@@ -103,18 +102,8 @@ class LanguageTask(BaseTask[WindowBatch]):
     def check(cls, spec: TaskSpec) -> Needs:
         options = read_options(Options, spec.options)
         for stage in spec.stages:
-            objective, monitor = stage.objective, stage.train.monitor
-            wrong = [key for key in OTHER_LOSSES if getattr(objective, key)]
-            wrong += ["logit_scale"] if objective.logit_scale != 1 else []
-            wrong += ["loss"] if objective.loss != "curve" else ["link"] if objective.link != "softmax" else []
-            wrong += ["divisor"] if objective.divisor not in ("weights", "tokens") else []
-            wrong += ["ignore_index"] if objective.ignore_index not in (None, IGNORED) else []
-            if wrong:
-                raise RecipeError(f"{', '.join(wrong)}: running text has a softmax over tokens and a mean over them, "
-                                  "with any curve, label_smoothing and match_norm. Leave it out.", "arms")
-            if stage.sampling.kind == "class_balanced":
-                raise RecipeError("sampling = 'class_balanced': windows of text have no classes. Expected 'shuffled' "
-                                  "or 'sequential'.", "stages")
+            check_token_stage(stage, IGNORED, subject="running text", units="tokens", examples="windows of text")
+            monitor = stage.train.monitor
             if monitor is None or monitor == "bits":
                 raise RecipeError("monitor: the test text is scored only at the end. Set what chooses the best epoch: "
                                   'monitor = "val_loss", better = "lower".', "train")

@@ -7,8 +7,29 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..engine import Loss
+from ..errors import RecipeError
 from ..losses import linear_curve_loss
 from .objective import Objective
+from .spec import StageSpec
+
+OTHER_LOSSES = ("margin", "reweight_from_epoch", "balanced_softmax", "ldam_margin", "bonus_divisor", "logit_norm")
+
+
+def check_token_stage(stage: StageSpec, ignored: int, *, subject: str, units: str, examples: str) -> None:
+    """Refuse losses and sampling that sequences do not have; ``ignored`` is the label of what does not count, and the
+    words name the task, its classes and what its batches hold."""
+    objective = stage.objective
+    wrong = [key for key in OTHER_LOSSES if getattr(objective, key)]
+    wrong += ["logit_scale"] if objective.logit_scale != 1 else []
+    wrong += ["loss"] if objective.loss != "curve" else ["link"] if objective.link != "softmax" else []
+    wrong += ["divisor"] if objective.divisor not in ("weights", "tokens") else []
+    wrong += ["ignore_index"] if objective.ignore_index not in (None, ignored) else []
+    if wrong:
+        raise RecipeError(f"{', '.join(wrong)}: {subject} has a softmax over {units} and a mean over tokens, with any "
+                          "curve, label_smoothing and match_norm. Leave it out.", "arms")
+    if stage.sampling.kind == "class_balanced":
+        raise RecipeError(f"sampling = 'class_balanced': {examples} have no classes. Expected 'shuffled' or "
+                          "'sequential'.", "stages")
 
 
 def token_loss(objective: Objective, hidden: Tensor, weight: Tensor, labels: Tensor,

@@ -30,12 +30,11 @@ from .base import BaseTask
 from .objective import Objective
 from .options import read_options
 from .spec import TaskSpec
-from .token_loss import token_loss
+from .token_loss import check_token_stage, token_loss
 from .translation_scores import bleu, details, scores
 
 SCORED_AT_ONCE = 4096  # tokens, with padding
 USUAL = 64  # pieces; a batch has fewer sentences if they are longer
-OTHER_LOSSES = ("margin", "reweight_from_epoch", "balanced_softmax", "ldam_margin", "bonus_divisor", "logit_norm")
 
 
 class Options(Frozen):
@@ -99,18 +98,8 @@ class TranslationTask(BaseTask[TokenBatch]):
     def check(cls, spec: TaskSpec) -> Needs:
         options = read_options(Options, spec.options)
         for stage in spec.stages:
-            objective, monitor = stage.objective, stage.train.monitor
-            wrong = [key for key in OTHER_LOSSES if getattr(objective, key)]
-            wrong += ["logit_scale"] if objective.logit_scale != 1 else []
-            wrong += ["loss"] if objective.loss != "curve" else ["link"] if objective.link != "softmax" else []
-            wrong += ["divisor"] if objective.divisor not in ("weights", "tokens") else []
-            wrong += ["ignore_index"] if objective.ignore_index not in (None, PAD) else []
-            if wrong:
-                raise RecipeError(f"{', '.join(wrong)}: translation has a softmax over pieces and a mean over tokens, "
-                                  "with any curve, label_smoothing and match_norm. Leave it out.", "arms")
-            if stage.sampling.kind == "class_balanced":
-                raise RecipeError("sampling = 'class_balanced': sentences have no classes. Expected 'shuffled' or "
-                                  "'sequential'.", "stages")
+            check_token_stage(stage, PAD, subject="translation", units="pieces", examples="sentences")
+            monitor = stage.train.monitor
             if monitor is None or monitor == "bleu":
                 raise RecipeError("monitor: test BLEU is measured only at the end. Set what chooses the best epoch: "
                                   'monitor = "val_loss", better = "lower", or monitor = "val_bleu".', "train")
