@@ -81,6 +81,15 @@ def test_large_margins_stay_finite_and_the_most_probable_class_is_kept(curve):
     np.testing.assert_array_equal(posterior_logits(logits.numpy(), curve), read)
 
 
+@given(rows=st.lists(st.lists(st.floats(-6, 6), min_size=3, max_size=3), min_size=1, max_size=5),
+       log_end=st.sampled_from([0.0, 0.3, 0.5, 0.75, 0.9]))
+def test_the_most_probable_class_stays_so(rows, log_end):
+    logits = torch.tensor(rows, dtype=torch.float64)
+    read = posterior_logits(logits, curves.encouraging(log_end))
+    top = logits.argmax(1, keepdim=True)
+    assert bool((read.gather(1, top)[:, 0] >= read.amax(1) - 1e-9).all())
+
+
 def test_what_cannot_be_read_is_refused():
     with pytest.raises(ArgumentError, match="link='probit'"):
         posterior_logits(torch.zeros(2, 3), curves.focal(2.0), link="probit")
