@@ -45,6 +45,7 @@ def posterior_logits(logits: Tensor | np.ndarray, curve: Curve, *, link: str = "
         ArgumentError: ``link`` is not known.
         CurveError: The curve's pull is not above 0 for one of these logits.
 
+    >>> import torch
     >>> from encouraging import curves
     >>> trained = torch.tensor([[0.8485, 0.1515]]).log()  # the optimum of encouraging(0.75) for labels of 60% and 40%
     >>> posterior_logits(trained, curves.encouraging(0.75)).softmax(1).round(decimals=3).tolist()
