@@ -11,7 +11,9 @@ from torch.func import grad, hessian
 
 from encouraging import curve_loss, curves, sigmoid_curve_loss
 from encouraging.errors import ArgumentError, CurveError, DtypeError, ShapeError
-from encouraging.metrics import posterior_logits
+from encouraging.metrics import Reader, posterior_logits, summary
+from encouraging.tasks import ObjectiveConfig
+from encouraging.tasks.classification import readable_curve
 
 WITH_AN_OPTIMUM = (curves.cross_entropy(), curves.encouraging(0.0), curves.encouraging(0.25), curves.encouraging(0.5),
                    curves.poly(2.0), curves.power(2.0, 0.5), curves.focal(0.5), curves.focal(2.0),
@@ -101,3 +103,41 @@ def test_what_cannot_be_read_is_refused():
         posterior_logits(torch.zeros(2, 3), "focal")
     with pytest.raises(CurveError, match="its pull is 0 at a gap"):
         posterior_logits(torch.zeros(2, 3), curves.custom(lambda gap: 0 * gap, torch.zeros_like))
+
+
+def overconfident(examples: int = 4000) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels of two classes, and the logits at which ``encouraging(0.5)`` is smallest for their probabilities."""
+    draw = torch.Generator().manual_seed(0)
+    shares = torch.rand(examples, 1, generator=draw, dtype=torch.float64) * 0.45 + 0.52
+    p = torch.linspace(0.5, 1, 20_001, dtype=torch.float64)[1:-1]
+    curve, gap = curves.encouraging(0.5), torch.logit(p)
+    best = p[(shares * curve.value(gap) + (1 - shares) * curve.value(-gap)).argmin(1)]
+    labels = (torch.rand(examples, generator=draw, dtype=torch.float64) > shares[:, 0]).long()
+    return torch.stack([best, 1 - best], 1).log(), labels
+
+
+def test_a_diagnosis_has_what_reading_through_the_loss_changes():
+    logits, labels = overconfident()
+    reader = Reader(2)
+    reader.update(logits, labels)
+    plain, diagnosis = reader.diagnosis(), reader.diagnosis(trained_with=curves.encouraging(0.5))
+    assert "posterior" not in plain["calibration"]
+    read = diagnosis["calibration"]["posterior"]
+    assert read["curve"] == "conservative(log_end=0.5)"
+    assert read["ece_before"] == plain["calibration"]["temperature"]["ece_before"] > 0.06
+    assert read["ece_after"] < 0.03
+    assert summary(diagnosis)["posterior"] == {"ece": read["ece_after"], "nll": read["nll_after"]}
+    assert read["nll_after"] < read["nll_before"]
+    flat = curves.custom(lambda gap: 0 * gap, torch.zeros_like)  # whose probabilities nobody can read
+    assert "posterior" not in reader.diagnosis(trained_with=flat)["calibration"]
+
+
+@pytest.mark.parametrize(("arm", "curve"), [
+    ({"curve": "encouraging", "log_end": 0.5}, curves.encouraging(0.5)), ({"curve": "focal"}, curves.focal()),
+    ({"curve": "cross_entropy"}, None), ({"curve": "encouraging", "log_end": 1.0}, None),
+    ({"curve": "encouraging", "label_smoothing": 0.1}, None), ({"loss": "mse"}, None),
+    ({"curve": "encouraging", "reweight_from_epoch": 3}, None),
+    ({"curve": "encouraging", "log_end": 0.5, "changes": [{"from_epoch": 2, "log_end": 0.25}]},
+     curves.encouraging(0.25))])
+def test_runs_are_read_through_the_last_loss_of_an_arm_that_can_be_read(arm, curve):
+    assert readable_curve(ObjectiveConfig(**arm)) == curve

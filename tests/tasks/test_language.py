@@ -204,6 +204,7 @@ def test_every_epoch_has_validation_numbers_and_only_the_end_has_test_numbers(ru
             assert {"val_loss", "val_accuracy"} <= line.keys()
             assert not {"bits", "accuracy"} & line.keys()
         assert {"bits", "scaled_bits", "accuracy", "ece", "margin", "temperature"} <= record.final.keys()
+        assert ("posterior" in record.final) == (record.arm == "el")  # not where labels are smoothed
 
 
 @pytest.mark.parametrize("kind", ["runs", "records"])
@@ -214,7 +215,7 @@ def test_pages_show_what_runs_write_and_records_hold_no_text(runs, tmp_path, kin
         folder = tmp_path / "records"
     call("report", folder, "-o", tmp_path / "page.html")
     text = page_words(tmp_path / "page.html")
-    for words in ("bits per character", "next token accuracy", "calibration error"):
+    for words in ("bits per character", "next token accuracy", "calibration error", "read through the loss that each"):
         assert words in text, words
     assert ("What follows" in text) == ("the beginning of the test text" in text) == (kind == "runs")
     for path in folder.rglob("*.json"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -18,13 +19,14 @@ from torch import Tensor
 
 from ..class_counts import Counts
 from ..curves import Curve
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError, CurveError, ShapeError
 from ._accuracy import accuracy
 from ._calibration import BINS, divided, fit_temperature, nll, reliability, temperature_bounds
 from ._energy import USUAL_NAMES, energies, scores
 from ._inputs import as_tensor
 from ._margin import margins
 from ._ood import Positive, detection, mean_row, openood_row
+from ._posterior import posterior_logits
 from ._readings import Readings, Unlabelled, as_floats, read, read_unlabelled
 from ._shots import FEW, MANY, class_accuracy, class_margin, counts_in_order, shot_accuracy
 from ._spread import spread
@@ -122,7 +124,7 @@ class Reader:
     def diagnosis(self, *, counts: Counts | None = None,
                   curves: Mapping[str, Curve] | None = None, bins: int = BINS, positive: Positive = "inside",
                   taught: Readings | None = None, many: int = MANY, few: int = FEW,
-                  groups: Mapping[str, str] | None = None) -> dict[str, Any]:
+                  groups: Mapping[str, str] | None = None, trained_with: Curve | None = None) -> dict[str, Any]:
         """All metrics as plain data.
 
         Args:
@@ -133,6 +135,8 @@ class Reader:
             taught: Readings of the training set; the gradient mass is then computed on them instead of the test set.
             many, few: The bounds of :func:`shot_groups`.
             groups: ``near`` or ``far`` by the names of out-of-distribution sets, as OpenOOD divides them.
+            trained_with: The curve that the model was trained with, through which its probabilities are read as well:
+                see :func:`posterior_logits`.
 
         Returns:
             Nested dicts and lists of numbers, ready for JSON but for NaN.
@@ -157,6 +161,9 @@ class Reader:
             diagnosis["class_accuracy"] = class_accuracy(readings, self.classes)
         if (scaled := self.sample.temperature(bins)) is not None:
             diagnosis["calibration"]["temperature"] = scaled
+            if trained_with is not None:
+                with suppress(CurveError):  # a curve of one's own, with a pull of 0 somewhere
+                    diagnosis["calibration"]["posterior"] = self.sample.read_through(trained_with, bins)
         if counts is not None:
             counts = counts_in_order(counts)
             if len(counts) != self.classes:
@@ -233,6 +240,15 @@ class _Sample:
         for part in other.parts:
             self.add(*part)
 
+    def read_through(self, curve: Curve, bins: int) -> dict[str, float | str]:
+        """What it changes that probabilities are read through the loss, on the half that temperatures are judged on."""
+        _, logits, label = self.thin()
+        logits, label = logits[len(label) // 2 :], label[len(label) // 2 :]
+        before, after = (read(values, label) for values in (logits, posterior_logits(logits, curve)))
+        return {"curve": repr(curve), "ece_before": reliability(before.confidence, before.correct, bins).ece,
+                "ece_after": reliability(after.confidence, after.correct, bins).ece,
+                "nll_before": nll(before), "nll_after": nll(after)}
+
     def temperature(self, bins: int) -> dict[str, float | str] | None:
         """The temperature fitted on one half of the sample, and its effect on the other half."""
         if self.held < 2:
@@ -288,6 +304,8 @@ def summary(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     short: dict[str, Any] = {"ece": calibration["ece"], "nll": diagnosis["nll"], "margin": margin, "energy": energy}
     if scaled := calibration.get("temperature"):
         short["temperature"] = {name: scaled[name] for name in ("value", "ece_before", "ece_after")}
+    if posterior := calibration.get("posterior"):
+        short["posterior"] = {"ece": posterior["ece_after"], "nll": posterior["nll_after"]}
     if "shots" in diagnosis:
         short["shots"] = diagnosis["shots"]
     if ood := diagnosis.get("ood"):

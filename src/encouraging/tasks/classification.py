@@ -7,10 +7,32 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .. import curves
+from ..curves import Curve
 from ..data import Clock
+from ..engine import Metric
+from ..engine.metric import HIDDEN
 from ..metrics import correct
 from .base import BaseTask, Batch
-from .objective import Objective
+from .objective import Objective, ObjectiveConfig
+
+POSTERIOR = (
+    Metric("posterior.ece", "calibration error, read through the loss", digits=4, better="lower", low=0, high=1,
+           **HIDDEN),
+    Metric("posterior.nll", "negative log-likelihood, read through the loss", digits=3, better="lower", low=0,
+           **HIDDEN),
+)
+
+
+def readable_curve(config: ObjectiveConfig) -> Curve | None:
+    """The curve through which the probabilities of an arm can be read; None for cross-entropy, where this changes
+    nothing, for a bonus without an optimum, and where labels or logits are changed before the curve sees them."""
+    if (config.loss != "curve" or config.link != "softmax" or config.label_smoothing or config.margin is not None
+            or config.reweight_from_epoch is not None or config.balanced_softmax or config.ldam_margin is not None
+            or config.logit_scale != 1 or config.logit_norm is not None):
+        return None
+    objective = config.at(Clock(1, 1_000_000, 1_000_000_000))
+    without = (curves.cross_entropy, curves.normal, curves.aggressive)
+    return None if objective.label_smoothing or isinstance(objective.curve, without) else objective.curve
 
 
 class Classification(BaseTask[Batch]):

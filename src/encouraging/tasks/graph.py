@@ -26,7 +26,7 @@ from ..metrics._calibration import nll
 from ..models import Classifier
 from ..models.graph_named import build_graph_model, check_graph_model, graph_packages_of
 from ..plugins import is_reference
-from .classification import Classification
+from .classification import POSTERIOR, Classification, readable_curve
 from .joined import joined
 from .objective import Objective, ObjectiveConfig, compared_curves
 from .options import read_options
@@ -70,6 +70,7 @@ METRICS = (
     Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1,
            about="Excess risk, margins, energies and calibration are those of the model that the recipe concludes on."),
     Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0, **HIDDEN),
+    *POSTERIOR,
     Metric("margin.median", "median margin"),
     Metric("margin.mean", "mean margin", **HIDDEN),
     Metric("energy.label", "energy on the data", better="lower"),
@@ -189,7 +190,8 @@ class GraphTask(Classification[Tensor]):
         reader = Reader(self.classes)
         reader.update(tensors["logits"], tensors["labels"])
         train_readings = read(logits["train"], self._labels_of("train").to(device))
-        diagnosis = reader.diagnosis(curves=compared_curves(self.spec.stages[0].objective), taught=train_readings)
+        diagnosis = reader.diagnosis(curves=compared_curves(self.spec.stages[0].objective), taught=train_readings,
+                                     trained_with=readable_curve(self.spec.stages[-1].objective))
         # There are many splits, and the report draws these only with out-of-distribution data.
         for distribution in diagnosis["energy"].values():
             if isinstance(distribution, dict):

@@ -21,6 +21,7 @@ from ..models import Classifier
 from ..models.named import build_named, check_named, packages_of
 from .adversarial import Adversary
 from .class_shift import ClassShift
+from .classification import readable_curve
 from .image_augment import PIECE, Mixed, MixedSource, ResizedCrop
 from .image_check import check_tail, check_together, classes_by_name
 from .image_inputs import Batch, ImageInputs
@@ -233,6 +234,7 @@ class ImageTask(ImageInputs):
         train_readings = read(logits["train"], self._labels("train", predictions).to(labels.device))
         bounds = self.options.shots or Shots()
         diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=compared_curves(self.spec.stages[0].objective),
+                                     trained_with=readable_curve(self.spec.stages[-1].objective),
                                      taught=train_readings, many=bounds.many, few=bounds.few,
                                      groups=self.options.ood_groups)
         numbers: dict[str, Any] = summary(diagnosis)

@@ -11,6 +11,7 @@ from ..engine import Metric
 from ..engine.metric import HIDDEN, PERCENT
 from ..engine.settings import Frozen
 from .adversarial import Adversarial, attacked_metrics
+from .classification import POSTERIOR
 from .image_augment import AugmentOptions
 from .image_tail import Shots, TailOptions, tail_metrics
 
@@ -61,6 +62,7 @@ def metrics_of(options: Options) -> list[Metric]:
         Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1,
                about="Margins, energies and calibration are those of the last epoch’s model."),
         Metric("nll", "negative log-likelihood", digits=3, better="lower", low=0, **HIDDEN),
+        *POSTERIOR,
         Metric("margin.median", "median margin"),
         Metric("margin.median_zeroed", "median margin, rival at least 0", **HIDDEN),
         Metric("margin.mean", "mean margin", **HIDDEN),

@@ -31,6 +31,7 @@ from ..models.continuation import continued
 from ..models.language_named import build_language_model, check_language_model
 from ..plugins import is_reference
 from .base import BaseTask
+from .classification import POSTERIOR, readable_curve
 from .objective import Objective, compared_curves
 from .options import read_options
 from .spec import TaskSpec
@@ -70,6 +71,7 @@ METRICS = (
     Metric("best_val_loss", "best validation cross-entropy", "nats", 3, better="lower", **HIDDEN),
     Metric("ece", "calibration error", digits=4, better="lower", low=0, high=1),
     Metric("temperature.ece_after", "calibration error, scaled", digits=4, better="lower", low=0, high=1, **HIDDEN),
+    *POSTERIOR,
     Metric("margin.median", "median margin"),
     Metric("margin.mean", "mean margin", **HIDDEN),
     Metric("energy.label", "energy on the data", better="lower", **HIDDEN),
@@ -181,7 +183,8 @@ class LanguageTask(BaseTask[WindowBatch]):
         reader = Reader(self.tokens.size)
         for part in sorted((part for part in predictions if "reader" in part), key=lambda part: part["number"]):
             reader.merge(part["reader"])
-        diagnosis = reader.diagnosis(curves=compared_curves(self.spec.stages[-1].objective))
+        diagnosis = reader.diagnosis(curves=compared_curves(self.spec.stages[-1].objective),
+                                     trained_with=readable_curve(self.spec.stages[-1].objective))
         numbers = summary(diagnosis)
         first = self.scored["test"][:1].tolist()  # is not predicted
         bits = len(reader.readings) / (len(self.text.test) - len(self.tokens.decode(first))) / math.log(2)

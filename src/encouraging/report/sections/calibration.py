@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,28 +21,37 @@ if TYPE_CHECKING:
 
 _ECE = Metric("ece", "calibration error", digits=4, low=0, high=1)
 _NLL = Metric("nll", "negative log-likelihood", digits=3, low=0)
-_FITTED = {"value": Metric("value", "temperature", low=0), "ece_before": _ECE, "ece_after": _ECE, "nll_before": _NLL,
-           "nll_after": _NLL}
+_READ = {"ece_before": _ECE, "ece_after": _ECE, "nll_before": _NLL, "nll_after": _NLL}
+_FITTED = {"value": Metric("value", "temperature", low=0), **_READ}
+_GROUPS = [("calibration error", 2), ("negative log-likelihood", 2)]
 
 
 def section(arms: Sequence[Arm]) -> Section | None:
     drawn = picture(arms)
     if drawn is None:
         return None
-    rows = []
-    for arm in arms:
-        fits = arm.diagnosed("calibration", "temperature")
-        if fits:
-            rows.append([Cell(arm.name), *(mean_cell(mean_of([fit[key] for fit in fits]), m)
-                                           for key, m in _FITTED.items())])
-    table = Table("A temperature fitted on one half of the test examples and evaluated on the other. It divides the "
-                  "logits and never changes a decision.",
-                  [row_kind(arms), "", "before", "after", "before", "after"], rows,
-                  [("", 1), ("temperature", 1), ("calibration error", 2), ("negative log-likelihood", 2)])
+    fitted = Table("A temperature fitted on one half of the test examples and evaluated on the other. It divides the "
+                   "logits and never changes a decision.",
+                   [row_kind(arms), "", "before", "after", "before", "after"], _rows(arms, "temperature", _FITTED),
+                   [("", 1), ("temperature", 1), *_GROUPS])
+    read = Table("Probabilities read through the loss that each model was trained with, on that other half. This needs "
+                 "no labels and nothing to fit; what a model has learnt by heart stays.",
+                 [row_kind(arms), "as they are", "read", "as they are", "read"], _rows(arms, "posterior", _READ),
+                 [("", 1), *_GROUPS])
     return Section("calibration", "Calibration", [
         "Of the examples with a confidence of 90%, nine in ten should be classified correctly. Larger margins make a "
         "model more confident, and often overconfident. One number, the temperature, can correct much of that; the "
-        "table shows whether it did."], [drawn], [table] if rows else [])
+        "table shows whether it did."], [drawn], [table for table in (fitted, read) if table.rows])
+
+
+def _rows(arms: Sequence[Arm], key: str, metrics: Mapping[str, Metric]) -> list[list[Cell]]:
+    """The arms whose diagnoses have this part, with the means over seeds."""
+    rows = []
+    for arm in arms:
+        if parts := arm.diagnosed("calibration", key):
+            rows.append([Cell(arm.name), *(mean_cell(mean_of([part[name] for part in parts]), metric)
+                                           for name, metric in metrics.items())])
+    return rows
 
 
 def picture(arms: Sequence[Arm]) -> Picture | None:
