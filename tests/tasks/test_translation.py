@@ -80,6 +80,20 @@ def test_translate_refuses_what_is_no_run_of_translation(by_heart, tmp_path):
         (tmp_path / "kept").rename(by_heart / "files" / "pieces.json")
 
 
+def test_a_network_of_ones_own_translates_where_its_function_is_found(recipe, tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "thin_net.py").write_text(
+        "from encouraging.models.transformer import Transformer\n\ndef net(source_size, target_size, share):\n"
+        "    return Transformer(source_size, target_size, layers=1, width=8, heads=2, hidden=8, share=share)\n")
+    monkeypatch.chdir(tmp_path / "own")
+    words = ["model=thin_net.py:net", "model_options={share='all'}", "train.epochs=1", "train.conclude_on=last"]
+    folder = train(read_recipe(recipe, words), tmp_path / "out", "ce_ls")
+    assert list(load_translator(folder, CPU).translate([""])) == [""]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecipeError, match=r"Start this command in a folder from which thin_net.py:net can be found"):
+        load_translator(folder, CPU)
+
+
 def test_killed_at_any_instant_it_ends_with_the_same_bits(recipe, runs, tmp_path):
     recipes = [read_recipe(recipe, ["train.checkpoint_seconds=0"])] * 2
     folder = train_with_kills(recipes, (3, 12), tmp_path, "el_ls")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -17,6 +18,8 @@ from ..models.normalised import Normalised
 from ..tasks import TaskSpec, build_task, check_task
 from ..tasks.image import ImageTask
 from .schema import Recipe
+
+Vocabulary = TypeVar("Vocabulary")
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,43 @@ def finished_run(folder: Path, device: torch.device, data: str | None = None) ->
     return recipe, arm, seed, spec
 
 
+def read_vocabulary(folder: Path, recipe: Recipe, task: str, subject: str, name: str,
+                    read: Callable[[bytes], Vocabulary]) -> Vocabulary:
+    """The vocabulary of a run that needs no data to be used; ``name`` is that of its file, ``subject`` what it does.
+
+    Raises:
+        RunError: it is not a run of this task, or its vocabulary is missing or damaged.
+    """
+    path = folder / "files" / name
+    if recipe.task != task or not path.is_file():
+        raise RunError(f"{folder}: its task is {recipe.task!r}; expected a finished run of {subject}, with its "
+                       f"vocabulary in {path}.")
+    try:
+        return read(path.read_bytes())
+    except DataError as error:
+        raise RunError(f"{path}: {error} Train the run again with `encouraging run`.") from error
+
+
+def rebuilt(folder: Path, spec: TaskSpec, device: torch.device, build: Callable[[], nn.Module]) -> nn.Module:
+    """The model of a run with its final weights, for evaluation on a device.
+
+    Raises:
+        RunError: its weights are missing or damaged.
+        RecipeError: it is your own function, which cannot be found.
+    """
+    try:
+        model = build()
+    except RecipeError as error:
+        raise RecipeError(f"{folder}: {error} {_found_words([spec.model])}".rstrip()) from error
+    model.load_state_dict(load_run_weights(folder, model))
+    return model.to(device).eval()
+
+
 def _folder_advice(recipe: Recipe) -> str:
+    return _found_words([recipe.task, recipe.data, recipe.model])
+
+
+def _found_words(names: Iterable[str]) -> str:
     """Runs do not store the folder of their recipe, in which your own modules and images are found."""
-    own = [name for name in (recipe.task, recipe.data, recipe.model) if ":" in name]
+    own = [name for name in names if ":" in name]
     return f"Start this command in a folder from which {' and '.join(own)} can be found." if own else ""

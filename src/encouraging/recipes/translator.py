@@ -13,11 +13,10 @@ from torch import nn
 from ..data import Pieces, pieces_from_json
 from ..data.parallel import normalise
 from ..engine.precision import float32_is
-from ..engine.weights import load_run_weights
-from ..errors import ArgumentError, DataError, RunError
+from ..errors import ArgumentError
 from ..models.translation_named import build_translation_model
 from ..tasks.translation import Options, search_batches, translate_pieces
-from .trained import finished_run
+from .trained import finished_run, read_vocabulary, rebuilt
 
 AHEAD = 16  # batches that are read before the first is translated, so that a batch has sentences of similar length
 
@@ -77,18 +76,11 @@ def load_translator(folder: str | Path, device: torch.device) -> Translator:
 
     Raises:
         RunError: it is not a finished run of translation, or one of its files is missing or damaged.
+        RecipeError: its network is your own function, which cannot be found.
     """
     folder = Path(folder)
     recipe, arm, seed, spec = finished_run(folder, device)
-    vocabulary = folder / "files" / "pieces.json"
-    if recipe.task != "translation" or not vocabulary.is_file():
-        raise RunError(f"{folder}: its task is {recipe.task!r}; expected a finished run of translation, with its "
-                       f"vocabulary in {vocabulary}.")
-    try:
-        pieces = pieces_from_json(vocabulary.read_bytes())
-    except DataError as error:
-        raise RunError(f"{vocabulary}: {error} Train the run again with `encouraging run`.") from error
-    model = build_translation_model(spec.model, pieces.size("source"), pieces.size("target"), spec.model_options)
-    model.load_state_dict(load_run_weights(folder, model))
-    return Translator(f"{recipe.name} {arm} seed {seed}", model.to(device).eval(), pieces, Options(**spec.options),
-                      device)
+    pieces = read_vocabulary(folder, recipe, "translation", "translation", "pieces.json", pieces_from_json)
+    model = rebuilt(folder, spec, device, lambda: build_translation_model(
+        spec.model, pieces.size("source"), pieces.size("target"), spec.model_options, spec.folder))
+    return Translator(f"{recipe.name} {arm} seed {seed}", model, pieces, Options(**spec.options), device)

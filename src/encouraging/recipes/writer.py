@@ -15,12 +15,11 @@ from torch import nn
 from ..data import generator
 from ..data.tokens import UNKNOWN, Tokens, tokens_from_json
 from ..engine.precision import float32_is
-from ..engine.weights import load_run_weights
-from ..errors import ArgumentError, DataError, RecipeError, RunError
+from ..errors import ArgumentError
 from ..models.continuation import continued
 from ..models.language_named import build_language_model
 from ..tasks.language import Options
-from .trained import finished_run
+from .trained import finished_run, read_vocabulary, rebuilt
 
 
 @dataclass(frozen=True)
@@ -80,19 +79,8 @@ def load_writer(folder: str | Path, device: torch.device) -> Writer:
     """
     folder = Path(folder)
     recipe, arm, seed, spec = finished_run(folder, device)
-    vocabulary = folder / "files" / "tokens.json"
-    if recipe.task != "language" or not vocabulary.is_file():
-        raise RunError(f"{folder}: its task is {recipe.task!r}; expected a finished run of a language model, with its "
-                       f"vocabulary in {vocabulary}.")
-    try:
-        tokens = tokens_from_json(vocabulary.read_bytes())
-    except DataError as error:
-        raise RunError(f"{vocabulary}: {error} Train the run again with `encouraging run`.") from error
+    tokens = read_vocabulary(folder, recipe, "language", "a language model", "tokens.json", tokens_from_json)
     context = Options(**spec.options).context
-    try:
-        model = build_language_model(spec.model, tokens.size, context, spec.model_options, spec.folder)
-    except RecipeError as error:  # runs do not store the folder of their recipe
-        advice = f" Start this command in a folder from which {spec.model} can be found." if ":" in spec.model else ""
-        raise RecipeError(f"{folder}: {error}{advice}") from error
-    model.load_state_dict(load_run_weights(folder, model))
-    return Writer(f"{recipe.name} {arm} seed {seed}", model.to(device).eval(), tokens, context, device)
+    model = rebuilt(folder, spec, device, lambda: build_language_model(spec.model, tokens.size, context,
+                                                                       spec.model_options, spec.folder))
+    return Writer(f"{recipe.name} {arm} seed {seed}", model, tokens, context, device)
