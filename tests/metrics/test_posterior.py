@@ -135,7 +135,7 @@ def test_a_diagnosis_has_what_reading_through_the_loss_changes():
 @pytest.mark.parametrize(("arm", "curve"), [
     ({"curve": "encouraging", "log_end": 0.5}, curves.encouraging(0.5)), ({"curve": "focal"}, curves.focal()),
     ({"curve": "cross_entropy"}, None), ({"curve": "encouraging", "log_end": 1.0}, None),
-    ({"curve": "encouraging", "label_smoothing": 0.1}, None), ({"loss": "mse"}, None),
+    ({"curve": "square"}, None), ({"curve": "encouraging", "label_smoothing": 0.1}, None), ({"loss": "mse"}, None),
     ({"curve": "encouraging", "reweight_from_epoch": 3}, None),
     ({"curve": "encouraging", "log_end": 0.5, "changes": [{"from_epoch": 2, "log_end": 0.25}]},
      curves.encouraging(0.25))])

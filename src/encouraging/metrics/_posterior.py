@@ -27,9 +27,9 @@ def posterior_logits(logits: Tensor | np.ndarray, curve: Curve, *, link: str = "
 
     This has no parameter to fit and needs no labels. It is exact at the optimum of the loss; a model that is
     overconfident because it has learnt its training set by heart needs a temperature as well, as with cross-entropy.
-    The most probable class stays so; with ``log_end`` above 0.5 two classes may become equally probable. ``normal`` and
-    ``aggressive`` have no such optimum, and the result means little there. With label smoothing the result is the
-    probability of the smoothed labels.
+    The most probable class stays so; with ``log_end`` above 0.5 two classes may become equally probable. ``normal``,
+    ``aggressive`` and ``square`` have no such optimum, and the result means little there. With label smoothing the
+    result is the probability of the smoothed labels.
 
     Args:
         logits: (N, C), two classes or more: a tensor or an array. With the sigmoid link any shape.

@@ -25,13 +25,14 @@ POSTERIOR = (
 
 def readable_curve(config: ObjectiveConfig) -> Curve | None:
     """The curve through which the probabilities of an arm can be read; None for cross-entropy, where this changes
-    nothing, for a bonus without an optimum, and where labels or logits are changed before the curve sees them."""
+    nothing, for curves without an optimum between 0 and 1, and where labels or logits are changed before the curve sees
+    them."""
     if (config.loss != "curve" or config.link != "softmax" or config.label_smoothing or config.margin is not None
             or config.reweight_from_epoch is not None or config.balanced_softmax or config.ldam_margin is not None
             or config.logit_scale != 1 or config.logit_norm is not None):
         return None
     objective = config.at(Clock(1, 1_000_000, 1_000_000_000))
-    without = (curves.cross_entropy, curves.normal, curves.aggressive)
+    without = (curves.cross_entropy, curves.normal, curves.aggressive, curves.square)
     return None if objective.label_smoothing or isinstance(objective.curve, without) else objective.curve
 
 
