@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 import torch
 from hypothesis import given
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import grad, hessian, jacfwd, vmap
 from torch.nn import functional as F
 
@@ -212,6 +213,13 @@ def test_a_subclass_that_keeps_the_formula_keeps_its_closed_form():
 def test_a_function_of_p_without_a_gradient_is_refused(phi):
     with pytest.raises(CurveError, match="has no gradient, so that nothing would be learned"):
         curves.from_probability(phi)
+
+
+@pytest.mark.parametrize("mode", [FakeTensorMode, lambda: torch.device("meta")], ids=["fake", "meta"])
+def test_a_function_of_p_is_made_where_tensors_have_no_numbers(mode):
+    with mode():
+        made = curves.from_probability(lambda p: -p.log())
+    assert made.pull(torch.zeros(1)).item() == pytest.approx(0.5)
 
 
 def test_a_function_of_p_may_be_constant_or_detach_a_factor():

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from torch.func import grad, hessian
 
 from encouraging import curve_loss, curves, sigmoid_curve_loss
+from encouraging.engine import Train
 from encouraging.errors import ArgumentError, CurveError, DtypeError, ShapeError
 from encouraging.metrics import Reader, posterior_logits, summary
-from encouraging.tasks import ObjectiveConfig
+from encouraging.tasks import ObjectiveConfig, StageSpec
 from encouraging.tasks.classification import readable_curve
 
 WITH_AN_OPTIMUM = (curves.cross_entropy(), curves.encouraging(0.0), curves.encouraging(0.25), curves.encouraging(0.5),
@@ -140,4 +141,14 @@ def test_a_diagnosis_has_what_reading_through_the_loss_changes():
     ({"curve": "encouraging", "log_end": 0.5, "changes": [{"from_epoch": 2, "log_end": 0.25}]},
      curves.encouraging(0.25))])
 def test_runs_are_read_through_the_last_loss_of_an_arm_that_can_be_read(arm, curve):
-    assert readable_curve(ObjectiveConfig(**arm)) == curve
+    stage = StageSpec(Train(epochs=9, lr=0.1), objective=ObjectiveConfig(**arm))
+    assert readable_curve(stage, {"epoch": 9, "best_epoch": 1}) == curve
+
+
+@pytest.mark.parametrize(("keys", "best_epoch", "curve"), [
+    ({"bonus_from_epoch": 5}, 4, None), ({"bonus_from_epoch": 5}, 5, curves.encouraging(0.5)),
+    ({"changes": [{"from_update": 3, "log_end": 0.25}]}, 5, None)])
+def test_a_model_of_the_best_epoch_is_read_through_the_loss_of_that_epoch(keys, best_epoch, curve):
+    objective = ObjectiveConfig(curve="encouraging", log_end=0.5, **keys)
+    stage = StageSpec(Train(epochs=9, lr=0.1, conclude_on="best"), objective=objective)
+    assert readable_curve(stage, {"epoch": 9, "best_epoch": best_epoch}) == curve

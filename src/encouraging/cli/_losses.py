@@ -11,6 +11,7 @@ from ._app import app, errors_in_one_line
 
 LOSSES = "The losses themselves"  # a section of --help below the other commands
 
+
 @app.command(rich_help_panel=LOSSES)
 def curves(
     out: Annotated[Path, typer.Option(help="Where to write the picture: .svg, .png or .pdf.")] = Path("curves.svg"),

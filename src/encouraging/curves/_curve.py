@@ -150,12 +150,14 @@ class FromProbability(Curve):
     def __post_init__(self) -> None:
         if torch.compiler.is_compiling():
             return
-        gaps = torch.linspace(-3, 3, 13, dtype=torch.float64)
         try:
+            gaps = torch.linspace(-3, 3, 13, dtype=torch.float64, device="cpu")
             values, pulls = self.value(gaps), self.pull(gaps)
-        except Exception:  # written for JAX or for tensors on a GPU: the loss reports what it cannot use
+            changes = bool((values.isfinite() & (values != values[0])).any())
+            is_flat = changes and not bool(pulls.any())
+        except Exception:  # written for JAX or for tensors on a GPU, or made where tensors have no numbers
             return
-        if not pulls.any() and bool((values.isfinite() & (values != values[0])).any()):
+        if is_flat:
             raise CurveError(f"{self!r}: its function changes with p but has no gradient, so that nothing would be "
                              "learned. Expected a function that torch can differentiate: without .detach(), .item(), "
                              "NumPy or comparisons alone.")

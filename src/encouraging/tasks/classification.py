@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,7 +16,8 @@ from ..engine import Metric
 from ..engine.metric import HIDDEN
 from ..metrics import correct
 from .base import BaseTask, Batch
-from .objective import Objective, ObjectiveConfig
+from .objective import Objective
+from .spec import StageSpec
 
 POSTERIOR = (
     Metric("posterior.ece", "calibration error, read through the loss", digits=4, better="lower", low=0, high=1,
@@ -23,15 +27,22 @@ POSTERIOR = (
 )
 
 
-def readable_curve(config: ObjectiveConfig) -> Curve | None:
-    """The curve through which the probabilities of an arm can be read; None for cross-entropy, where this changes
-    nothing, for curves without an optimum between 0 and 1, and where labels or logits are changed before the curve sees
-    them."""
+def readable_curve(stage: StageSpec, last: Mapping[str, Any]) -> Curve | None:
+    """The curve through which the probabilities of a finished run can be read; ``last`` is the line of its last epoch.
+
+    None for cross-entropy, where this changes nothing, for curves without an optimum between 0 and 1, and where labels
+    or logits are changed before the curve sees them. A model of the best epoch was trained with the curve of that
+    epoch, which may be from before the bonus.
+    """
+    config, best = stage.objective, stage.train.conclude_on == "best"
     if (config.loss != "curve" or config.link != "softmax" or config.label_smoothing or config.margin is not None
             or config.reweight_from_epoch is not None or config.balanced_softmax or config.ldam_margin is not None
             or config.logit_scale != 1 or config.logit_norm is not None):
         return None
-    objective = config.at(Clock(1, 1_000_000, 1_000_000_000))
+    if best and any(change.from_update is not None for change in config.changes):
+        return None  # lines do not say which update of the stage was the last of an epoch
+    epoch = last.get("best_epoch" if best else "epoch", 1_000_000)
+    objective = config.at(Clock(1, epoch, 1_000_000_000))
     without = (curves.cross_entropy, curves.normal, curves.aggressive, curves.square)
     return None if objective.label_smoothing or isinstance(objective.curve, without) else objective.curve
 

@@ -191,7 +191,7 @@ class GraphTask(Classification[Tensor]):
         reader.update(tensors["logits"], tensors["labels"])
         train_readings = read(logits["train"], self._labels_of("train").to(device))
         diagnosis = reader.diagnosis(curves=compared_curves(self.spec.stages[0].objective), taught=train_readings,
-                                     trained_with=readable_curve(self.spec.stages[-1].objective))
+                                     trained_with=readable_curve(self.spec.stages[-1], last))
         # There are many splits, and the report draws these only with out-of-distribution data.
         for distribution in diagnosis["energy"].values():
             if isinstance(distribution, dict):

@@ -234,7 +234,7 @@ class ImageTask(ImageInputs):
         train_readings = read(logits["train"], self._labels("train", predictions).to(labels.device))
         bounds = self.options.shots or Shots()
         diagnosis = reader.diagnosis(counts=self._rare_counts(), curves=compared_curves(self.spec.stages[0].objective),
-                                     trained_with=readable_curve(self.spec.stages[-1].objective),
+                                     trained_with=readable_curve(self.spec.stages[-1], last),
                                      taught=train_readings, many=bounds.many, few=bounds.few,
                                      groups=self.options.ood_groups)
         numbers: dict[str, Any] = summary(diagnosis)

@@ -184,7 +184,7 @@ class LanguageTask(BaseTask[WindowBatch]):
         for part in sorted((part for part in predictions if "reader" in part), key=lambda part: part["number"]):
             reader.merge(part["reader"])
         diagnosis = reader.diagnosis(curves=compared_curves(self.spec.stages[-1].objective),
-                                     trained_with=readable_curve(self.spec.stages[-1].objective))
+                                     trained_with=readable_curve(self.spec.stages[-1], last))
         numbers = summary(diagnosis)
         first = self.scored["test"][:1].tolist()  # is not predicted
         bits = len(reader.readings) / (len(self.text.test) - len(self.tokens.decode(first))) / math.log(2)
