@@ -21,8 +21,8 @@ def section(arms: Sequence[Arm]) -> Section | None:
                             "end of a line.", ["arm", "continuation"], rows))
     return Section("written", "What the models write", [
         "The continuation by the model of each arm’s first seed, drawn token by token from its own probabilities, with "
-        "the same random numbers. A model that is too sure of itself repeats the most frequent words. `encouraging "
-        "generate RUN` writes more, from any beginning and at any temperature."], tables=tables)
+        "the same random numbers. `encouraging generate RUN` writes more, from any beginning and at any temperature."],
+        tables=tables)
 
 
 def _on_one_line(text: str) -> str:
