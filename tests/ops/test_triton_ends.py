@@ -26,15 +26,17 @@ RESIDENT, BLOCKS = Tiling(1, 64, 4), Tiling(1, 32, 4, streamed=True)
 SEGMENTS = Tiling(1, 16, 4, streamed=True, segments=3)
 NAMES = {RESIDENT: "whole", BLOCKS: "blocks", SEGMENTS: "segments"}
 CURVE = curves.conservative(0.75)
+AROUND = 64  # elements: a multiple of all vectors, so that the offset alone decides where a row starts
 KINDS = list(itertools.product([torch.float32, torch.bfloat16], [RESIDENT, BLOCKS, SEGMENTS], [0, 1, 3, 7]))
 CASES = pytest.mark.parametrize(("dtype", "tiling", "offset"), KINDS, ids=[
     f"{str(dtype)[6:]}-{NAMES[tiling]}-{offset}" for dtype, tiling, offset in KINDS])
 
 
 def shifted_copy(tensor: Tensor, offset: int) -> Tensor:
-    """The same numbers, at an odd place of a larger poisoned storage."""
-    storage = torch.full((tensor.numel() + offset + 9,), math.nan, dtype=tensor.dtype)
-    view = storage[offset:offset + tensor.numel()].view(tensor.shape)
+    """The same numbers, at an odd place of a larger poisoned storage, which has 64 bytes and more around them: no other
+    tensor is as near."""
+    storage = torch.full((AROUND + offset + tensor.numel() + AROUND,), math.nan, dtype=tensor.dtype)
+    view = storage[AROUND + offset:AROUND + offset + tensor.numel()].view(tensor.shape)
     return view.copy_(tensor)
 
 
