@@ -159,6 +159,7 @@ def test_every_record_has_what_the_papers_cost_table_has(tmp_path):
     timing = json.loads((tmp_path / "timing.json").read_text())
     assert {"device", "peak_memory_mib", "seconds", "epochs", "samples", "threads", "torch"} <= timing.keys()
     assert timing["samples"] == 200
+    assert timing["counted"] == "samples"
     text = (tmp_path / "final.json").read_text()
     assert "seconds" not in text
     assert str(tmp_path) not in text

@@ -40,6 +40,20 @@ def test_equal_weights_give_the_plain_loss(curve):
     torch.testing.assert_close(reweighted_loss(logits, labels, torch.ones(4), curve), CurveLoss(curve)(logits, labels))
 
 
+def test_a_label_at_minus_infinity_has_an_infinite_loss_and_leaves_other_rows_their_gradients():
+    logits, labels, weight = batch(rows=6)
+    masked = logits.detach().clone()
+    masked[2, labels[2]] = -torch.inf
+    masked.requires_grad_()
+    loss = reweighted_loss(masked, labels, weight)
+    assert loss.item() == torch.inf
+    (gradient,) = torch.autograd.grad(loss, masked)
+    (expected,) = torch.autograd.grad(reweighted_loss(logits, labels, weight), logits)
+    others = torch.arange(6) != 2
+    torch.testing.assert_close(gradient[others], expected[others])
+    assert gradient.isfinite().all()
+
+
 def test_ignored_rows_count_in_no_divisor():
     logits, labels, weight = batch()
     ignored = labels.clone()

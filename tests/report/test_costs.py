@@ -30,6 +30,15 @@ def test_ours_stands_beside_the_paper_s():
     assert sum(width for _, width in table.groups) == len(table.head) == len(row)
 
 
+@pytest.mark.parametrize(("task", "timing", "word"), [
+    ("image", {}, "samples"), ("translation", {}, "tokens"), ("language", {}, "tokens"),
+    ("mine:Task", {"counted": "clips"}, "clips"), ("language", {"counted": "windows"}, "windows")])
+def test_samples_are_called_what_the_task_counts(task, timing, word):
+    record = synthetic.shipped("mnist", 1)[0]
+    record = replace(record, config={**record.config, "task": task}, timing={**record.timing, **timing})
+    assert table_of([record]).rows[0][5].small == f"of 100 {word}"
+
+
 def test_a_network_that_the_paper_did_not_use_has_nothing_beside_it():
     table = table_of([*synthetic.shipped("digits", 1), *synthetic.shipped("mnist", 1)])
     digits = next(row for row in table.rows if row[0].main == "digits")

@@ -163,6 +163,7 @@ def _timing(trainer: Trainer, device: torch.device, world: World, at_once: int) 
     log = trainer.log
     epochs = sum(1 for line in log.lines if line["epoch"])  # of all stages; a line of epoch 0 is an evaluation alone
     return {"seconds": log.seconds, "epochs": epochs, "steps": trainer.at.step, "samples": log.samples,
+            "counted": str(getattr(trainer.task, "counted", "samples")),
             **({"shared_epochs": log.shared_epochs} if log.shared_epochs else {}),
             **peak_memory_mib(device), "resumed": log.resumed, "processes": world.size, "at_once": at_once,
             "cuda_graph": trainer.replay.reason or "recorded", **environment(device)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from .. import curves
@@ -49,9 +50,11 @@ def reweighted_loss(input: Tensor, target: Tensor, weight: Tensor, curve: Curve 
     check_input(input)
     check_class_weight(weight, None)
     logits = input.to(compute_dtype(input.dtype))
-    plain = curve_loss(logits, target, curves.cross_entropy(), weight, ignore_index, "sum")
-    total = curve_loss(logits, target, curves.normal() if curve is None else curve, weight, ignore_index, "sum")
+    # By rows, because a label at -inf has an infinite cross-entropy, which must not reach the difference of the sums.
+    plain = curve_loss(logits, target, curves.cross_entropy(), weight, ignore_index, "none")
+    total = curve_loss(logits, target, curves.normal() if curve is None else curve, weight, ignore_index, "none")
+    bonus = torch.where(plain == torch.inf, 0.0, total - plain)
     labels = target.long()  # before the comparison: in uint8, -100 is the label 156
     ignored = labels == ignore_index
     by_weight = label_divisor(labels, weight.to(logits), ignored)  # loss_divisor has no gradient for learned weights
-    return plain / by_weight + (total - plain) / label_divisor(labels, None, ignored)
+    return plain.sum() / by_weight + bonus.sum() / label_divisor(labels, None, ignored)

@@ -1,10 +1,18 @@
-"""Names for numbers that no task declares: attacks and scores, of which there are too many, and fitted temperatures."""
+"""Names for numbers that no task declares: attacks and scores, of which there are too many, and fitted temperatures. And
+what an epoch is counted in."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ..engine import Metric
 from .attack_names import attack_words
 
+if TYPE_CHECKING:
+    from ..engine.records import Record
+
+# What the samples of an epoch are in older records of these tasks; newer ones say it themselves.
+_COUNTED_BEFORE = {"translation": "tokens", "language": "tokens"}
 RATES = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
 _SCALED = {path: Metric(path, f"calibration error {when} temperature scaling", digits=4, better="lower", low=0, high=1)
            for path, when in (("temperature.ece_before", "before"), ("temperature.ece_after", "after"))}
@@ -26,3 +34,8 @@ def undeclared(path: str) -> Metric:
         words = f"{RATES[rate]} by {score.replace('_', ' ')}" + (f", {'.'.join(data)}" if data else "")
         return Metric(path, words, "%", better="lower" if rate == "fpr95" else "higher", low=0, high=100)
     return _SCALED.get(path) or Metric(path, path.replace("_", " "), "%" if path.endswith("accuracy") else "")
+
+
+def counted_words(record: Record) -> str:
+    """What the samples of an epoch are: "samples" or, where a batch is measured in them, "tokens"."""
+    return str(record.timing.get("counted") or _COUNTED_BEFORE.get(str(record.config.get("task")), "samples"))

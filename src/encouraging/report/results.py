@@ -14,6 +14,7 @@ from ..errors import RunError
 from ..judge.claims import ClaimRow, arm_rows, claim_rows, finals_of, metrics_of, number_at, own_heading
 from ..judge.looks import plan_of
 from ..judge.metric_book import book_of
+from ..judge.metric_words import counted_words
 from ..judge.scale_free import Gain, gains_under_attack
 from ..recipes import Recipe, departures_of, kept_recipes, names, read_recipe, read_runs
 from .board import Scoreboard
@@ -220,7 +221,7 @@ def _cost(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
         raise RunError(f"{records[0].recipe}: the timing of a run has no {error}.") from error
     return (f"{plain_text(', '.join(devices))}; {plain_text(', '.join(versions))}; {range_words(epochs)} "
             f"{'epoch' if epochs == [1] else 'epochs'} of "
-            f"{samples:,.0f} samples; {memory:.0f} MiB at most. {_shared(records, alone)}")
+            f"{samples:,.0f} {counted_words(records[0])}; {memory:.0f} MiB at most. {_shared(records, alone)}")
 
 
 def _shared(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:

@@ -25,6 +25,7 @@ class BaseTask(Generic[Batch]):
 
     metrics: Sequence[Metric] = ()
     examples: str | None = None  # what batch_size counts, such as "images"; None where the size of batches varies
+    counted: str = "samples"  # what a loss's count counts, such as "tokens"
     sums: Sequence[str] = ()
     predicts_with_gradients: bool = False
 

@@ -85,6 +85,7 @@ class LanguageTask(BaseTask[WindowBatch]):
 
     metrics = METRICS
     examples = "windows"
+    counted = "tokens"
 
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)

@@ -82,6 +82,7 @@ class TranslationTask(BaseTask[TokenBatch]):
     """Sentences in two languages, a network and a loss; a batch is padded sentences and their translations."""
 
     metrics = METRICS
+    counted = "tokens"
 
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)

@@ -8,6 +8,7 @@ from importlib import resources
 from statistics import median
 from typing import Any
 
+from ...judge.metric_words import counted_words
 from ..arms import Group
 from ..numbers import listed, show
 from .parts import Cell, Section, Table
@@ -61,6 +62,7 @@ def _ours(group: Group) -> list[Cell]:
     epochs = [float(record.trained_epochs) for record in group.records if record.trained_epochs]
     samples = [float(record.timing["samples"]) / record.trained_epochs for record in group.records
                if record.trained_epochs and "samples" in record.timing]
+    of_samples = f"of {_range(samples)} {counted_words(group.records[0])}" if samples else ""
     devices = sorted({str(t["device"]) for t in timing if "device" in t})
     versions = [f"{name} {', '.join(numbers)}" for name in ("encouraging", "torch", "python")
                 if (numbers := sorted({str(t[name]) for t in timing if name in t}))]
@@ -68,7 +70,7 @@ def _ours(group: Group) -> list[Cell]:
             Cell(listed(devices) or "–", ", ".join(versions), True),
             Cell(f"{show(max(memory), 0)} MiB") if memory else Cell("–"),
             Cell(duration(median(seconds)), f"{duration(sum(seconds))} in all") if seconds else Cell("–"),
-            Cell(_range(epochs), f"of {_range(samples)} samples" if samples else "") if epochs else Cell("–")]
+            Cell(_range(epochs), of_samples) if epochs else Cell("–")]
 
 
 def duration(seconds: float) -> str:
