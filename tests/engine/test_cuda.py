@@ -70,6 +70,29 @@ def test_what_cannot_be_recorded_runs_eagerly_and_says_why(tmp_path):
     assert math.isfinite(final["train_loss"])
 
 
+def test_dropout_goes_on_after_a_recording_that_failed(tmp_path):
+    """In this run, and in the next one of the same process."""
+    class Dropped(ImageTask):
+        def build(self):
+            model = super().build()
+            return torch.nn.Sequential(model, torch.nn.Dropout(0.1).to(CUDA))
+
+        def loss(self, model, batch, objective):
+            loss = super().loss(model, batch, objective)
+            return Loss(loss.mean * (1 if loss.mean.item() > -1e9 else 0), loss.count, loss.sums)
+
+    stream = torch.cuda.current_stream()
+    it = spec(Train(epochs=2, lr=0.1, batch_size=256))
+    finals = []
+    for name in ("first", "second"):
+        final, how = run(tmp_path / name, make=lambda: Dropped(it), epochs=2, lr=0.1, momentum=0.0)
+        assert how.startswith("could not be recorded: ")
+        assert ".item()" in how or "capturing" in how, how  # the reason, not what it led to
+        finals.append(final)
+    assert finals[0] == finals[1]
+    assert torch.cuda.current_stream() == stream
+
+
 class Lengths:
     """A source whose batches have many sizes, as those of sequences have."""
 

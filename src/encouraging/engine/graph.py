@@ -57,12 +57,21 @@ class Replay:
         self.update.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
+        stream, generator = torch.cuda.current_stream(), torch.cuda.default_generators[torch.cuda.current_device()]
+        random_state = generator.clone_state()
         try:
             self.pool = self.pool or torch.cuda.graph_pool_handle()
             with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
                 self.update(copies, objective, True)
         except Exception as error:  # a loss or a model can do anything that a graph cannot record
-            self.reason = f"could not be recorded: {type(error).__name__}: {str(error).splitlines()[0]}"
+            first: BaseException = error  # the end of a recording that was broken off raises as well, and says less
+            while first.__context__ is not None:
+                first = first.__context__
+            self.reason = f"could not be recorded: {type(first).__name__}: {str(first).splitlines()[0]}"
+            # A recording that fails leaves its stream current, and a generator that no dropout outside of a recording
+            # can draw from.
+            torch.cuda.set_stream(stream)
+            generator.graphsafe_set_state(random_state)
             torch.cuda.synchronize()
             return False
         inputs: list[Tensor] = []

@@ -1,5 +1,5 @@
-"""Names for numbers that no task declares: attacks and scores, of which there are too many, and fitted temperatures. And
-what an epoch is counted in."""
+"""Names for numbers that no task declares (attacks and scores, of which there are too many, and fitted temperatures),
+and what an epoch is counted in."""
 
 from __future__ import annotations
 
