@@ -231,6 +231,40 @@ def test_nearly_all_of_a_label_may_be_smoothed_away() -> None:
     assert row_error(gradient, slope).max() <= 1.5 * row_error(leaf.grad, slope).max()
 
 
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("curve", [curves.cross_entropy(), curves.conservative(0.75), curves.normal()], ids=repr)
+def test_rows_of_their_own_that_teach_nothing_are_filled(curve: Curve, skip: bool) -> None:
+    """With 0 where they are ignored, also where no row is left; with NaN where the label names no class."""
+    z, y = draw(3, 1000, seed=23)
+    z[0, 3] = math.nan  # must not matter
+    y[0] = -100
+    with use_tiling(Tiling(rows=1, block=1024, warps=4, skip=skip)):
+        loss, gradient = ours(z[:1], y[:1], curve, label_smoothing=0.1)
+        assert loss.isnan()
+        assert (gradient == 0).all()
+        y[1] = 1000
+        _, gradient = ours(z, y, curve, label_smoothing=0.1, reduction="sum")
+    assert (gradient[0] == 0).all()
+    assert gradient[1].isnan().all()
+    assert not gradient[2].isnan().any()
+
+
+@pytest.mark.parametrize("curve", [curves.conservative(0.75), curves.normal()], ids=repr)
+def test_any_number_of_classes_may_share_the_top(curve: Curve) -> None:
+    """Of 8192: all of them, half of them, all but one, one with all others as near as float32 allows."""
+    z = torch.zeros(4, 8192)
+    z[1, ::2] = -1e-3
+    z[2, 77] = -5.0
+    z[3] = 1.0 - 2.0**-24
+    z[3, 5] = 1.0
+    y = torch.tensor([0, 1, 77, 9])
+    with use_tiling(Tiling(rows=1, block=8192, warps=4)):
+        loss, gradient = ours(z, y, curve, label_smoothing=0.1)
+    expected, slope = truth(z, y, curve, label_smoothing=0.1)
+    assert loss.item() == pytest.approx(expected.item(), rel=8 * ULP)
+    assert row_error(gradient, slope).max() <= 64 * ULP
+
+
 @pytest.mark.parametrize("curve", TAILS, ids=repr)
 def test_sums_taken_together_as_on_a_gpu_are_the_same(curve: Curve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where several warps have a row, a GPU takes its sums together, which the interpreter does only when told."""
