@@ -1,7 +1,8 @@
 """Put records of the benchmarks into the documentation: a plot, and tables between markers.
 
-    python benchmarks/show.py results/bench/h200.json results/bench/loss-cpu.json results/bench/loss-cpu-smoothed.json
-    python benchmarks/show.py --matrix results/bench/h200-matrix.json
+    python benchmarks/show.py results/bench/h200.json results/bench/loss-cpu.json results/bench/loss-cpu-smoothed.json \
+        --ours results/bench/h200-ours-2026-11-19.json
+    python benchmarks/show.py --matrix results/bench/h200-matrix-2026-11-19.json
     python benchmarks/show.py --images results/bench/cifar-h200.json --attacks results/bench/attacks-h200.json
     python benchmarks/show.py --translation results/bench/translation.json
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import textwrap
 from pathlib import Path
@@ -25,6 +27,16 @@ import matplotlib.pyplot as plt
 PAGE = Path("docs/performance.md")
 PLOT = Path("docs/images/bench.svg")
 ALLOWED = 1.03  # as encouraging.commands.bench_records
+CALLS = {  # the calls of the matrix in the words of the page
+    "plain": "labels", "ignored": "labels, some ignored", "sum": '`reduction="sum"`', "none": '`reduction="none"`',
+    "weighted": "class weights", "smoothed": "label smoothing", "smoothed and weighted": "smoothing and class weights",
+    "match_norm": "`match_norm=True`", "soft": "soft targets", "soft and smoothed": "soft targets, smoothed",
+    "soft in float32": "soft targets in float32", "soft, none": 'soft targets, `reduction="none"`',
+    "own": "a curve of your own", "mse": "squared error with its mirror", "mse without bonus": "squared error",
+    "mse, soft": "squared error, soft targets", "mse, sigmoid": "squared error, sigmoid link",
+    "sigmoid": "sigmoid link", "sigmoid, alpha": "sigmoid link, `alpha`",
+    "sigmoid, class indices": "sigmoid link, class indices", "sigmoid, floats": "sigmoid link, probabilities",
+    "sigmoid, none": 'sigmoid link, `reduction="none"`', "sigmoid, positives weighted": "sigmoid link, `pos_weight`"}
 COLOURS = {"ours": "#0072B2", "torch": "#999999", "torch.compile": "#666666", "Liger": "#E69F00",
            "published": "#D55E00"}
 
@@ -72,6 +84,20 @@ def table(cases: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def with_newer(record: dict[str, Any], source: Path) -> str:
+    """Put our times on logits of a newer record into an older one of all contenders, and say so. Not those of output
+    layers: matrix products depend on how warm a GPU is, and so on what ran in turn with them."""
+    newer = json.loads(source.read_text())
+    if newer["device"] != record["device"]:
+        raise SystemExit(f"{source} is of {newer['device']}, the other record of {record['device']}.")
+    own = {case["shape"]: case["results"] for case in newer["cases"]}
+    for case in record["cases"]:
+        if not case["width"]:
+            case["results"] |= {name: result for name, result in own.get(case["shape"], {}).items()
+                                if name.startswith("ours")}
+    return f"; *ours* on logits of {newer['encouraging']}, {newer['date']}: `{source}`"
+
+
 def cpu_table(source: Path) -> str:
     record = json.loads(source.read_text())
     machine = f"torch {record['torch']}, {record['threads']} threads, {record['capability']}, {record['date']}"
@@ -87,7 +113,7 @@ def cpu_table(source: Path) -> str:
 
 
 def matrix_summary(source: Path, shown: int = 12) -> str:
-    """Worst and median of ``encouraging bench --matrix``, how many are slower than torch, and the worst cases."""
+    """``encouraging bench --matrix``: worst, median, how many are slower than torch, all by argument, the slowest."""
     record = json.loads(source.read_text())
     cases = [case for case in record["cases"] if "ratio" in case]
     slower = [case for case in cases if case["ratio"] > ALLOWED]
@@ -95,14 +121,28 @@ def matrix_summary(source: Path, shown: int = 12) -> str:
     words = (f"Of {len(cases)} calls on one {record['device']} ({versions}, {record['date']}: `{source}`), forward and "
              f"backward, the median takes **{record['median_ratio']:.2f}** of the time of the same formula in torch, "
              f"eager or compiled, whichever is faster; the worst takes **{record['worst_ratio']:.2f}**. {len(slower)} "
-             f"take more than {ALLOWED}. Device time from 1 MiB of logits on, wall time below. The slowest of them:")
-    lines = [textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False), "",
+             f"take more than {ALLOWED}. Device time from 1 MiB of logits on, wall time below.")
+    lines = [textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False), "", *by_argument(cases), "",
+             "The slowest calls, in milliseconds:", "",
              "| ratio | call | ours | torch | torch.compile | measured |", "| --- | --- | --- | --- | --- | --- |"]
     for case in cases[:shown]:
         times = (f"{case['milliseconds'][name]:.3f}" if name in case["milliseconds"] else "failed"
                  for name in ("ours", "torch", "torch.compile"))
         lines.append(f"| {case['ratio']:.2f} | {case['case']} | {' | '.join(times)} | {case['measured']} |")
     return "\n".join(lines)
+
+
+def by_argument(cases: list[dict[str, Any]]) -> list[str]:
+    """What users ask for, how many calls of it there are, and how they compare with torch's best."""
+    ratios: dict[str, list[float]] = {}
+    for case in cases:
+        ratios.setdefault("own" if case["curve"] == "own" else case["call"], []).append(case["ratio"])
+    order = [*CALLS, *(name for name in ratios if name not in CALLS)]
+    lines = ["| what | calls | median | slowest |", "| --- | --- | --- | --- |"]
+    for name in (name for name in order if name in ratios):
+        own = ratios[name]
+        lines.append(f"| {CALLS.get(name, name)} | {len(own)} | {statistics.median(own):.2f} | {max(own):.2f} |")
+    return lines
 
 
 def image_rates(source: Path) -> str:
@@ -163,6 +203,8 @@ def put(name: str, text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--matrix", type=Path, help="a record of `encouraging bench --matrix --out FILE`")
+    parser.add_argument("--ours", type=Path, help="a newer record of `encouraging bench --only ours --out FILE` on the "
+                        "same GPU, whose times replace those of ours in the first record")
     parser.add_argument("--images", type=Path, help="a record of `python benchmarks/cifar_throughput.py --out FILE`")
     parser.add_argument("--attacks", type=Path, help="a record of `python benchmarks/attack_speed.py --out FILE`")
     parser.add_argument("--translation", type=Path,
@@ -188,6 +230,7 @@ def main() -> None:
         parser.error("expected three records: of the GPU, of the CPU, and of the CPU with smoothing")
     source = asked.gpu
     record = json.loads(source.read_text())
+    newer = "" if asked.ours is None else with_newer(record, asked.ours)
     losses = [case for case in record["cases"] if not case["width"]]
     layers = [case for case in record["cases"] if case["width"]]
     draw(losses + layers)
@@ -195,8 +238,8 @@ def main() -> None:
                          if name in record)
     text = "\n\n".join([
         textwrap.fill(
-            f"{record['device']}, {versions}, {record['date']}: `{source}`. Milliseconds are the GPU's for forward "
-            "and backward through autograd; *host* is what Python and torch spend on queueing that work, which "
+            f"{record['device']}, {versions}, {record['date']}: `{source}`{newer}. Milliseconds are the GPU's for "
+            "forward and backward through autograd; *host* is what Python and torch spend on queueing that work, which "
             "overlaps with it in training.", 120, break_long_words=False, break_on_hyphens=False),
         "![Forward and backward of every contender, in milliseconds](images/bench.svg)",
         "### Losses on logits", table(losses), "### Output layer and loss together", table(layers)])

@@ -53,3 +53,53 @@ def test_the_speed_of_translation_stands_beside_a_bare_loop_s(tmp_path: Path) ->
                  "| engine, eager | 90000 | 0.90 |", "| bare loop | 100000 | 1.00 |",
                  "1000 sentences with beam 5 take 2.2 s; `translation.txt` shows where the time goes."):
         assert f"\n{line}\n" in after, line
+
+
+def test_the_matrix_stands_by_argument_and_by_its_slowest_calls(tmp_path: Path) -> None:
+    page = tmp_path / "docs/performance.md"
+    page.parent.mkdir()
+    page.write_text((ROOT / "docs/performance.md").read_text())
+    cases = [{"call": call, "curve": curve, "case": f"{call} of {curve}", "ratio": ratio, "measured": "device",
+              "milliseconds": {"ours": ratio, "torch": 2.0, "torch.compile": 1.0}}
+             for call, curve, ratio in (("plain", "own", 1.25), ("plain", "focal", 0.5), ("soft", "focal", 0.375),
+                                        ("plain", "normal", 0.25), ("new", "normal", 0.125))]
+    record = {**FACTS, "triton": "3", "encouraging": "0", "median_ratio": 0.375, "worst_ratio": 1.25,
+              "cases": [*cases, {"call": "plain", "curve": "normal", "failed": {"ours": "an error"}}]}
+    (tmp_path / "matrix.json").write_text(json.dumps(record))
+    subprocess.run([sys.executable, ROOT / "benchmarks/show.py", "--matrix", "matrix.json"], check=True, cwd=tmp_path,
+                   timeout=120)
+    after = page.read_text()
+    for line in ("| labels | 2 | 0.38 | 0.50 |\n| soft targets | 1 | 0.38 | 0.38 |\n| a curve of your own | 1 | 1.25 | "
+                 "1.25 |\n| new | 1 | 0.12 | 0.12 |",
+                 "| 1.25 | plain of own | 1.250 | 2.000 | 1.000 | device |\n| 0.50 | plain of focal |"):
+        assert f"\n{line}" in after, line
+    summary = " ".join(after[after.index("<!-- matrix: begin"):after.index("| what |")].split())
+    assert "Of 5 calls on one a card" in summary
+    assert "**0.38**" in summary
+    assert "1 take more than 1.03" in summary
+
+
+def test_newer_times_of_ours_replace_older_ones_on_logits_alone(tmp_path: Path) -> None:
+    page = tmp_path / "docs/performance.md"
+    (tmp_path / "docs/images").mkdir(parents=True)
+    page.write_text((ROOT / "docs/performance.md").read_text())
+
+    def record(milliseconds: float, **facts: object) -> str:
+        result = {"milliseconds": milliseconds, "share_of_floor": 0.5, "extra_mib": 8.0, "host_milliseconds": 0.25}
+        cases = [{"shape": shape, "width": width, "floor_milliseconds": 1.0,
+                  "results": {"ours, EL": result, "torch CE": result}}
+                 for shape, width in (("8 x 10", 0), ("8, 4, 10", 4))]
+        return json.dumps({**FACTS, **facts, "cases": cases})
+
+    (tmp_path / "all.json").write_text(record(4.0, encouraging="1"))
+    (tmp_path / "ours.json").write_text(record(2.0, encouraging="2", date="2026-02-02"))
+    (tmp_path / "other.json").write_text(record(2.0, encouraging="2", device="another card"))
+    for name in ("cpu", "smoothed"):
+        (tmp_path / f"{name}.json").write_text(json.dumps({**FACTS, "threads": 1, "capability": "AVX2", "cases": []}))
+    command = [sys.executable, ROOT / "benchmarks/show.py", "all.json", "cpu.json", "smoothed.json", "--ours"]
+    assert subprocess.run([*command, "other.json"], cwd=tmp_path, timeout=120, capture_output=True).returncode == 1
+    subprocess.run([*command, "ours.json"], check=True, cwd=tmp_path, timeout=120)
+    after = page.read_text()
+    for line in ("| 8 x 10 | ours, EL | 2.000 |", "| 8 x 10 | torch CE | 4.000 |", "| 8, 4, 10 | ours, EL | 4.000 |"):
+        assert f"\n{line}" in after, line
+    assert "*ours* on logits of 2, 2026-02-02: `ours.json`" in " ".join(after.split())
