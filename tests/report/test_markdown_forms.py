@@ -41,14 +41,14 @@ def test_a_claim_that_a_bonus_costs_is_told_as_worse_with_a_bonus(board):
     assert "| 41.27 | 34.18 | -7.09 | (-10.57, -3.60) | 4 | worse |" in line
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/choosing.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/when-it-helps.md"])
 def test_the_pages_have_the_board_of_the_committed_records(board, page):
     text = (REPOSITORY / page).read_text()
     assert with_scoreboards(text, board, page) == text
 
 
 @pytest.mark.parametrize(("page", "names"), [
-    ("choosing.md", ["mnist-initialisation"]),
+    ("when-it-helps.md", ["mnist-initialisation"]),
     ("cifar.md", ["cifar100-learning-rate-quick", "cifar100-learning-rate-quick-2", "cifar10-learning-rate-quick"]),
 ])
 def test_the_figures_of_the_pages_are_drawn_from_the_committed_records(records, page, names):
