@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 pytest.importorskip("triton")
 from triton.runtime.interpreter import interpreter_builder
 
 from encouraging import curves
 from encouraging.ops import reference
-from encouraging.ops.triton import Tiling, hard_loss, loss_and_gradient_, soft_loss, use_tiling
+from encouraging.ops.elementwise import squared_errors
+from encouraging.ops.triton import Tiling, hard_loss, loss_and_gradient_, mse_autograd, soft_loss, use_tiling
 from encouraging.ops.triton.layout import ends_of
 from kernel_cases import MARKS, ULP, draw, row_error, truth
 
@@ -35,7 +37,8 @@ CASES = pytest.mark.parametrize(("dtype", "tiling", "offset"), KINDS, ids=[
 def shifted_copy(tensor: Tensor, offset: int) -> Tensor:
     """The same numbers, at an odd place of a larger poisoned storage, which has 64 bytes and more around them: no other
     tensor is as near."""
-    storage = torch.full((AROUND + offset + tensor.numel() + AROUND,), math.nan, dtype=tensor.dtype)
+    poison = math.nan if tensor.is_floating_point() else -1
+    storage = torch.full((AROUND + offset + tensor.numel() + AROUND,), poison, dtype=tensor.dtype)
     view = storage[AROUND + offset:AROUND + offset + tensor.numel()].view(tensor.shape)
     return view.copy_(tensor)
 
@@ -106,6 +109,36 @@ def test_soft_targets_in_place(dtype: torch.dtype, tiling: Tiling, offset: int) 
         first, end = tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.dtype.itemsize
         assert not ((near > first - 16) & (near < first)).any()
         assert not ((near >= end) & (near < end + 16)).any()
+
+
+@pytest.mark.parametrize(("dtype", "tiling", "offset"), [case for case in KINDS if case[1] is not RESIDENT], ids=[
+    f"{str(dtype)[6:]}-{NAMES[tiling]}-{offset}" for dtype, tiling, offset in KINDS if tiling is not RESIDENT])
+@pytest.mark.parametrize("soft", [False, True], ids=["labels", "soft"])
+def test_squared_errors(dtype: torch.dtype, tiling: Tiling, offset: int, soft: bool) -> None:
+    z, y = draw(5, 45, dtype=dtype, seed=offset)
+    z[3, [0, 44]] = z[3].max() + 1  # two on top, one in each end or beside it
+    q, above = torch.randn(5, 45).softmax(1), torch.rand(5, 45) + 0.5
+    tensors = {"logits": z, "target": q if soft else y, "losses": torch.zeros(5, 45), "upstream": above, "grad": z}
+    tensors = {name: shifted_copy(tensor, offset if name != "target" or soft else 0)
+               for name, tensor in tensors.items()}
+    assert ends_of(*(tensor for tensor in tensors.values() if tensor.ndim == 2))[0] == 16 // dtype.itemsize
+    for bonus in (False, True):
+        leaf = z.double().requires_grad_()
+        expected = squared_errors(leaf, q.double() if soft else F.one_hot(y, 45).double(), bonus)
+        expected.backward(above.double())
+        given = tensors["logits"], tensors["target"], bonus
+        with use_tiling(tiling), reads_and_writes() as seen:
+            mse_autograd._launch(*given, losses=tensors["losses"])
+            mse_autograd._launch(*given, grad=tensors["grad"], upstream=tensors["upstream"], scale=2.0)
+        torch.testing.assert_close(tensors["losses"].double(), expected.detach(), rtol=64 * ULP, atol=8 * ULP)
+        assert row_error(tensors["grad"], 2 * leaf.grad).max() <= 2 * torch.finfo(dtype).eps + 128 * ULP
+        near = np.concatenate([part.ravel() for part in seen])
+        for tensor in tensors.values():
+            if tensor.is_floating_point():
+                assert surroundings(tensor).isnan().all()
+            first, end = tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.dtype.itemsize
+            assert not ((near > first - 16) & (near < first)).any()
+            assert not ((near >= end) & (near < end + 16)).any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

@@ -20,13 +20,15 @@ from .cached_launch import launch
 from .curves import Mirror
 from .in_order import MOST_WARPS
 from .layout import ends_of, pieces, power_of_two
-from .mse import STATE_NUMBERS, mse_kernel, mse_streamed_kernel
+from .maths import EACH
+from .mse import STATE_NUMBERS, mse_kernel
 from .mse_later import mse_later_kernel
 from .mse_split import NUMBERS, mse_split_end_kernel, mse_split_kernel, mse_split_sums_kernel
+from .mse_streamed import mse_streamed_kernel
 from .sigmoid_autograd import sigmoid_loss
 from .soft_later_launch import is_short, later_tile
 from .sums import Sum, sum_of
-from .tiling import Tiling, piece_of, processors, segments_of, soft_tiling_for, split, widened
+from .tiling import Tiling, ends_for, piece_of, processors, segments_of, soft_tiling_for, split, widened
 from .upstream import mean_factor, one_or_each, scaled, times_upstream
 
 
@@ -187,12 +189,18 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
     out, shares, counter = (losses, None, None) if sums is None else sums[:3]
     unit = math.gcd(16, classes, logits.stride(0), target.stride(0) if soft else 16)
     tensors = (logits, target, divisor, upstream, out, shares, counter, grad)
-    numbers = (rows, classes // unit, logits.stride(0) // unit, target.stride(0) // unit if soft else 0, float(scale))
+    numbers: tuple[int | float, ...] = (
+        rows, classes // unit, logits.stride(0) // unit, target.stride(0) // unit if soft else 0)
     shared = {"SOFT": soft, "BONUS": bonus, "UNIT": unit, "BLOCK": tiling.block, "DIVIDED": divisor is not None,
               "GRAD": grad is not None, "VALUES": losses is not None, "UPSTREAM": how,
               "LAST": 0 if sums is None else sums.ending, "num_warps": tiling.warps, "enable_fp_fusion": True}
     if tiling.streamed:
-        shared |= {"VECTOR": 16 // logits.dtype.itemsize, "SIXTEEN_BIT": logits.dtype.itemsize == 2}
+        ends, phase = ends_for(tiling, logits, target if soft else None, losses, grad,
+                               upstream if how == EACH.value else None)
+        numbers += phase,
+        shared |= {"VECTOR": ends or 16 // logits.dtype.itemsize, "ENDS": ends,
+                   "SIXTEEN_BIT": logits.dtype.itemsize == 2}
+    numbers += float(scale),
     if tiling.segments > 1:
         _launch_split(tiling, programs, tensors, numbers, shared)
     elif tiling.streamed:
@@ -234,15 +242,16 @@ def _launch_split(tiling: Tiling, programs: int, tensors: tuple[Tensor | None, .
     every = rows * n_segments
     partials = torch.empty(NUMBERS * every, dtype=torch.float32, device=logits.device)
     sizes = (rows, n_segments, segment_blocks, *numbers[1:])
+    phase = numbers[-2]
 
-    def one(kernel: Any, grid: int, given: tuple[Tensor | None, ...], n_sizes: int) -> None:
+    def one(kernel: Any, grid: int, given: tuple[Tensor | None, ...], numbers: tuple[int | float, ...]) -> None:
         known = {name: value for name, value in constants.items() if name.islower() or name in kernel.arg_names}
-        launch(kernel, grid, (*given, partials), sizes[:n_sizes], **known)
+        launch(kernel, grid, (*given, partials), numbers, **known)
 
-    one(mse_split_kernel, every, (logits,), 5)
-    one(mse_split_sums_kernel, every, (logits, target, upstream, out if constants["VALUES"] else None), 6)
+    one(mse_split_kernel, every, (logits,), (*sizes[:5], phase))
+    one(mse_split_sums_kernel, every, (logits, target, upstream, out if constants["VALUES"] else None), sizes[:7])
     if not constants["VALUES"]:
-        one(mse_split_end_kernel, programs, tensors, 7)
+        one(mse_split_end_kernel, programs, tensors, sizes)
 
 
 def _tiling(logits: Tensor) -> Tiling:

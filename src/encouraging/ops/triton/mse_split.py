@@ -3,9 +3,10 @@
 import triton
 import triton.language as tl
 
+from .ends import inner_part
 from .finish import finish
 from .maths import EACH, LOWEST, ONE, exp_of_minus
-from .mse import label_of_row, largest_of_all, stream_errors, stream_largest, stream_slopes
+from .mse_streamed import label_of_row, largest_of_all, stream_errors, stream_largest, stream_slopes
 from .segments import load_partials, segment_of_row, store_partial, sum_of_partials
 
 # The partials, by their numbers: what stream_largest returns, and from the second launch on what stream_errors returns.
@@ -18,16 +19,25 @@ OF_REST = tl.constexpr(5)
 NUMBERS = 6
 
 
+@triton.jit
+def _segment(i_segment, size, start, phase, n_classes, ENDS: tl.constexpr):
+    """:func:`segment_of_row` of the row at this offset of the logits."""
+    head, n_inner = inner_part(start, phase, n_classes, ENDS)
+    return segment_of_row(i_segment, size, head, n_classes, ENDS)
+
+
 # The first pass over a segment. Reads the logits, writes the partials.
-@triton.jit(do_not_specialize=["n_rows", "n_segments", "segment_blocks"])
+@triton.jit(do_not_specialize=["n_rows", "n_segments", "segment_blocks", "phase"])
 def mse_split_kernel(
-    logits, partials, n_rows, n_segments, segment_blocks, class_units, stride_units,
-    UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr, SIXTEEN_BIT: tl.constexpr,
+    logits, partials, n_rows, n_segments, segment_blocks, class_units, stride_units, phase,
+    UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr, ENDS: tl.constexpr, SIXTEEN_BIT: tl.constexpr,
 ):
     i_row, i_segment = tl.program_id(0) // n_segments, tl.program_id(0) % n_segments
-    first, n_classes, head, n_inner = segment_of_row(i_segment, segment_blocks * BLOCK, 0, class_units * UNIT, 0)
-    row = logits + tl.cast(i_row, tl.int64) * (tl.cast(stride_units, tl.int64) * UNIT) + first
-    top, count, rivals = stream_largest(row, n_classes, BLOCK, VECTOR, SIXTEEN_BIT)
+    start = tl.cast(i_row, tl.int64) * (tl.cast(stride_units, tl.int64) * UNIT)
+    first, n_classes, head, n_inner = _segment(
+        i_segment, segment_blocks * BLOCK, start, phase, class_units * UNIT, ENDS)
+    top, count, rivals = stream_largest(
+        logits + start + first, head, n_inner, n_classes, BLOCK, VECTOR, ENDS, SIXTEEN_BIT)
     store_partial(partials, top, i_row, i_segment, n_rows, n_segments, TOP)
     store_partial(partials, count, i_row, i_segment, n_rows, n_segments, COUNT)
     store_partial(partials, rivals, i_row, i_segment, n_rows, n_segments, RIVALS)
@@ -45,17 +55,19 @@ def _whole_row(partials, i_row, n_rows, n_segments, SEGMENTS: tl.constexpr):
 
 
 # The second pass: the sums, or (VALUES) the losses, and the sums for the gradient.
-@triton.jit(do_not_specialize=["n_rows", "n_segments", "segment_blocks"])
+@triton.jit(do_not_specialize=["n_rows", "n_segments", "segment_blocks", "phase"])
 def mse_split_sums_kernel(
     logits, target, upstream, loss, partials,
-    n_rows, n_segments, segment_blocks, class_units, stride_units, target_units,
+    n_rows, n_segments, segment_blocks, class_units, stride_units, target_units, phase,
     SOFT: tl.constexpr, BONUS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
-    SIXTEEN_BIT: tl.constexpr, VALUES: tl.constexpr, UPSTREAM: tl.constexpr, SEGMENTS: tl.constexpr,
+    ENDS: tl.constexpr, SIXTEEN_BIT: tl.constexpr, VALUES: tl.constexpr, UPSTREAM: tl.constexpr, SEGMENTS: tl.constexpr,
 ):
     i_row, i_segment = tl.program_id(0) // n_segments, tl.program_id(0) % n_segments
     top, rivals = _whole_row(partials, i_row, n_rows, n_segments, SEGMENTS)
     i_row = tl.cast(i_row, tl.int64)
-    first, n_classes, head, n_inner = segment_of_row(i_segment, segment_blocks * BLOCK, 0, class_units * UNIT, 0)
+    start = i_row * (tl.cast(stride_units, tl.int64) * UNIT)
+    first, n_classes, head, n_inner = _segment(
+        i_segment, segment_blocks * BLOCK, start, phase, class_units * UNIT, ENDS)
     masses, y, known = label_of_row(target, i_row, tl.cast(target_units, tl.int64) * UNIT, class_units * UNIT, SOFT)
     if SOFT:
         masses += first
@@ -66,10 +78,9 @@ def mse_split_sums_kernel(
     if UPSTREAM == EACH:
         above_first = tl.load(upstream + own).to(tl.float32)
         above += own + first
-    row = logits + i_row * (tl.cast(stride_units, tl.int64) * UNIT) + first
     row_loss, of_top, of_rest = stream_errors(
-        row, masses, y - first, above, losses, above_first, known, top, rivals, 1.0 / (1.0 + rivals), n_classes, SOFT,
-        BONUS, BLOCK, VECTOR, SIXTEEN_BIT, VALUES, UPSTREAM)
+        logits + start + first, masses, y - first, above, losses, above_first, known, top, rivals, 1.0 / (1.0 + rivals),
+        head, n_inner, n_classes, SOFT, BONUS, BLOCK, VECTOR, ENDS, SIXTEEN_BIT, VALUES, UPSTREAM)
     store_partial(partials, row_loss, i_row, i_segment, n_rows, n_segments, LOSS)
     store_partial(partials, of_top, i_row, i_segment, n_rows, n_segments, OF_TOP)
     store_partial(partials, of_rest, i_row, i_segment, n_rows, n_segments, OF_REST)
@@ -78,13 +89,13 @@ def mse_split_sums_kernel(
 # The last launch, which losses that nobody adds up (VALUES) do without: the program of a row's first segment leaves its
 # share of the sum, see finish.py, and all write the gradient of their segments. Without a gradient there is one program
 # per row.
-@triton.jit(do_not_specialize=["n_rows", "n_segments", "segment_blocks"])
+@triton.jit(do_not_specialize=["n_rows", "n_segments", "segment_blocks", "phase"])
 def mse_split_end_kernel(
     logits, target, divisor, upstream, loss, shares, counter, grad, partials,
-    n_rows, n_segments, segment_blocks, class_units, stride_units, target_units, scale,
+    n_rows, n_segments, segment_blocks, class_units, stride_units, target_units, phase, scale,
     SOFT: tl.constexpr, BONUS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
-    SIXTEEN_BIT: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, UPSTREAM: tl.constexpr, LAST: tl.constexpr,
-    SEGMENTS: tl.constexpr,
+    ENDS: tl.constexpr, SIXTEEN_BIT: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, UPSTREAM: tl.constexpr,
+    LAST: tl.constexpr, SEGMENTS: tl.constexpr,
 ):
     i_row, i_segment = tl.program_id(0), 0
     if GRAD:
@@ -101,7 +112,9 @@ def mse_split_end_kernel(
         of_top = sum_of_partials(partials, i_row, n_rows, n_segments, OF_TOP, SEGMENTS)
         of_rest = sum_of_partials(partials, i_row, n_rows, n_segments, OF_REST, SEGMENTS)
         i_row = tl.cast(i_row, tl.int64)
-        first, n_classes, head, n_inner = segment_of_row(i_segment, segment_blocks * BLOCK, 0, class_units * UNIT, 0)
+        start = i_row * (tl.cast(stride_units, tl.int64) * UNIT)
+        first, n_classes, head, n_inner = _segment(
+            i_segment, segment_blocks * BLOCK, start, phase, class_units * UNIT, ENDS)
         masses, y, known = label_of_row(target, i_row, tl.cast(target_units, tl.int64) * UNIT, class_units * UNIT, SOFT)
         if SOFT:
             masses += first
@@ -110,8 +123,7 @@ def mse_split_end_kernel(
         if UPSTREAM == EACH:
             above_first = tl.load(upstream + own).to(tl.float32)
             above += own + first
-        row = logits + i_row * (tl.cast(stride_units, tl.int64) * UNIT) + first
-        stream_slopes(row, masses, y - first, above, grad + own + first, above_first, above_all * known, top, rivals,
-                      1.0 / (1.0 + rivals), of_top, of_rest, n_classes, SOFT, BONUS, BLOCK, VECTOR, SIXTEEN_BIT,
-                      UPSTREAM)
+        stream_slopes(logits + start + first, masses, y - first, above, grad + own + first, above_first,
+                      above_all * known, top, rivals, 1.0 / (1.0 + rivals), of_top, of_rest, head, n_inner, n_classes,
+                      SOFT, BONUS, BLOCK, VECTOR, ENDS, SIXTEEN_BIT, UPSTREAM)
     finish(shares, counter, loss, row_loss, scale, LAST)
