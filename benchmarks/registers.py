@@ -3,7 +3,8 @@
     python benchmarks/registers.py [--shape 8192x8142] [--dtype float32] [--capability 90] [--processors 132] [PATH ...]
 
 The paths are those of ``host_time.py``. Every launch is compiled by Triton for the given compute capability instead of
-being made, and the compiled code is read by the tools that come with Triton. Two versions of a kernel compared so
+being made, and the compiled code is read by the tools that come with Triton; *fit* is how many programs a
+multiprocessor of an H100 or H200 holds at once. Two versions of a kernel compared so
 show why one of them is slower before a GPU has seen them: registers decide how many programs fit on a multiprocessor.
 """
 
@@ -19,6 +20,8 @@ from unittest import mock
 
 import torch
 from host_time import Paths, no_launches
+
+_REGISTERS, _THREADS = 65536, 2048  # of a multiprocessor
 
 
 class NoDriver:
@@ -49,7 +52,9 @@ def usage(compiled: Any) -> str:
     found = {name: int(number) for name, number in re.findall(r"(REG|STACK|SHARED|LOCAL):(\d+)", resources)}
     instructions = len(re.findall(r"^\s+/\*[0-9a-f]+\*/", code, re.MULTILINE))
     local = len(re.findall(r"\b(?:STL|LDL)\b", code))
-    return (f"{found['REG']:4d} registers x {compiled.metadata.num_warps * 32:4d} threads, {found['SHARED']:6d} bytes "
+    threads = compiled.metadata.num_warps * 32
+    fit = min(_REGISTERS // (-(-found["REG"] // 8) * 8 * threads), _THREADS // threads)
+    return (f"{found['REG']:4d} registers x {threads:4d} threads, {fit:2d} fit, {found['SHARED']:6d} bytes "
             f"shared, {found['STACK']:4d} bytes of stack, {local:3d} spills, {instructions:5d} instructions")
 
 

@@ -9,7 +9,9 @@ labels that a launch before has counted (``sums.counted_rows``)),
 (``tiling.split_from``: few long rows by one program each, or by several), *later* (gradients made in the backward pass:
 without ``tiling.narrow_blocks``, ``tiling.narrow_soft`` and ``tiling.wide_for_few``, with the states of all rows of
 labels (``short_launch.short_row``), without those of soft targets and squared errors
-(``soft_later_launch.short_row``)). Milliseconds of forward and backward, and shares of the floor.
+(``soft_later_launch.short_row``)), *fit* (``tiling.fitted``: long rows by as many programs as fit on the GPU at once,
+or by as many as the tiling says, with as many registers as the compiler likes). Milliseconds of forward and backward,
+and shares of the floor.
 
 ``--share 2/8`` takes every eighth shape from the second on: eight such processes with ``--seconds 0.001`` compile at
 the same time what one process then measures.
@@ -135,6 +137,33 @@ def ways_of_split(seconds: float) -> dict[str, Any]:
     return record
 
 
+def ways_of_fit(seconds: float) -> dict[str, Any]:
+    from encouraging.ops import repeat
+    from encouraging.ops.triton import tiling
+
+    record = {}
+    for name, rows, classes, dtype, loss, wanted in FIT:
+        logits, target = drawn(rows, classes, dtype)
+        if wanted != "labels":
+            target = torch.randn(rows, classes, device="cuda").softmax(1).to(dtype)
+            target.requires_grad_(wanted == "target")
+
+        def run(fitted: bool, loss: Callable[..., Tensor] = loss, z: Tensor = logits, t: Tensor = target) -> None:
+            if tiling.fitted != fitted:
+                tiling.fitted = fitted
+                repeat.forget()
+            t.grad = None
+            step(loss, z, t)
+
+        steps = {"as many as fit": partial(run, True), "as the tiling says": partial(run, False)}
+        times = {way: device for way, (device, _) in medians(steps, "cuda", seconds).items()}
+        record[f"{name}, {rows} x {classes} {str(dtype)[6:]}"] = times
+        print(f"{name}, {rows} x {classes} {str(dtype)[6:]}: " + ", ".join(
+            f"{way} {taken:.4f}" for way, taken in times.items()), flush=True)
+        run(True)
+    return record
+
+
 def ways_of_later(seconds: float) -> dict[str, Any]:
     from encouraging.ops import repeat
     from encouraging.ops.triton import short_launch, soft_later_launch, tiling
@@ -191,8 +220,35 @@ SPLIT = (("soft, poly", partial(curve_loss, curve=curves.poly(1.0)), "soft"),
          ("plain", partial(curve_loss, curve=EL), "labels"),
          ("smoothed", partial(curve_loss, curve=EL, label_smoothing=0.1), "labels"),
          ("smoothed, power", partial(curve_loss, curve=curves.power(2.0, 0.5), label_smoothing=0.1), "labels"))
+WEIGHTS: dict[int, Tensor] = {}
+
+
+def weighted(logits: Tensor, target: Tensor, **arguments: Any) -> Tensor:
+    """The encouraging loss with class weights."""
+    classes = logits.shape[1]
+    if classes not in WEIGHTS:
+        WEIGHTS[classes] = torch.rand(classes, device=logits.device) + 0.5
+    return curve_loss(logits, target, EL, weight=WEIGHTS[classes], **arguments)
+
+
+FIT = (("soft, cross-entropy", 8192, 32000, torch.bfloat16, partial(curve_loss, curve=CE), "soft"),
+       ("soft, cross-entropy", 2048, 128256, torch.bfloat16, partial(curve_loss, curve=CE), "soft"),
+       ("soft, cross-entropy", 4096, 32000, torch.float32, partial(curve_loss, curve=CE), "soft"),
+       ("soft, focal", 4096, 32000, torch.float32, partial(curve_loss, curve=curves.focal(2.0)), "soft"),
+       ("soft, targets with gradients", 4096, 32000, torch.bfloat16, partial(curve_loss, curve=EL), "target"),
+       ("soft, weighted and smoothed", 4096, 32001, torch.bfloat16, partial(weighted, label_smoothing=0.1), "soft"),
+       ("soft, weighted", 8192, 8142, torch.bfloat16, weighted, "soft"),
+       ("plain", 8192, 32000, torch.bfloat16, partial(curve_loss, curve=EL), "labels"),
+       ("plain", 8192, 32000, torch.float32, partial(curve_loss, curve=EL), "labels"),
+       ("weighted", 8192, 32000, torch.bfloat16, weighted, "labels"),
+       ("weighted and smoothed", 8192, 32000, torch.bfloat16, partial(weighted, label_smoothing=0.1), "labels"),
+       ("weighted and smoothed", 8192, 32001, torch.float32, partial(weighted, label_smoothing=0.1), "labels"),
+       ("none", 8192, 32000, torch.bfloat16, partial(curve_loss, curve=EL, reduction="none"), "labels"),
+       ("norm matching", 8192, 32000, torch.bfloat16, partial(curve_loss, curve=EL, match_norm=True), "labels"),
+       ("squared errors without bonus", 992, 93299, torch.float32, partial(mirror_mse_loss, bonus=False), "labels"),
+       ("squared errors, soft", 8192, 32000, torch.bfloat16, mirror_mse_loss, "soft"))
 PARTS = {"sums": ways_of_sums, "few": ways_of_few, "torchs": ways_of_torch, "split": ways_of_split,
-         "later": ways_of_later}
+         "later": ways_of_later, "fit": ways_of_fit}
 
 
 def main() -> None:
@@ -203,7 +259,7 @@ def main() -> None:
     parser.add_argument("--share", default="1/1", metavar="I/N", help="of the shapes, only these")
     args = parser.parse_args()
     first, every = map(int, args.share.split("/"))
-    for shapes in ("SUMS", "FEW", "TORCHS", "LONG", "LATER"):
+    for shapes in ("SUMS", "FEW", "TORCHS", "LONG", "LATER", "FIT"):
         globals()[shapes] = globals()[shapes][first - 1::every]
     for unknown in set(args.parts) - set(PARTS):
         parser.error(f"no part is called {unknown!r}; they are {', '.join(PARTS)}")

@@ -19,7 +19,7 @@ from soft_kernel_cases import truth as soft_truth
 pytestmark = MARKS
 
 
-@pytest.mark.parametrize("tiling", [None, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize("tiling", [None, STREAMED, SPLIT], ids=["whole", "streamed", "split"])
 @pytest.mark.parametrize("curve", [*CURVES, curves.aggressive(0.3), curves.aggressive(0.5)], ids=repr)
 def test_soft_targets_from_their_states_are_float64s(curve: Curve, tiling: Tiling | None,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_weights_smoothing_and_gaps_in_memory(classes: int) -> None:
     assert row_error(leaf.grad[:, :classes], slope).max() <= 64 * ULP
 
 
-@pytest.mark.parametrize("tiling", [None, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize("tiling", [None, STREAMED, SPLIT], ids=["whole", "streamed", "split"])
 @pytest.mark.parametrize("soft", [True, False])
 def test_squared_errors_from_their_states(soft: bool, tiling: Tiling | None) -> None:
     z, q = draw_soft(5, 260, seed=7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -69,6 +70,41 @@ def test_only_tested_versions_of_triton_are_launched_directly(tested: bool, monk
     assert [call[2:] for call in kernel.public] == [call[2:] for call in launches]
     direct = (2, 1, 1, 7, "function", "metadata", None, None, None, x.data_ptr(), 3, 16)
     assert kernel.direct == ([direct] * 2 if tested else [])
+
+
+@pytest.mark.parametrize(("registers", "warps", "expected"), [
+    (64, 8, 528), (65, 8, 396), (80, 8, 396), (81, 8, 264), (184, 8, 132), (64, 16, 264), (40, 16, 396),
+    (None, 8, 528)])
+def test_a_persistent_kernel_gets_no_more_programs_than_fit(registers: int | None, warps: int, expected: int,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four, three, two programs and one on each of an H200's multiprocessors; and as asked where nothing is known."""
+    h200 = SimpleNamespace(warp_size=32, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048,
+                           multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: h200)
+    monkeypatch.setattr(cached_launch, "_is_tested", True)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 7, raising=False)
+    kernel, x = _Recorder(), torch.zeros(4)
+    kernel.n_regs, kernel.metadata = registers, SimpleNamespace(num_warps=warps)
+    warmed = []
+
+    def run(*arguments: object, warmup: bool = False, **others: object) -> _Recorder:
+        (warmed if warmup else kernel.direct).append(arguments)
+        return kernel
+
+    monkeypatch.setattr(kernel, "run", run, raising=False)
+    most = 264 if (registers, warps) == (64, 16) else 528
+    for persistent, programs in ((True, expected), (False, most)):
+        prepared = cached_launch.Prepared(kernel, most, (3,), persistent, BLOCK=16)
+        for _ in range(2):
+            prepared(0, x)
+        assert kernel.public.pop() == ((programs,), x, 3, 16)
+        assert kernel.direct.pop()[0] == programs
+        monkeypatch.setattr(cached_launch, "_compiled", {})
+        monkeypatch.setattr(x, "get_device", lambda: 0)
+        cached_launch.launch(kernel, most, (x,), (3,), persistent, BLOCK=16)
+        assert kernel.public.pop() == ((programs,), x, 3, 16)
+    assert len(warmed) == 2
 
 
 @pytest.mark.parametrize("tested", [True, False])

@@ -21,6 +21,7 @@ from encouraging.ops.triton import (
     loss_and_gradient_,
     mse_autograd,
     mse_loss,
+    soft_later_launch,
     soft_loss,
     tiling,
     use_tiling,
@@ -86,6 +87,22 @@ def test_soft_targets_take_a_launch_per_pass(launched: list[str]) -> None:
         assert launched == ["soft_split_kernel", "soft_split_sums_kernel", "soft_split_end_kernel"]
 
 
+def test_a_gradient_that_is_made_later_takes_one_launch(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forward pass has kept what it needs of every row."""
+    monkeypatch.setattr(soft_later_launch, "short_row", 0)
+    z, q = draw_soft(2)
+    for curve, passes in ((curves.cross_entropy(), []), (curves.poly(1.0), ["soft_split_sums_kernel"])):
+        for dtype, reduction in ((torch.float16, "mean"), (torch.float32, "none")):
+            leaf = z.to(dtype).requires_grad_()
+            with use_tiling(SPLIT):
+                loss = soft_loss(leaf, q, curve, reduction=reduction)
+                assert launched == ["soft_split_kernel", *passes, "soft_split_end_kernel"]
+                launched.clear()
+                loss.backward(torch.ones_like(loss))
+            assert launched == ["soft_later_kernel"]
+            launched.clear()
+
+
 def test_squared_errors_take_a_launch_per_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     launched = []
 
@@ -101,6 +118,10 @@ def test_squared_errors_take_a_launch_per_pass(monkeypatch: pytest.MonkeyPatch) 
         launched.clear()
         mse_loss(z.requires_grad_(), q.argmax(1), bonus=False)
         assert launched == ["mse_split_kernel", "mse_split_sums_kernel", "mse_split_end_kernel"]
+        launched.clear()
+        monkeypatch.setattr(soft_later_launch, "short_row", 0)
+        mse_loss(z.detach().half().requires_grad_(), q, bonus=True).backward()
+        assert launched == ["mse_split_kernel", "mse_split_sums_kernel", "mse_split_end_kernel", "mse_later_kernel"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

@@ -81,12 +81,13 @@ def _bare_launch(launcher: Any) -> Callable[..., None] | None:
 
 
 def launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], numbers: tuple[int | float, ...],
-           **constants: Any) -> None:
-    """``kernel[(programs,)](*tensors, *numbers, **constants)`` on the device of the first tensor."""
+           persistent: bool = False, **constants: Any) -> None:
+    """``kernel[(programs,)](*tensors, *numbers, **constants)`` on the device of the first tensor; ``persistent`` as
+    :class:`Prepared` has it."""
     device = tensors[0].get_device() if tensors[0] is not None else _INTERPRETER
     if _elsewhere(device):
         with torch.cuda.device(device):
-            launch(kernel, programs, tensors, numbers, **constants)
+            launch(kernel, programs, tensors, numbers, persistent, **constants)
         return
     if device == _INTERPRETER or not _is_tested:
         kernel[(programs,)](*tensors, *numbers, **constants)
@@ -94,21 +95,38 @@ def launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], numbe
     addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
     layouts = [None if tensor is None else (tensor.dtype, tensor.get_device(), tensor.data_ptr() & 15)
                for tensor in tensors]
-    key = (kernel.__name__, device, programs, *layouts, numbers, *constants.values())
+    key = (kernel.__name__, device, programs, persistent, *layouts, numbers, *constants.values())
     ready = _compiled.get(key)
     if ready is not None:
         ready(device, addresses)
         return
     if len(_compiled) >= _MOST_REMEMBERED:
         _compiled.clear()
-    _compiled[key] = _compile_and_launch(kernel, programs, tensors, numbers, constants)
+    _compiled[key] = _compile_and_launch(kernel, programs, tensors, numbers, constants, persistent)
 
 
 def _compile_and_launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...],
-                        numbers: tuple[int | float, ...], constants: dict[str, Any]) -> _Ready:
+                        numbers: tuple[int | float, ...], constants: dict[str, Any], persistent: bool) -> _Ready:
+    if persistent:
+        compiled = kernel.run(*tensors, *numbers, grid=(programs,), warmup=True, **constants)
+        programs = _that_fit(compiled, programs)
     compiled = kernel[(programs,)](*tensors, *numbers, **constants)
     names = kernel.arg_names[len(tensors) + len(numbers):]
     return _Ready(compiled, programs, (*numbers, *(constants[name] for name in names)))
+
+
+def _that_fit(compiled: Any, programs: int) -> int:
+    """As many of so many programs as fit on the multiprocessors of the current device at once. The others would begin
+    when the first ones end, and have the GPU to themselves without filling it."""
+    _ = compiled.run  # which loads the kernel: only then is it known what the compiler took
+    registers = getattr(compiled, "n_regs", None)
+    if not registers:
+        return programs
+    device = torch.cuda.get_device_properties(torch.cuda.current_device())
+    threads = device.warp_size * compiled.metadata.num_warps
+    taken = threads * (-(-registers // 8) * 8)  # registers are given out by eights
+    fit = min(device.regs_per_multiprocessor // taken, device.max_threads_per_multi_processor // threads)
+    return min(programs, max(1, fit) * device.multi_processor_count)
 
 
 def _elsewhere(device: int) -> bool:
@@ -119,13 +137,17 @@ def _elsewhere(device: int) -> bool:
 class Prepared:
     """A launch of which everything is known but the tensors' addresses: their types and layouts are always the same.
 
-    Whoever launches often keeps it, so that neither the sizes nor the key above are worked out again.
+    Whoever launches often keeps it, so that neither the sizes nor the key above are worked out again. The programs of a
+    ``persistent`` kernel walk over the rows, however many there are of them: no more are launched than fit on the
+    device at once, which the compiled kernel's registers decide.
     """
 
-    __slots__ = ("_aligned", "_constants", "_given", "_kernel", "_numbers", "_places", "_unaligned", "programs")
+    __slots__ = ("_aligned", "_constants", "_given", "_kernel", "_numbers", "_persistent", "_places", "_unaligned",
+                 "programs")
 
-    def __init__(self, kernel: Any, programs: int, numbers: tuple[int | float, ...], **constants: Any) -> None:
-        self.programs = programs
+    def __init__(self, kernel: Any, programs: int, numbers: tuple[int | float, ...], persistent: bool = False,
+                 **constants: Any) -> None:
+        self.programs, self._persistent = programs, persistent
         self._kernel, self._numbers, self._constants = kernel, numbers, constants
         self._aligned: _Ready | None = None  # for addresses that are all multiples of 16
         self._unaligned: dict[tuple[int, ...], _Ready] = {}  # by what the addresses are beyond that
@@ -163,7 +185,8 @@ class Prepared:
         self._given = _picked(given)
 
     def _compile_and_launch(self, tensors: tuple[Tensor | None, ...]) -> _Ready:
-        return _compile_and_launch(self._kernel, self.programs, tensors, self._numbers, self._constants)
+        return _compile_and_launch(self._kernel, self.programs, tensors, self._numbers, self._constants,
+                                   self._persistent)
 
 
 _data_ptr = Tensor.data_ptr

@@ -30,6 +30,8 @@ from .tiling import (
     as_streamed,
     division_key,
     ends_for,
+    held_to,
+    is_persistent,
     narrowed,
     piece_of,
     processors,
@@ -267,12 +269,14 @@ def prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling,
         numbers += float(problem.smoothing), 1.0 - problem.smoothing
         constants |= {"TAIL": problem.curve.tail, "maxnreg": (tiling.registers or None) if closed else None}
         if tiling.streamed:
+            if weighted:  # some curves would take 184 to 226: two programs of 8 warps fit instead of one
+                constants["maxnreg"] = held_to(128)
             constants["MOMENTS"] = (closed and classes >= _MANY_CLASSES
                                     and problem.smoothing <= _LITTLE_WEIGHT * classes)
         else:
             constants |= {"SIXTEEN_BIT": logits.dtype.itemsize == 2,
                           "TOGETHER": tiling.warps > 1 and logits.is_cuda}
-    return Prepared(kernel, programs, (*numbers, *problem.curve[2:]), **constants)
+    return Prepared(kernel, programs, (*numbers, *problem.curve[2:]), is_persistent(tiling, programs), **constants)
 
 
 def _prepare_split(problem: Problem, asked: Asked, tiling: Tiling, sizes: tuple[int, ...], phase: int, ends: int,

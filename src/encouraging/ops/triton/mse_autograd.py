@@ -28,7 +28,18 @@ from .mse_streamed import mse_streamed_kernel
 from .sigmoid_autograd import sigmoid_loss
 from .soft_later_launch import is_short, later_tile
 from .sums import Sum, sum_of
-from .tiling import Tiling, ends_for, piece_of, processors, segments_of, soft_tiling_for, split, widened
+from .tiling import (
+    Tiling,
+    ends_for,
+    held_to,
+    is_persistent,
+    piece_of,
+    processors,
+    segments_of,
+    soft_tiling_for,
+    split,
+    widened,
+)
 from .upstream import mean_factor, one_or_each, scaled, times_upstream
 
 
@@ -109,7 +120,7 @@ class _MseLaterReduced(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, target: Tensor, bonus: bool, factor: float,
                 divisor: Tensor | None, dtype: torch.dtype) -> Tensor:
         state = None
-        if not is_short(logits) and _tiling(logits).segments == 1:
+        if not is_short(logits) and logits.shape[0]:
             state = torch.empty(STATE_NUMBERS * logits.shape[0], dtype=torch.float32, device=logits.device)
         ctx.save_for_backward(logits, target, divisor, state)
         ctx.bonus, ctx.factor = bonus, factor
@@ -202,12 +213,14 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
                    "SIXTEEN_BIT": logits.dtype.itemsize == 2}
     numbers += float(scale),
     if tiling.segments > 1:
-        _launch_split(tiling, programs, tensors, numbers, shared)
+        _launch_split(tiling, programs, (*tensors, state), numbers, shared | {"STATE": state is not None})
     elif tiling.streamed:
-        # So that all programs fit: three on each multiprocessor, or four.
-        most = 80 if programs <= 3 * processors(logits.device) else 64
-        launch(mse_streamed_kernel, programs, (*tensors, state), numbers, **shared, STATE=state is not None,
-               maxnreg=most if state is not None else None)
+        # So that three programs fit on a multiprocessor, or four.
+        most = held_to(80) if grad is not None else None
+        if state is not None:
+            most = 80 if programs <= 3 * processors(logits.device) else 64
+        launch(mse_streamed_kernel, programs, (*tensors, state), numbers, is_persistent(tiling, programs), **shared,
+               STATE=state is not None, maxnreg=most)
     else:
         launch(mse_kernel, programs, (*tensors, state), numbers, **shared, STATE=state is not None, ROWS=tiling.rows,
                PIECE=piece_of(tiling, logits, unit, 1))

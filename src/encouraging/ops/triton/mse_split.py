@@ -6,6 +6,7 @@ import triton.language as tl
 from .ends import inner_part
 from .finish import finish
 from .maths import EACH, LOWEST, ONE, exp_of_minus
+from .mse import store_errors
 from .mse_streamed import label_of_row, largest_of_all, stream_errors, stream_largest, stream_slopes
 from .segments import load_partials, segment_of_row, store_partial, sum_of_partials
 
@@ -88,14 +89,14 @@ def mse_split_sums_kernel(
 
 # The last launch, which losses that nobody adds up (VALUES) do without: the program of a row's first segment leaves its
 # share of the sum, see finish.py, and all write the gradient of their segments. Without a gradient there is one program
-# per row.
+# per row, which keeps (STATE) what mse_later.py needs of it.
 @triton.jit(do_not_specialize=["n_rows", "n_segments", "segment_blocks", "phase"])
 def mse_split_end_kernel(
-    logits, target, divisor, upstream, loss, shares, counter, grad, partials,
+    logits, target, divisor, upstream, loss, shares, counter, grad, state, partials,
     n_rows, n_segments, segment_blocks, class_units, stride_units, target_units, phase, scale,
     SOFT: tl.constexpr, BONUS: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
     ENDS: tl.constexpr, SIXTEEN_BIT: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, UPSTREAM: tl.constexpr,
-    LAST: tl.constexpr, SEGMENTS: tl.constexpr,
+    STATE: tl.constexpr, LAST: tl.constexpr, SEGMENTS: tl.constexpr,
 ):
     i_row, i_segment = tl.program_id(0), 0
     if GRAD:
@@ -103,14 +104,18 @@ def mse_split_end_kernel(
     if DIVIDED:
         scale /= tl.load(divisor).to(tl.float32)
     row_loss = sum_of_partials(partials, i_row, n_rows, n_segments, LOSS, SEGMENTS)
+    if GRAD or STATE:
+        top, rivals = _whole_row(partials, i_row, n_rows, n_segments, SEGMENTS)
+        of_top = sum_of_partials(partials, i_row, n_rows, n_segments, OF_TOP, SEGMENTS)
+        of_rest = sum_of_partials(partials, i_row, n_rows, n_segments, OF_REST, SEGMENTS)
+    if STATE:
+        masses, y, known = label_of_row(target, i_row, 0, class_units * UNIT, SOFT)
+        store_errors(state, i_row, True, n_rows, top, rivals, of_top, of_rest * known)
     if GRAD:
         row_loss = tl.where(i_segment == 0, row_loss, 0.0)
         above_all = scale
         if UPSTREAM == ONE:
             above_all *= tl.load(upstream).to(tl.float32)
-        top, rivals = _whole_row(partials, i_row, n_rows, n_segments, SEGMENTS)
-        of_top = sum_of_partials(partials, i_row, n_rows, n_segments, OF_TOP, SEGMENTS)
-        of_rest = sum_of_partials(partials, i_row, n_rows, n_segments, OF_REST, SEGMENTS)
         i_row = tl.cast(i_row, tl.int64)
         start = i_row * (tl.cast(stride_units, tl.int64) * UNIT)
         first, n_classes, head, n_inner = _segment(

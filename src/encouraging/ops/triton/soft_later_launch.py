@@ -11,7 +11,7 @@ from .cached_launch import Kept, Prepared
 from .layout import ends_of, layout, pieces
 from .maths import EACH, ONE
 from .soft_later import soft_later_kernel
-from .soft_launch import SoftProblem, has_own_segments
+from .soft_launch import SoftProblem
 from .soft_rows import STATE_NUMBERS
 from .tiling import division_key, gradient_tile
 
@@ -29,11 +29,10 @@ def is_short(logits: Tensor) -> bool:
 
 def empty_soft_state(problem: SoftProblem) -> Tensor | None:
     """Room for what :func:`soft_gradient_later` needs of every row; None where the gradient is made again from logits
-    and targets: for short rows, for rows that are split among programs, and for curves that measure the rivals of the
-    largest class from their own maximum."""
+    and targets: for short rows, and for curves that measure the rivals of the largest class from their own maximum."""
     logits, curve = problem.logits, problem.curve
     rows = layout(logits).rows
-    if not rows or is_short(logits) or curve.unbounded or has_own_segments(problem):
+    if not rows or is_short(logits) or curve.unbounded:
         return None
     return torch.empty(STATE_NUMBERS * rows, dtype=torch.float32, device=logits.device)
 

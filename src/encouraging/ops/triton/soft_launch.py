@@ -22,6 +22,8 @@ from .tiling import (
     Tiling,
     division_key,
     ends_for,
+    held_to,
+    is_persistent,
     piece_of,
     processors,
     segments_of,
@@ -142,11 +144,10 @@ class SplitLaunch:
 
     def __call__(self, device: int, logits: Tensor, target: Tensor, weight: Tensor | None,
                  *others: Tensor | None) -> None:
-        *buffers, _ = others  # no state
         partials = torch.empty(self._size, dtype=torch.float32, device=logits.device)
         for one in self._passes:
             one(device, logits, target, weight, partials)
-        self._end(device, logits, target, weight, partials, *buffers)
+        self._end(device, logits, target, weight, partials, *others)
 
 
 _launches = Kept()
@@ -165,11 +166,6 @@ def _launch_for(problem: SoftProblem, asked: Asked, grad: Tensor | None,
     if prepared is None:
         prepared = _launches.keep(key, _prepare(problem, asked, grad, by_target))
     return prepared
-
-
-def has_own_segments(problem: SoftProblem) -> bool:
-    """Whether the rows are split among programs."""
-    return _division(problem)[0].segments > 1
 
 
 def _division(problem: SoftProblem, by_target: Tensor | None = None,
@@ -212,11 +208,11 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None,
         "BLOCK": tiling.block,
         "WEIGHTED": weight is not None, "GRAD": grad is not None, "BY_TARGET": by_target is not None,
         "SUMS": asked.sums, "LAST": sums.ending(programs, 0, in_order=False) if asked.sums else 0,
-        "UPSTREAM": asked.how, "SMOOTH": smoothing > 0, "DIVIDED": asked.divided,
+        "UPSTREAM": asked.how, "SMOOTH": smoothing > 0, "DIVIDED": asked.divided, "STATE": asked.state,
         "num_warps": tiling.warps, "enable_fp_fusion": True,
     }
     if tiling.segments == 1:
-        constants |= {"STATE": asked.state, "LOSS": asked.loss}
+        constants["LOSS"] = asked.loss
     if tiling.repeat > 1:
         known = {name: value for name, value in constants.items()
                  if name.islower() or name in soft_narrow_kernel.arg_names}
@@ -230,11 +226,24 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None,
         constants |= {"VECTOR": ends or 16 // logits.dtype.itemsize, "ENDS": ends,
                       "SIXTEEN_BIT": logits.dtype.itemsize == 2}
         return _prepare_split(tiling, programs, sizes, grad_sizes, phase, factors, curve, constants)
-    # The ends take registers, with which fewer programs would fit.
-    few = ends and curve.below_largest == LIKE_NORMAL.value and logits.dtype.itemsize == 2
-    return Prepared(soft_streamed_kernel, programs, (*sizes, *grad_sizes, phase, *factors), **constants, ENDS=ends,
-                    maxnreg=64 if few else tiling.registers or None, VECTOR=ends or 16 // logits.dtype.itemsize,
-                    SIXTEEN_BIT=logits.dtype.itemsize == 2)
+    return Prepared(soft_streamed_kernel, programs, (*sizes, *grad_sizes, phase, *factors),
+                    is_persistent(tiling, programs), **constants, ENDS=ends,
+                    maxnreg=_most_registers(problem, by_target is not None, ends) or tiling.registers or None,
+                    VECTOR=ends or 16 // logits.dtype.itemsize, SIXTEEN_BIT=logits.dtype.itemsize == 2)
+
+
+def _most_registers(problem: SoftProblem, by_target: bool, ends: int) -> int | None:
+    """How many registers per thread of a streamed kernel let more programs fit, with few loads or stores that spill: 64
+    for four programs of 8 warps on a multiprocessor, 80 for three."""
+    _, _, weight, curve, smoothing = problem
+    plain, sixteen_bit = weight is None and not smoothing, problem.logits.dtype.itemsize == 2
+    is_cross_entropy = curve.below_largest == LIKE_CROSS_ENTROPY.value
+    if (is_cross_entropy or not plain or by_target) if sixteen_bit else (is_cross_entropy and plain):
+        three = held_to(80)
+        if three:
+            return three
+    # The ends take registers.
+    return 64 if sixteen_bit and ends and curve.below_largest == LIKE_NORMAL.value else None
 
 
 def _prepare_split(tiling: Tiling, programs: int, sizes: tuple[int, ...], grad_sizes: tuple[int, ...], phase: int,

@@ -9,7 +9,7 @@ from .ends import inner_part
 from .finish import finish
 from .maths import EACH, LOWEST, ONE, exp_of_minus, row_start
 from .segments import load_partials, segment_of_row, store_partial, sum_of_partials
-from .soft_rows import largest_and_rivals, largest_class, row_terms
+from .soft_rows import largest_and_rivals, largest_class, row_terms, store_soft_state
 from .soft_streamed import stream_mass_sums, stream_masses, stream_slopes, together
 
 # The partials, by their numbers: what stream_masses returns; with UNBOUNDED the column of the segment's largest class
@@ -130,16 +130,17 @@ def soft_split_sums_kernel(
 
 
 # The last launch: the program of a row's first segment writes the loss of the row or (SUMS) its share of the sum, see
-# finish.py, and all write the gradients of their segments. Without gradients there is one program per row.
+# finish.py, and all write the gradients of their segments. Without gradients there is one program per row, which keeps
+# (STATE) what soft_later.py needs of it.
 @triton.jit(do_not_specialize=["n_rows", "n_segments", "segment_blocks", "phase"])
 def soft_split_end_kernel(
-    logits, target, weight, partials, divisor, upstream, loss, shares, counter, grad, by_target,
+    logits, target, weight, partials, divisor, upstream, loss, shares, counter, grad, by_target, state,
     n_rows, n_segments, segment_blocks, class_units, inner, outer_units, stride_inner, stride_class,
     target_outer_units, target_stride_inner, target_stride_class,
     grad_outer_units, grad_stride_inner, grad_stride_class, phase, scale, label_part, spread, k0, k1, k2, k3,
     KIND: tl.constexpr, TAIL: tl.constexpr, UNBOUNDED: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
     VECTOR: tl.constexpr, ENDS: tl.constexpr, WEIGHTED: tl.constexpr, SIXTEEN_BIT: tl.constexpr, GRAD: tl.constexpr,
-    BY_TARGET: tl.constexpr, SUMS: tl.constexpr, UPSTREAM: tl.constexpr, SMOOTH: tl.constexpr,
+    BY_TARGET: tl.constexpr, STATE: tl.constexpr, SUMS: tl.constexpr, UPSTREAM: tl.constexpr, SMOOTH: tl.constexpr,
     DIVIDED: tl.constexpr, LAST: tl.constexpr, SEGMENTS: tl.constexpr,
 ):
     i_row, i_segment = tl.program_id(0), 0
@@ -158,6 +159,9 @@ def soft_split_end_kernel(
         pulls = sum_of_partials(partials, i_row, n_rows, n_segments, PULLS, SEGMENTS)
         u_largest = sum_of_partials(partials, i_row, n_rows, n_segments, LARGEST, SEGMENTS)
     row_loss, factor, base, ratio = row_terms(p, value, pull, over, reference_p, rival_sum, u_largest, values, pulls)
+    if STATE:
+        store_soft_state(state, i_row, True, n_rows, top, factor, base, ratio, u_largest, pull, reference_p,
+                         log_reference_p, TAIL)
     if GRAD or BY_TARGET:
         start = row_start(i_row, inner, tl.cast(outer_units, tl.int64) * UNIT, stride_inner)
         head, n_inner = inner_part(start, phase, class_units * UNIT, ENDS)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .. import repeat
 from .layout import ends_of, pieces
+from .sums import MOST_ARRIVALS
 
 # The tilings below are those that were fastest on an H200 (docs/kernel-notes.md). A row that stays in registers between
 # its sums and its gradient is read once; a longer one twice, the second time from the level-2 cache as far as it holds.
@@ -52,6 +53,10 @@ _SEGMENT_BLOCK, _SEGMENT_WARPS, _SEGMENTS_PER_PROCESSOR = 2048, 4, 8
 FLOAT32_ENDS_ON_CHIP = True
 MOST_PLANES = 1024  # up to so many classes that lie apart, one plane each, are read as they lie
 
+# Whether streamed rows are divided among no more programs than fit on the GPU at once, and kernels that take many
+# registers are held to fewer, so that more programs fit; not timed yet (benchmarks/ways_gpu.py fit).
+fitted = True
+
 _override: Tiling | None = None
 
 
@@ -65,9 +70,9 @@ def tiling_override() -> Tiling | None:
     return _override
 
 
-def division_key() -> tuple[Tiling | None, float, bool, bool, bool]:
+def division_key() -> tuple[Tiling | None, float, bool, bool, bool, bool]:
     """What can be set here and changes launches: part of the key under which they are remembered."""
-    return _override, split_from, narrow_blocks, narrow_soft, wide_for_few
+    return _override, split_from, narrow_blocks, narrow_soft, wide_for_few, fitted
 
 
 @lru_cache(maxsize=1024)
@@ -142,6 +147,17 @@ def split(tiling: Tiling, rows: int, classes: int, device: torch.device) -> Tili
         return tiling
     most = min(MOST_SEGMENTS, _SEGMENTS_PER_PROCESSOR * n_processors // max(1, rows))
     return replace(tiling, block=_SEGMENT_BLOCK, warps=_SEGMENT_WARPS, segments=most, registers=0)
+
+
+def is_persistent(tiling: Tiling, programs: int) -> bool:
+    """Whether a launch of so many programs may be one of fewer: each walks over rows, and the last to arrive adds up
+    what all have left."""
+    return fitted and tiling.streamed and tiling.segments == 1 and programs <= MOST_ARRIVALS
+
+
+def held_to(registers: int) -> int | None:
+    """The most registers that a thread of a streamed kernel may take; None for what the compiler likes."""
+    return registers if fitted else None
 
 
 def segments_of(tiling: Tiling, classes: int) -> tuple[int, int]:
