@@ -15,9 +15,10 @@
 #                             anything is timed
 #     random-S.json           DRAWS calls (default 40) drawn at random, three seeds from SEED on (default: fresh ones), by
 #                             the same call of matrix_gpu.py
+#     ways.json, ways.txt     ways of the kernels that can be switched: ways_gpu.py fit, later and sums
 #     summary.txt             one line per result
 #
-# All of it takes about 700 seconds on an H200 with 16 cores. What cannot end before SECONDS is not begun.
+# All but the ways takes about 700 seconds on an H200 with 16 cores. What cannot end before SECONDS is not begun.
 # Whoever cuts it off keeps what was written until then. The same command continues: a case that was timed is not timed
 # again. DRY_RUN=1 prints the commands instead. Compiled kernels are shared through TRITON_CACHE_DIR.
 # Checks and compiling may share the GPU with other work, the times may not: lines that begin with "measuring" and
@@ -64,6 +65,7 @@ within() {
 host=("$python" "$here/host_time.py" --cuda --shape 65536x1000)
 ends=("$python" "$here/ends_gpu.py")
 bench=("$python" -m encouraging bench --only ours)
+ways=("$python" "$here/ways_gpu.py" fit later sums)
 # More processes than that would not find the memory for their largest cases at once.
 compilers=$((jobs < 14 ? jobs : 14))
 
@@ -111,6 +113,20 @@ matrix() {
         --jobs "$compilers" "${rest[@]}"
 }
 
+# Eight processes compile what one then times.
+ways() {
+    local i pids=()
+    [ -f "$out/ways.json" ] && return
+    for i in 1 2 3 4 5 6 7 8; do
+        within "${NEEDS:-120}" 120 "warm-ways-$i" "${ways[@]}" --seconds 0.001 --share "$i/8" &
+        pids+=($!)
+    done
+    wait "${pids[@]}"
+    echo "measuring ways"
+    within "${NEEDS:-60}" 120 ways "${ways[@]}" --seconds 0.2 --out "$out/ways.json"
+    echo "measured ways"
+}
+
 drawn() {  # how many seeds are complete
     local file count=0
     for file in "$out"/random-*.json; do complete "$file" && count=$((count + 1)); done
@@ -130,6 +146,7 @@ summary() {
         cat "$out"/check-*.txt 2>/dev/null | grep '^FAIL'
         [ -f "$out/host.txt" ] && cut -c 1-80 "$out/host.txt"
         [ -f "$out/ends.txt" ] && cat "$out/ends.txt"
+        [ -f "$out/ways.txt" ] && cat "$out/ways.txt"
         [ -f "$out/compare.txt" ] && { grep SLOWER "$out/compare.txt"; tail -n 1 "$out/compare.txt"; }
         "$python" "$here/matrix_gpu.py" "$out" --show  # in a few seconds, also when the time is over
     } >"$out/summary.txt"
@@ -165,3 +182,4 @@ if grep -qs SLOWER "$out/compare.txt" && [ ! -f "$out/bench-again.json" ]; then
         compared --again "$out/bench-again.json"
     echo "measured bench again"
 fi
+ways

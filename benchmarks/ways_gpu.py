@@ -246,7 +246,9 @@ FIT = (("soft, cross-entropy", 8192, 32000, torch.bfloat16, partial(curve_loss, 
        ("none", 8192, 32000, torch.bfloat16, partial(curve_loss, curve=EL, reduction="none"), "labels"),
        ("norm matching", 8192, 32000, torch.bfloat16, partial(curve_loss, curve=EL, match_norm=True), "labels"),
        ("squared errors without bonus", 992, 93299, torch.float32, partial(mirror_mse_loss, bonus=False), "labels"),
-       ("squared errors, soft", 8192, 32000, torch.bfloat16, mirror_mse_loss, "soft"))
+       ("squared errors, soft", 8192, 32000, torch.bfloat16, mirror_mse_loss, "soft"),
+       ("soft, poly", 4734, 414, torch.bfloat16, partial(curve_loss, curve=curves.poly(1.0)), "soft"),
+       ("soft, weighted", 60000, 147, torch.float32, weighted, "soft"))
 PARTS = {"sums": ways_of_sums, "few": ways_of_few, "torchs": ways_of_torch, "split": ways_of_split,
          "later": ways_of_later, "fit": ways_of_fit}
 

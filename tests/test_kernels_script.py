@@ -91,6 +91,9 @@ def test_everything_is_measured_once(start, tmp_path: Path) -> None:
         "matrix.json", "random-5.json", "random-6.json", "random-7.json"}
     checked = {line.split("--part ")[1] for line in log_of(tmp_path) if "check_gpu" in line}
     assert checked == {"1/2", "2/2"}
+    shares = [line.rpartition(" ")[2] for line in log_of(tmp_path) if "ways_gpu.py" in line]
+    assert sorted(shares[:-1]) == [f"{i}/8" for i in range(1, 9)]
+    assert shares[-1].endswith("ways.json")
     slower, worst = sum(case["ratio"] > 1.03 for case in CASES), max(case["ratio"] for case in CASES)
     for text in ("2 hold, 0 fail, 2 of 2 parts", "times in both records, 0 slower",
                  f"matrix.json: {len(CASES)} cases, the worst {worst:.2f}", f"{slower} above 1.03"):
@@ -103,10 +106,10 @@ def test_everything_is_measured_once(start, tmp_path: Path) -> None:
 def test_lines_for_quiet_gpu_stand_around_what_is_timed(start) -> None:
     words, _ = start(100, slow=1.2).communicate()
     printed = [line.split(":")[0] for line in words.splitlines()]
-    lines = [line for line in printed[:printed.index("checks")] if line.startswith(("measur", "host", "bench"))]
+    lines = [line for line in printed[:printed.index("checks")] if line.startswith(("measur", "host", "bench", "ways"))]
     assert lines == ["measuring host, ends and bench", "host", "bench", "measured host, ends and bench",
                      "measuring some cases", "measured", "measured against torch", "measuring bench again",
-                     "bench-again", "measured bench again"]
+                     "bench-again", "measured bench again", "measuring ways", "ways", "measured ways"]
 
 
 def test_only_what_is_missing_is_measured(start, tmp_path: Path) -> None:

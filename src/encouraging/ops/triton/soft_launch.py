@@ -217,7 +217,7 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None,
         known = {name: value for name, value in constants.items()
                  if name.islower() or name in soft_narrow_kernel.arg_names}
         return Prepared(soft_narrow_kernel, programs, (*sizes, *grad_sizes, *factors), **known, ROWS=tiling.rows,
-                        REPEAT=tiling.repeat)
+                        REPEAT=tiling.repeat, maxnreg=held_to(96) if grad is not None else None)
     if not tiling.streamed:
         return Prepared(soft_kernel, programs, (*sizes, *grad_sizes, *factors), **constants, ROWS=tiling.rows,
                         maxnreg=tiling.registers or None, PIECE=piece_of(tiling, logits, unit, class_stride))

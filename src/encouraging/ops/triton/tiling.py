@@ -156,7 +156,7 @@ def is_persistent(tiling: Tiling, programs: int) -> bool:
 
 
 def held_to(registers: int) -> int | None:
-    """The most registers that a thread of a streamed kernel may take; None for what the compiler likes."""
+    """The most registers that a thread may take, so that more programs fit; None for what the compiler likes."""
     return registers if fitted else None
 
 
