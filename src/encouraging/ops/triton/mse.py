@@ -43,6 +43,15 @@ def slope_of(g, p, q, is_top, of_top, of_rest, rivals):
     return p * (tl.where(is_top, g * q - others, g - of_top) - of_rest)
 
 
+@triton.jit
+def label_and_known(pointers, m_r, n_classes):
+    """Labels as numbers of 32 bits, with which classes are compared faster, and what their losses are multiplied by:
+    NaN where a label names no class."""
+    y = tl.load(pointers, mask=m_r, other=0).to(tl.int64)
+    known = (y >= 0) & (y < n_classes)
+    return tl.where(known, y, -1).to(tl.int32), tl.where(known, 1.0, float("nan"))
+
+
 STATE_NUMBERS = 4  # of a row, from which mse_later.py makes the gradient of a sum
 
 
@@ -75,9 +84,8 @@ def mse_kernel(
     if SOFT:
         t = load_tile(target, o_r.to(tl.int64) * target_stride, m_r, n_classes, 1, 0.0, PIECE, BLOCK)
     else:
-        y = tl.load(target + o_r, mask=m_r, other=0).to(tl.int64)
-        t = tl.where(o_c == y[:, None], 1.0, 0.0)
-        t = tl.where(((y >= 0) & (y < n_classes))[:, None], t, float("nan"))  # a label that names no class
+        y, known = label_and_known(target + o_r, m_r, n_classes)
+        t = tl.where(o_c == y[:, None], known[:, None], 0.0 * known[:, None])
     top = tl.maximum(tl.max(z, axis=1), LOWEST)
     is_top = z == top[:, None]
     e = exp_of_distance(z, top[:, None], BLOCK <= FEW_CLASSES)

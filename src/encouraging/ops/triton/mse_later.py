@@ -6,7 +6,7 @@ import triton.language as tl
 
 from .ends import end_columns, inner_part, inner_row
 from .maths import INF, LOG2E
-from .mse import slope_of, terms
+from .mse import label_and_known, slope_of, terms
 
 
 @triton.jit
@@ -55,7 +55,8 @@ def mse_later_kernel(
         scale *= tl.load(upstream).to(tl.float32)
     y = o_r[:, None]
     if not SOFT:
-        y = tl.load(target + o_r, mask=o_r < n_rows, other=0).to(tl.int64)[:, None]
+        y, known = label_and_known(target + o_r, o_r < n_rows, n_classes)
+        y = y[:, None]
     o_b = i_group * (BLOCK * REPEAT) + tl.arange(0, BLOCK)[None, :]
     if ENDS:  # one row
         i_row = tl.cast(i_tile, tl.int64)

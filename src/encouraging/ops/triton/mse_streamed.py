@@ -7,7 +7,7 @@ from .blocks import offsets
 from .ends import end_columns, inner_part, inner_row
 from .finish import finish
 from .maths import EACH, INF, LOG2E, LOWEST, ONE, shifted
-from .mse import slope_of, store_errors, terms, under_upstream
+from .mse import label_and_known, slope_of, store_errors, terms, under_upstream
 
 
 @triton.jit
@@ -153,12 +153,11 @@ def stream_slopes(row, target, y, upstream, out, above_first, scale, top, rivals
 def label_of_row(target, i_row, target_stride, n_classes, SOFT: tl.constexpr):
     """Where the targets of a row begin, its label, and what its losses are multiplied by: NaN where the label names no
     class."""
-    y, known = tl.cast(0, tl.int64), 1.0
+    y, known = tl.cast(0, tl.int32), 1.0
     if SOFT:
         target += i_row * target_stride
     else:
-        y = tl.load(target + i_row).to(tl.int64)
-        known = tl.where((y >= 0) & (y < n_classes), 1.0, float("nan"))
+        y, known = label_and_known(target + i_row, True, n_classes)
     return target, y, known
 
 
