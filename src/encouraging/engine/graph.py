@@ -64,10 +64,7 @@ class Replay:
             with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
                 self.update(copies, objective, True)
         except Exception as error:  # a loss or a model can do anything that a graph cannot record
-            first: BaseException = error  # the end of a recording that was broken off raises as well, and says less
-            while first.__context__ is not None:
-                first = first.__context__
-            self.reason = f"could not be recorded: {type(first).__name__}: {str(first).splitlines()[0]}"
+            self.reason = f"could not be recorded: {_first_cause(error)}"
             # A recording that fails leaves its stream current, and a generator that no dropout outside of a recording
             # can draw from.
             torch.cuda.set_stream(stream)
@@ -86,6 +83,18 @@ class Replay:
             return leaves
         self.reason = "the batches are not made of tensors on the GPU"
         return None
+
+
+def _first_cause(error: BaseException) -> str:
+    """The error that came first, in one line: the end of a recording that was broken off raises as well, and says less.
+
+    >>> _first_cause(NotImplementedError()), _first_cause(RuntimeError("not permitted\\nwhen capturing"))
+    ('NotImplementedError', 'RuntimeError: not permitted')
+    """
+    while error.__context__ is not None:
+        error = error.__context__
+    lines = str(error).splitlines()  # an error may have no message
+    return ": ".join([type(error).__name__, *lines[:1]])
 
 
 def _map_leaves(tree: Any, function: Any) -> Any:
