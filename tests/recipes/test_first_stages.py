@@ -106,6 +106,17 @@ def test_nothing_is_shared_that_may_differ(read, tmp_path, other):
         assert not any(job.branch for job in jobs.values())
 
 
+def test_curves_of_one_name_in_two_folders_are_not_one_curve(tmp_path):
+    recipes = []
+    for name, weight in (("one", 1), ("two", 2)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "mine.py").write_text(f"from encouraging import curves\nmine = curves.power(3.0, {weight})\n")
+        (folder / f"{name}.toml").write_text(RECIPE + "[arms.mine]\ncurve = 'mine.py:mine'\n")
+        recipes.append(read_recipe(folder / f"{name}.toml"))
+    assert not any(job.branch for job in jobs_together(tmp_path, *recipes).values())
+
+
 def test_equal_arms_of_one_recipe_are_trained_twice(read, tmp_path):
     jobs = jobs_together(tmp_path, read("twice", RECIPE + ARMS + "[arms.again]\ncurve = 'cross_entropy'\n"))
     assert not any(job.branch or job.leaves for job in jobs.values())

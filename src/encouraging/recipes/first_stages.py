@@ -45,7 +45,7 @@ def _first_stage(job: Job) -> str | None:
     train = stage.train
     if (recipe.arms[job.arm].after is not None or job.trunk is not None or train.epochs == 0
             or train.max_steps is not None or train.patience is not None or train.conclude_on == "average"
-            or any(":" in name for name in (recipe.task, recipe.data, recipe.model))):
+            or any(":" in name for name in (recipe.task, recipe.data, recipe.model, stage.objective.curve))):
         return None
     config = recipe.config(job.arm, job.seed)
     first = {key: value for key, value in config.items() if key not in ("recipe", "arm", "stages")}
