@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,18 @@ def test_a_share_without_images_leaves_weights_and_statistics_alone(root):
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(param.grad is not None and not param.grad.any() for param in model.parameters())
     assert model.training
+
+
+def test_a_share_without_images_has_the_divisor_of_the_arm(root):
+    """Ranks divide the gradient that they have exchanged, so they must divide it by the same number."""
+    spec = spec_of(root)
+    stage = replace(spec.stages[0], objective=ObjectiveConfig(divisor=4.0))
+    task = build_task("image_files", replace(spec, stages=(stage,)))
+    model, objective = task.build().train(), task.objective(Clock())
+    whole = batches(task)[0]
+    empty = tuple(tensor[:0] if tensor.ndim else tensor for tensor in whole)
+    losses = [task.loss(model, batch, objective) for batch in (whole, empty)]
+    assert [(loss.least, loss.size()) for loss in losses] == [(4.0, 4.0), (4.0, 4.0)]
 
 
 def test_class_balanced_batches(root):

@@ -132,9 +132,9 @@ class ImageFilesTask(ImageTask):
 
     def loss(self, model: nn.Module, batch: Batch, objective: tuple[int, Objective]) -> Loss:
         images, target, boxes, skipped = batch
-        if not len(images):
-            return self._empty_loss(model, skipped)
         stage, current = objective
+        if not len(images):
+            return self._empty_loss(model, current, skipped)
         floats = self._floats(images)
         if self.options.erase:
             floats = erase(floats, boxes)
@@ -143,14 +143,14 @@ class ImageFilesTask(ImageTask):
         sums = self._sums(logits.detach(), correct(logits, target).sum())
         return replace(loss, sums={**sums, "broken": skipped})
 
-    def _empty_loss(self, model: nn.Module, skipped: Tensor) -> Loss:
+    def _empty_loss(self, model: nn.Module, objective: Objective, skipped: Tensor) -> Loss:
         """The loss of a rank that has no images of a batch. Other ranks wait for its gradient, so the model gets a grey
         image whose loss does not count; batch statistics must not include it."""
         with _eval_mode(model):
             grey = torch.zeros(1, 3, self.options.side, self.options.side, device=self.device)
-            logits = model(self._ordered(grey), torch.zeros(1, dtype=torch.long, device=self.device))
-        sums = dict.fromkeys(self.sums, 0.0)
-        return Loss(logits.sum() * 0.0, 0, {**sums, "broken": skipped})
+            label = torch.zeros(1, dtype=torch.long, device=self.device)
+            loss = objective.loss(model(self._ordered(grey), label), label[:0])
+        return replace(loss, sums={**dict.fromkeys(self.sums, 0.0), "broken": skipped})
 
     def training_numbers(self, sums: Mapping[str, float]) -> dict[str, float]:
         return {**super().training_numbers(sums), "broken": round(sums["broken"])}
