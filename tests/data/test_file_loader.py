@@ -14,7 +14,7 @@ from encouraging.data import Clock, FileList, FileSplit, Shuffled
 from encouraging.data.file_examples import FileExamples
 from encouraging.data.file_loader import FileLoader
 from encouraging.data.picture_transforms import training_transform
-from encouraging.data.sources import AHEAD
+from encouraging.data.sources import AHEAD, Request
 from encouraging.errors import DataError
 from tiny_files import truncate
 
@@ -84,7 +84,7 @@ def test_workers_end_with_the_last_reference_to_their_loader(split):
 
 def test_workers_need_no_file_of_shared_memory_per_batch(split):
     """Containers keep /dev/shm small, and the number of open files too."""
-    answer = loader(split, 1).reader[0, (1, 1, 0, [0, 3, 5])]
+    answer = loader(split, 1).reader[0, Request(1, 1, 0, [0, 3, 5], [0, 0, 0])]
     assert answer.slot == 0
     assert all(not isinstance(part, torch.Tensor) for part in answer)
     assert (answer.labels.tolist(), len(answer.faults)) == ([0, 5], 1)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encouraging.data import ByTokens, Clock, LoaderSource, ResidentSource, Shuffled, generator
+from encouraging.data import ByTokens, ClassBalanced, Clock, LoaderSource, ResidentSource, Shuffled, generator
 from encouraging.data.samplers import RankBatches
 from encouraging.errors import ArgumentError
 
@@ -55,6 +55,26 @@ def test_ranks_share_a_batch_and_each_example_is_the_same_on_any_of_them():
     for number, (whole, *_) in enumerate(load(0)):
         rows = {int(row[0]): row for rank in range(3) for row in shares[rank][number][0]}
         assert all(torch.equal(rows[int(row[0])], row) for row in whole)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_example_that_comes_again_in_an_epoch_draws_other_numbers(workers):
+    """As class-balanced batches take those of rare classes again and again; its first time is that of any sampler."""
+    balanced = ClassBalanced(torch.tensor([0] * 12 + [1, 1]), 4)
+    whole = load(workers, source=LoaderSource(Noisy(), balanced, seed=5, workers=workers))
+    rows = torch.cat([batch for batch, *_ in whole])
+    assert torch.bincount(rows[:, 0].long()).max() > 2
+    assert len(rows[:, 1:].unique(dim=0)) == len(rows)
+    first = {}
+    for row in rows:
+        first.setdefault(int(row[0]), row)
+    once = torch.cat([batch for batch, *_ in load(0, source=LoaderSource(Noisy(), Shuffled(14, 4), seed=5))])
+    assert all(torch.equal(first[int(row[0])], row) for row in once if int(row[0]) in first)
+    again = LoaderSource(Noisy(), balanced, seed=5, workers=workers)
+    assert_same(load(workers, start=2, source=again), whole[2:])
+    shares = [load(0, rank=rank, world=3, source=LoaderSource(Noisy(), balanced, seed=5)) for rank in range(3)]
+    for number, (batch, *_) in enumerate(whole):
+        assert all(batch[rank::3].tolist() == shares[rank][number][0].tolist() for rank in range(3))
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -1,7 +1,8 @@
 """Batches for the training loop: from examples on the device, or loaded by worker processes.
 
 Both resume at any batch. Random numbers follow from seed, stage, epoch and the index of the example or batch, so the
-batches are the same in an uninterrupted run, in a resumed one, and with any number of workers.
+batches are the same in an uninterrupted run, in a resumed one, and with any number of workers. An example that a
+sampler takes several times in an epoch has other numbers each time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ Batch_co = TypeVar("Batch_co", covariant=True)
 # would then import torch again.
 START = "fork" if sys.platform == "linux" else None
 AHEAD = 2  # batches that each worker prefetches
-Request = tuple[int, int, int, list[int]]  # stage, epoch, number of the batch, indices of its examples
+
+
+class Request(NamedTuple):
+    """A batch to load: its number in the epoch, the indices of its examples, and how often the epoch has had each of
+    them before."""
+
+    stage: int
+    epoch: int
+    number: int
+    indices: list[int]
+    earlier: list[int]
 
 
 class Source(Protocol[Batch_co]):
@@ -176,7 +187,9 @@ class Requests(Iterable[Any]):
         """The remaining batches of one epoch."""
         clock, start, rank, world = position
         batches = self.batches_of(clock)
-        return ((clock.stage, clock.epoch, number, batches[number][rank::world].tolist())
+        earlier = torch.split(_earlier(batches), [len(batch) for batch in batches])
+        return (Request(clock.stage, clock.epoch, number,
+                        *(part[number][rank::world].tolist() for part in (batches, earlier)))
                 for number in range(start, len(batches)))
 
     def __iter__(self) -> Iterator[Any]:
@@ -194,20 +207,36 @@ class Reader(Dataset[Any], Generic[Example, Batch]):
         self.examples, self.seed = examples, seed
 
     def __getitem__(self, request: Request) -> Batch:
-        stage, epoch, number, _ = request
         with preserve_random_states():
             examples = list(self.examples_of(request))
-            draw = generator(self.seed, stage, epoch, 1, number)
+            draw = generator(self.seed, request.stage, request.epoch, 1, request.number)
             seed_all(draw)
             return self.examples.collate(examples, draw)
 
     def examples_of(self, request: Request) -> Iterator[Example]:
         """The examples of a request, one by one; each sets the global random states."""
-        stage, epoch, _, indices = request
-        for index in indices:
-            draw = generator(self.seed, stage, epoch, 0, index)
+        for index, earlier in zip(request.indices, request.earlier, strict=True):
+            words = (index, earlier) if earlier else (index,)
+            draw = generator(self.seed, request.stage, request.epoch, 0, *words)
             seed_all(draw)
             yield self.examples.example(index, draw)
+
+
+def _earlier(batches: Sequence[Tensor]) -> Tensor:
+    """How often each example has come before, over the batches of an epoch.
+
+    >>> _earlier([torch.tensor([7, 3]), torch.tensor([7, 7])])
+    tensor([0, 0, 1, 2])
+    """
+    indices = torch.cat(list(batches)) if batches else torch.empty(0, dtype=torch.long)
+    counts = torch.bincount(indices)
+    if len(indices) == int((counts > 0).sum()):  # each once, as nearly always: nothing to sort
+        return torch.zeros_like(indices)
+    by_index = indices.argsort(stable=True)
+    starts = counts.cumsum(0) - counts
+    earlier = torch.empty_like(indices)
+    earlier[by_index] = torch.arange(len(indices)) - starts[indices[by_index]]
+    return earlier
 
 
 class _ErrorsAsResults(Dataset[Any]):
