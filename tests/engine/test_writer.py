@@ -122,6 +122,12 @@ def test_the_pace_is_that_of_the_updates_after_the_first(monkeypatch):
         steps(1, 1, batch, 50, batch // 2)
     assert told[-1]["seconds_left"] == pytest.approx((10 - 3) * 2 / 2)
     assert told[-1]["batches"] == 20  # the updates end before the epoch does
+    # After the first of 3.4 epochs: 95 batches at 10 per second, and an evaluation at the end of each epoch.
+    long = Pace(Train(max_steps=135, lr=0.1, batch_size=8), told.append, evaluation=10.0, speed=10.0)
+    long.evaluate(1, 1, 40, 40)
+    assert told[-1]["seconds_left"] == pytest.approx(95 / 10 + 4 * 10)
+    long.evaluate(1, 4, 40, 135)
+    assert told[-1]["seconds_left"] == pytest.approx(10)
     steps.evaluate(1, 1, 50, 10)
     assert told[-1]["evaluating"]
     assert told[-1]["seconds_left"] is None  # nobody knows yet how long an evaluation takes

@@ -63,12 +63,9 @@ class Pace:
         """Seconds until the stage ends; None if that is unknown: with patience, or before a speed was measured."""
         if self.train.patience is not None or self.speed is None:
             return None
-        left = (self.train.epochs - epoch) * batches + batches - batch
+        left, last_epoch = (self.train.epochs - epoch) * batches + batches - batch, self.train.epochs
         if self.train.max_steps is not None:
             left = min(left, (self.train.max_steps - stage_step) * self.train.accumulate)
-        return left / max(self.speed, 1e-9) + self.evaluation * self._evaluations(epoch)
-
-    def _evaluations(self, epoch: int) -> int:
-        if self.train.max_steps is not None:
-            return 1
-        return sum(map(self.train.evaluates, range(epoch, self.train.epochs + 1)))
+            last_epoch = epoch + math.ceil((left - (batches - batch)) / batches)
+        evaluations = 1 + sum(map(self.train.evaluates, range(epoch, last_epoch)))  # the last epoch always has one
+        return left / max(self.speed, 1e-9) + self.evaluation * evaluations
