@@ -87,6 +87,7 @@ def test_a_stream_that_has_no_sign_for_plus_or_minus_shows_the_table_all_the_sam
     (["run", "digits", "--arm", "xe"], "has the arms ce"),
     (["run", "digits", "--arm", "el1"], "Did you mean 'el_1'?"),
     (["run", "digits", "--device", "abacus"], "expected cpu, cuda or auto"),
+    (["run", "digits", "--device", "mps"], "expected cpu, cuda or auto"),
     (["results", "nowhere"], "expected a directory"),
 ])
 def test_a_wrong_word_is_answered_and_ends_with_2(words: list[str], message: str):

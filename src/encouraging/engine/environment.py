@@ -48,15 +48,23 @@ def peak_memory_mib(device: torch.device) -> dict[str, float]:
 
 
 def choose_device(wanted: str) -> torch.device:
-    """The device of ``--device``; ``auto`` is the GPU if there is one."""
+    """The device of ``--device``; ``auto`` is the GPU if there is one. One of several GPUs, such as ``cuda:1``, becomes
+    the current one, because streams and CUDA graphs are made on that."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(wanted)
     except RuntimeError as error:
         raise RunError(f"--device {wanted}: expected cpu, cuda or auto.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise RunError(f"--device {wanted}: expected cpu, cuda or auto.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise RunError(f"--device {wanted}: torch sees no GPU here. Use --device cpu, or see `encouraging doctor`.")
+    if device.type == "cuda" and device.index is not None:
+        if device.index >= (count := torch.cuda.device_count()):
+            raise RunError(f"--device {wanted}: torch sees {count} GPU{'s' if count > 1 else ''} here, the last of "
+                           f"which is cuda:{count - 1}.")
+        torch.cuda.set_device(device)
     return device
 
 
