@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -17,8 +16,7 @@ from pydantic import Field, model_validator
 from torch import nn
 from torch.nn import functional as F
 
-from .. import curves
-from ..data import Clock, dataset, generator
+from ..data import dataset, generator
 from ..data.text import read_text
 from ..data.tokens import BYTES, learn_tokens
 from ..data.windows import IGNORED, TextWindows, WindowBatch, evaluation_windows
@@ -30,12 +28,12 @@ from ..metrics import Reader, accuracy, summary
 from ..models.continuation import continued
 from ..models.language_named import build_language_model, check_language_model
 from ..plugins import is_reference
-from .base import BaseTask
 from .classification import POSTERIOR, readable_curve
 from .objective import Objective, compared_curves
 from .options import read_options
 from .spec import TaskSpec
 from .token_loss import check_token_stage, token_loss
+from .token_task import TokenTask
 
 TOKENS_AT_ONCE, LOGITS_AT_ONCE = 1 << 15, 1 << 24  # that are scored
 WRITTEN = 300  # tokens that a finished run writes as a sample
@@ -80,12 +78,12 @@ METRICS = (
 )
 
 
-class LanguageTask(BaseTask[WindowBatch]):
+class LanguageTask(TokenTask[WindowBatch]):
     """A text, a network and a loss; a batch is windows of the text and the token after every one of theirs."""
 
     metrics = METRICS
     examples = "windows"
-    counted = "tokens"
+    ignored = IGNORED
 
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)
@@ -135,13 +133,6 @@ class LanguageTask(BaseTask[WindowBatch]):
         return TextWindows(self.train, self.options.context, spec.train.batch_size, self.spec.seed, self.device,
                            shuffle=spec.train.shuffle and spec.sampling.kind == "shuffled")
 
-    def objective(self, clock: Clock) -> Objective:
-        objective = self.spec.stages[clock.stage - 1].objective.at(clock)
-        return replace(objective, ignore_index=IGNORED, divisor="tokens")
-
-    def probes(self, clock: Clock) -> dict[str, Objective]:
-        return {"ce": replace(self.objective(clock), curve=curves.cross_entropy(), match_norm=False)}
-
     def loss(self, model: nn.Module, batch: WindowBatch, objective: Objective) -> Loss:
         inputs, labels = batch
         output = model(inputs)
@@ -176,9 +167,7 @@ class LanguageTask(BaseTask[WindowBatch]):
             yield {"written": self.tokens.decode(list(islice(written, WRITTEN)))}
 
     def evaluate(self, predictions: Sequence[Predictions]) -> dict[str, float]:
-        rows = torch.tensor([part["scored"] for part in predictions], dtype=torch.float64)
-        loss, right, count = rows[rows[:, 0].argsort()].sum(0).tolist()  # the order must not depend on ranks
-        return {"val_loss": loss / count, "val_accuracy": 100 * right / count}
+        return self._likelihood(predictions, "val")
 
     def conclude(self, predictions: Sequence[Predictions], last: Mapping[str, Any]) -> Conclusion:
         reader = Reader(self.tokens.size)

@@ -7,7 +7,6 @@ translated once, in the final evaluation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .. import curves
 from ..data import Clock, Pairs, TextOptions, TokenBatches, dataset, learn_pieces, padded, read_corpus
 from ..data.buckets import LENGTHS, TokenBatch
 from ..data.pieces import END, PAD
@@ -26,11 +24,11 @@ from ..errors import DataError, RecipeError
 from ..models.beam import beam_search
 from ..models.translation_named import build_translation_model, check_translation_model
 from ..plugins import is_reference
-from .base import BaseTask
 from .objective import Objective
 from .options import read_options
 from .spec import TaskSpec
 from .token_loss import check_token_stage, token_loss
+from .token_task import TokenTask
 from .translation_scores import bleu, details, scores
 
 SCORED_AT_ONCE = 4096  # tokens, with padding
@@ -78,11 +76,11 @@ METRICS = (
 )
 
 
-class TranslationTask(BaseTask[TokenBatch]):
+class TranslationTask(TokenTask[TokenBatch]):
     """Sentences in two languages, a network and a loss; a batch is padded sentences and their translations."""
 
     metrics = METRICS
-    counted = "tokens"
+    ignored = PAD
 
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)
@@ -137,13 +135,6 @@ class TranslationTask(BaseTask[TokenBatch]):
             budget = max(SCORED_AT_ONCE, *(len(numbers) + 1 for numbers in (*source, *target)))
         return TokenBatches(source, target, budget, self.spec.seed, self.device, shuffle=shuffle,
                             lengths=self.options.lengths)
-
-    def objective(self, clock: Clock) -> Objective:
-        objective = self.spec.stages[clock.stage - 1].objective.at(clock)
-        return replace(objective, ignore_index=PAD, divisor="tokens")
-
-    def probes(self, clock: Clock) -> dict[str, Objective]:
-        return {"ce": replace(self.objective(clock), curve=curves.cross_entropy(), match_norm=False)}
 
     def loss(self, model: nn.Module, batch: TokenBatch, objective: Objective) -> Loss:
         source, target = batch
@@ -206,12 +197,6 @@ class TranslationTask(BaseTask[TokenBatch]):
         files = {"pieces.json": self.pieces.to_json(),
                  "translations.txt": "".join(f"{line}\n" for line in translations).encode()}
         return Conclusion(numbers, diagnosis={"translation": diagnosis}, files=files)
-
-    @staticmethod
-    def _likelihood(predictions: Sequence[Predictions], name: str) -> dict[str, float]:
-        rows = torch.tensor([part["scored"] for part in predictions if "scored" in part], dtype=torch.float64)
-        loss, right, count = rows[rows[:, 0].argsort()].sum(0).tolist()  # the order must not depend on ranks
-        return {f"{name}_loss": loss / count, f"{name}_accuracy": 100 * right / count}
 
     @staticmethod
     def _translations(predictions: Sequence[Predictions]) -> list[str]:
