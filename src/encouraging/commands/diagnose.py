@@ -19,7 +19,7 @@ from ..curves import Curve
 from ..data.arrays import shown
 from ..data.logits import Logits, open_logits
 from ..data.logits_advice import probability_words
-from ..engine.outputs import check_output, write_output
+from ..engine.outputs import check_outputs, write_output
 from ..errors import ArgumentError, DataError, TargetError, did_you_mean
 from ..metrics import Reader, posterior_logits
 from ..report.numbers import plural
@@ -41,10 +41,7 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
         from .curves import parse_curve  # which can also draw them
 
         trained_with = parse_curve(curve)
-    for target in filter(None, (out, json_out)):  # before minutes of reading, not after
-        check_output(target, [path, *([names] if names else [])])
-    if out is not None and json_out is not None and out.resolve() == json_out.resolve():
-        raise ArgumentError(f"{out}: the page and the numbers cannot be one file.")
+    check_outputs(out, json_out, [path, *([names] if names else [])])  # before minutes of reading, not after
     source = open_logits(path)
     class_names = None if names is None else read_names(names, source.classes)
     label = profile if profile is None or isinstance(profile, int) else class_of(profile, class_names, source.classes)

@@ -16,9 +16,8 @@ from ..curves import catalogue
 from ..data.any_images import AnyImages, open_images
 from ..data.logits import open_logits
 from ..engine.environment import choose_device
-from ..engine.outputs import check_output, write_output
+from ..engine.outputs import check_outputs, write_output
 from ..engine.precision import float32_is
-from ..errors import ArgumentError
 from ..metrics import Reader
 from ..recipes.trained import TrainedImages, load_trained
 from ..report.detection_words import RECOMMENDED, WITHOUT_BONUS, below_chance, best_words, score_words
@@ -42,10 +41,7 @@ def score_images(run: Path, data: str | Path, *, name: str | None = None, out: P
     ``data`` is a folder of images, an ``.npz`` or ``.npy`` file, or the name of a dataset in ``datasets``.
     """
     console = console or Console()
-    for target in filter(None, (out, json_out)):  # before anything is computed
-        check_output(target, [run, Path(data)])
-    if out is not None and json_out is not None and out.resolve() == json_out.resolve():
-        raise ArgumentError(f"{out}: the page and the numbers cannot be one file.")
+    check_outputs(out, json_out, [run, Path(data)])  # before anything is computed
     images = open_images(data, datasets, "--datasets")
     trained = load_trained(run, choose_device(device), datasets, option="--datasets")
     name = name or (Path(data).resolve().stem if Path(data).exists() else str(data))

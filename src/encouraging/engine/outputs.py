@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..errors import ArgumentError, RunError
@@ -45,6 +45,14 @@ def check_output(out: Path, inputs: Iterable[Path] = (), *, make_parents: bool =
     if (target.parent / "config.json").is_file() and _is_data(target):
         raise ArgumentError(f"{out}: {out.parent} is a run directory, where such names are reserved; choose another "
                             "name or folder.")
+
+
+def check_outputs(page: Path | None, numbers: Path | None, inputs: Sequence[Path]) -> None:
+    """:func:`check_output` of a page and of its numbers, where they are wanted; one file cannot be both."""
+    for target in filter(None, (page, numbers)):
+        check_output(target, inputs)
+    if page is not None and numbers is not None and page.resolve() == numbers.resolve():
+        raise ArgumentError(f"{page}: the page and the numbers cannot be one file.")
 
 
 def write_output(out: Path, content: bytes) -> None:
