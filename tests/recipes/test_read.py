@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PureWindowsPath
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from encouraging.data import Clock
 from encouraging.errors import RecipeError
 from encouraging.models.named import build_named
 from encouraging.recipes import names, read_recipe
+from encouraging.recipes import read as reading
 from encouraging.recipes.grid import jobs_of
 from encouraging.recipes.schema import Arm
 from encouraging.tasks import Objective, ObjectiveConfig
@@ -248,3 +250,11 @@ def test_brackets_without_end_are_no_recipe(tmp_path):
         read(tmp_path, "about = " + "[" * 20_000)
     with pytest.raises(RecipeError, match="seeds = "):
         read(tmp_path, GOOD, ["seeds=" + "[" * 20_000])
+
+
+def test_a_recipe_in_a_folder_is_the_users_with_backslashes_too(monkeypatch):
+    """Modules of your own are searched beside it."""
+    monkeypatch.setattr(reading, "Path", PureWindowsPath)
+    assert reading._is_users("experiments\\mine.toml")
+    assert reading._is_users("C:\\mine.toml")
+    assert not reading._is_users("digits.toml")

@@ -70,7 +70,7 @@ def check_recipe(tree: dict[str, Any], name: str, source: str) -> Recipe:
     try:
         recipe = Recipe(**{"name": name, **tree})
         _refuse_dates(tree)
-        recipe._folder = str(Path(source).resolve().parent) if source.endswith(".toml") and "/" in source else None
+        recipe._folder = str(Path(source).resolve().parent) if _is_users(source) else None
         where = ("task",)
         find_task(recipe.task, recipe._folder)
         for arm in recipe.arms:
@@ -115,7 +115,7 @@ def _with_overrides(recipe: Recipe, tree: dict[str, Any], source: str, overrides
     if not any(settings.values()):
         return recipe
     given = tuple(override for override in overrides if override.partition("=")[0].strip() != "seeds")
-    file = Path(source).name if "/" in source else Path(source).stem  # the package's recipes are named without .toml
+    file = Path(source).name if _is_users(source) else Path(source).stem
     return recipe.model_copy(update={"overrides": Overrides(file=file, given=given, settings=settings)})
 
 
@@ -176,6 +176,15 @@ def _find(name: str | Path) -> tuple[str, str]:
         raise RecipeError(f"no recipe is called {str(name)!r}.{did_you_mean(name, names())} `encouraging list` shows "
                           f"all {len(names())} of them; one of your own is given by the path of its .toml file.")
     return f"{name}.toml", (resources.files(__package__) / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def _is_users(source: str) -> bool:
+    """Whether a recipe is from a file of the user's: its source has a folder, those of the package's recipes have none.
+
+    >>> _is_users("digits.toml"), _is_users("experiments/mine.toml")
+    (False, True)
+    """
+    return Path(source).suffix == ".toml" and Path(source).parent != Path()
 
 
 def _explain(error: ValidationError, where: tuple[Any, ...]) -> str:
