@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -70,41 +72,76 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
         _fetch(recipe, arms, data, console)
     if ray in (None, "local"):
         _check_data(recipe, arms, data)
-    world = join(chosen.type)
-    if not world.leads:
+    how = _Execution(chosen, jobs, threads, ray, join(chosen.type))
+    if not how.world.leads:
         console = Console(quiet=True)
     folder = Path(out) / recipe.name
     try:
         # may raise before anything is trained
         warnings = [*unreached(recipe, arms), *unknown_metrics(recipe, book_for(recipe))]
         if until_decided:
-            plan = LookPlan(*map(tuple, world.share(make_plan(recipe, folder) if world.leads else None, chosen)))
-            recipe = recipe.model_copy(update={"seeds": plan.seeds, "looks": plan.looks})
+            recipe = _with_looks(recipe, folder, how)
         grid = jobs_of(recipe, str(Path(out).resolve()), arms=arms, device=str(chosen), data=_absolute(data),
-                       threads=threads, tracker=track, at_once=1 if world.size > 1 else jobs)
+                       threads=threads, tracker=track, at_once=1 if how.world.size > 1 else jobs)
         for job in grid:
             RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
         if ray in (None, "local") and not all(RunDir(job.folder).done for job in grid):
             check_packages(recipe, arms)
             make_folder(folder)
-
-        def train(part: list[Job]) -> ProgressDisplay:
-            until = "until this look" if until_decided else "in all"
-            return _train(part, console, jobs, threads, ray, chosen.type, world, until)
-
-        def agree(question: Callable[[], bool]) -> bool:
-            return world.by_leader(question, chosen)
-
         for line in warnings:
             console.print(line, markup=False, highlight=False, style="yellow")
-        display = train_to_looks(recipe, grid, folder, train, agree, console) if until_decided else train(grid)
+        if until_decided:
+            display = train_to_looks(recipe, grid, folder, partial(how.train, console=console, until="until this look"),
+                                     how.agree, console)
+        else:
+            display = how.train(grid, console)
     finally:
         leave()
-    if world.leads:
+    if how.world.leads:
         return _conclude(recipe, shown, display, console, folder)
     for line in failures(display.failed):  # every rank may have failed for a different reason
-        Console(stderr=True).print(f"rank {world.rank}: {line}", markup=False, highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"rank {how.world.rank}: {line}", markup=False, highlight=False, soft_wrap=True)
     return int(bool(display.failed))
+
+
+@dataclass(frozen=True)
+class _Execution:
+    """How runs are carried out: one after another, ``jobs`` of them at once, on all ranks of torchrun together, or on a
+    Ray cluster."""
+
+    device: torch.device
+    jobs: int
+    threads: int
+    ray: str | None
+    world: World
+
+    def train(self, grid: list[Job], console: Console, until: str = "in all") -> ProgressDisplay:
+        """Train what is not finished of these jobs; ``until`` says of what the time is that is shown."""
+        unfinished = [job for job in grid if not RunDir(job.folder).done]
+        if len(unfinished) < len(grid):
+            console.print(f"{len(grid) - len(unfinished)} of {len(grid)} runs were finished before", highlight=False)
+        with ProgressDisplay(console, len(unfinished), until) as display:
+            if self.ray is not None:
+                sweep.run_ray(unfinished, train_job, display, self.ray, cpus=self.threads,
+                              gpus=1 / self.jobs if self.device.type == "cuda" else 0, names=Job.names)
+            elif self.world.size > 1:
+                run_together(unfinished, train_job, display, self.world)
+            elif self.jobs > 1:
+                sweep.run_pool(unfinished, train_job, display, self.jobs, Job.names)
+            else:
+                sweep.run_here(unfinished, train_job, display)
+        return display
+
+    def agree(self, question: Callable[[], bool]) -> bool:
+        """Rank 0's answer, on every rank."""
+        return self.world.by_leader(question, self.device)
+
+
+def _with_looks(recipe: Recipe, folder: Path, how: _Execution) -> Recipe:
+    """The recipe with the seeds and looks of its plan, which rank 0 reads or makes."""
+    plan = how.world.share(make_plan(recipe, folder) if how.world.leads else None, how.device)
+    looks, seeds = map(tuple, plan)
+    return recipe.model_copy(update={"seeds": seeds, "looks": looks})
 
 
 def _dry_run(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, device: torch.device, threads: int,
@@ -115,25 +152,6 @@ def _dry_run(recipe: Recipe, arms: Sequence[str], out: Path, data: str | None, d
         raise RunError("--dry-run under torchrun: it measures one process. Run it without torchrun; several GPUs are "
                        "faster by almost their number.")
     print_plan(recipe, arms, out, _absolute(data), device, threads, console)
-
-
-def _train(grid: list[Job], console: Console, jobs: int, threads: int, ray: str | None, device: str,
-           world: World, until: str) -> ProgressDisplay:
-    """Train what is not finished of these jobs."""
-    unfinished = [job for job in grid if not RunDir(job.folder).done]
-    if len(unfinished) < len(grid):
-        console.print(f"{len(grid) - len(unfinished)} of {len(grid)} runs were finished before", highlight=False)
-    with ProgressDisplay(console, len(unfinished), until) as display:
-        if ray is not None:
-            sweep.run_ray(unfinished, train_job, display, ray, cpus=threads,
-                          gpus=1 / jobs if device == "cuda" else 0, names=Job.names)
-        elif jobs > 1 and world.size == 1:
-            sweep.run_pool(unfinished, train_job, display, jobs, Job.names)
-        elif world.size > 1:
-            run_together(unfinished, train_job, display, world)
-        else:
-            sweep.run_here(unfinished, train_job, display)
-    return display
 
 
 def _conclude(recipe: Recipe, shown: Recipe, display: ProgressDisplay, console: Console, folder: Path) -> int:
