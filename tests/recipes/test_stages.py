@@ -129,6 +129,20 @@ train = {{ epochs = 0, lr = 0.1, conclude_on = "{which}" }}
     assert_same_bits(train_with_kills([recipe], [6], tmp_path / "broken", "b"), b)
 
 
+@pytest.mark.parametrize(("monitor", "better"), [("loss", "lower"), ("batch_accuracy", "higher")])
+def test_an_evaluation_alone_needs_no_number_of_training_that_chooses_the_best_epoch(read, tmp_path, monitor, better):
+    recipe = read(RECIPE + f"""
+[arms.a]
+train = {{ monitor = "{monitor}", better = "{better}" }}
+[arms.b]
+after = "a"
+train = {{ epochs = 0, monitor = "{monitor}", better = "{better}", conclude_on = "best" }}
+""")
+    a, b = (train(recipe, tmp_path, arm) for arm in ("a", "b"))
+    ours, theirs = (json.loads((folder / "final.json").read_text()) for folder in (b, a))
+    assert ours["best_accuracy"] == ours["accuracy"] == theirs["accuracy"]
+
+
 def test_without_it_the_first_is_asked_for(read, tmp_path):
     recipe = read(DECOUPLED)
     with pytest.raises(RunError, match=r"crt seed 0 starts from the weights of ce, but .* holds no finished run. Train "

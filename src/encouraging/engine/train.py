@@ -135,7 +135,7 @@ class Trainer:
     def _only_evaluate(self) -> None:
         """A stage without epochs has one line, of the weights that it starts with."""
         line = {"stage": self.at.stage, "epoch": 0, "step": self.at.step, **self.evaluate()}
-        self._note_best(line)
+        self._keep_best(line)  # the only one, whatever the monitor: it may be a number of training
         self._keep_weights(0)
         self.log.lines.append(line)
         self.hooks.on_epoch(line, 0)
@@ -270,10 +270,13 @@ class Trainer:
                            + did_you_mean(monitor, line))
         sign = 1 if better == "higher" else -1
         if best is None or math.isnan(best[monitor]) or sign * line[monitor] > sign * best[monitor]:
-            self.log.best = dict(line)
-            self.best_weights = {name: tensor.detach().clone() for name, tensor in self.evaluated.state_dict().items()}
+            self._keep_best(line)
         elif self.train.patience is not None:
             self.stopped_early = line["epoch"] - best["epoch"] > self.train.patience
+
+    def _keep_best(self, line: dict[str, Any]) -> None:
+        self.log.best = dict(line)
+        self.best_weights = {name: tensor.detach().clone() for name, tensor in self.evaluated.state_dict().items()}
 
     def _save_or_stop(self, force: bool = False) -> None:
         """Write a checkpoint if one is due and no loss before it was bad, and raise Interrupted if the run was asked to
