@@ -42,6 +42,17 @@ def test_curves_begin_after_the_epochs_of_the_arm_that_the_weights_are_from(epoc
     assert f"after epoch {3 * epochs}" in picture.alt
 
 
+def test_an_evaluation_alone_is_drawn_at_the_epoch_whose_weights_it_measures(epochs):
+    """Of an arm with ``epochs = 0``, and of a later stage without epochs; what starts from them is not moved."""
+    evaluation = {"stage": 1, "epoch": 0, "step": 40, "accuracy": 90.0}
+    records = [replace(run, epochs=[evaluation] if run.arm == "crt" else
+                       [*run.epochs, {**evaluation, "stage": 2}] if run.arm == "ce" else run.epochs)
+               for run in runs({"crt": "ce", "crt_again": "crt"})]
+    ends, picture = drawn(records)
+    assert ends == {"ce": (1, epochs), "crt": (epochs, epochs), "crt_again": (epochs + 1, 2 * epochs)}
+    assert f"crt 90.00% after epoch {epochs}" in picture.alt
+
+
 def test_where_the_other_arm_is_missing_the_caption_says_that_epochs_are_the_arm_s_own(epochs):
     ends, picture = drawn(runs({"crt": "elsewhere/ce"}))
     assert ends["crt"] == (1, epochs)

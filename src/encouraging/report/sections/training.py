@@ -55,7 +55,8 @@ def picture(arms: Sequence[Arm], book: MetricBook) -> Picture | None:
 
 def _epochs_before(arms: Sequence[Arm]) -> dict[str, int]:
     """Of every arm that starts from the weights of another one here: how many epochs those had been trained for."""
-    trained = {arm.name: min(map(len, arm.epochs)) for arm in arms if arm.epochs}
+    trained = {arm.name: min(int(_epochs_done(lines).max(initial=0)) for lines in arm.epochs) for arm in arms
+               if arm.epochs}
     starts = {arm.name: start for arm in arms if (start := arm.starts_from) is not None}
     before = {}
     for name in starts:
@@ -77,6 +78,16 @@ def _start_words(arms: Sequence[Arm], before: Mapping[str, int]) -> list[str]:
                f"{listed(alone)}."] if alone else [])]
 
 
+def _epochs_done(lines: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """The number of trained epochs at every line, through all stages. A line of epoch 0 is an evaluation of the weights
+    that are there.
+
+    >>> _epochs_done([{"epoch": 1}, {"epoch": 2}, {"epoch": 0}, {"epoch": 1}])
+    array([1, 2, 2, 3])
+    """
+    return np.cumsum([line.get("epoch", 1) > 0 for line in lines], dtype=int)
+
+
 def training_curve(arm: Arm, key: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Epochs, numbered through all stages, and one row of values per seed; as long as the shortest run."""
     rows = [[line.get(key) for line in lines] for lines in arm.epochs]
@@ -89,7 +100,7 @@ def training_curve(arm: Arm, key: str) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     if len(complete) > _POINTS:
         complete = complete[np.unique(np.linspace(0, len(complete) - 1, _POINTS).astype(int))]
-    return complete + 1.0, table[:, complete]
+    return _epochs_done(arm.epochs[0])[complete].astype(float), table[:, complete]
 
 
 def _lines(lines: Sequence[tuple[Arm, np.ndarray, np.ndarray]], m: Metric) -> Any:
