@@ -64,11 +64,6 @@ def phi(curve: curves.Curve, p: Tensor) -> Tensor:
     return sum(terms(curve, p)[1:], terms(curve, p)[0])
 
 
-def plain_softmax_loss(logits: Tensor, label: Tensor, curve: curves.Curve) -> Tensor:
-    """phi(softmax(z)_y) of rows, the way one would write it."""
-    return phi(curve, logits.softmax(-1).gather(-1, label[..., None])[..., 0])
-
-
 def edges(curve: curves.Curve) -> list[float]:
     """The gaps at which the curve's parts meet; its pull may jump there, and rounding may choose the other side."""
     k = curve.params

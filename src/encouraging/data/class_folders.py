@@ -28,10 +28,10 @@ def split_folder(path: Path, split: str) -> Path:
     choices = [split] if split == "train" else [split, "val", "valid", "validation"]
     folder = next((path / name for name in choices if (path / name).is_dir()), None)
     if folder is None:
-        found = _folders(path)
-        classes = split == "train" and len(found) > 1 and not {"test", "val", "valid", "validation"} & set(found)
-        advice = (f" It has {len(found)} folders, such as {found[0]}: if they are the classes, divide the images of "
-                  f"each between two folders, here train/{found[0]} and test/{found[0]}.") if classes else ""
+        folders = _folders(path)
+        classes = split == "train" and len(folders) > 1 and not {"test", "val", "valid", "validation"} & set(folders)
+        advice = (f" It has {len(folders)} folders, such as {folders[0]}: if they are the classes, divide the images "
+                  f"of each between two folders, here train/{folders[0]} and test/{folders[0]}.") if classes else ""
         raise DataError(f"{path}: expected a folder {' or '.join(choices[:2])} in it, with a folder of images per "
                         f"class.{advice}")
     return folder

@@ -84,10 +84,10 @@ def _from_file(path: Path, validation: float, test: float) -> Text:
 
 
 def _from_folder(path: Path, validation: float, test: float) -> Text:
-    found = {part: next((path / f"{name}.txt" for name in _NAMES[part] if (path / f"{name}.txt").is_file()), None)
-             for part in PARTS}
-    if all(found.values()):
-        return Text(*(_read(file) for file in found.values() if file is not None))
+    files_of = {part: next((path / f"{name}.txt" for name in _NAMES[part] if (path / f"{name}.txt").is_file()), None)
+                for part in PARTS}
+    if all(files_of.values()):
+        return Text(*(_read(file) for file in files_of.values() if file is not None))
     files = sorted(file for file in path.glob("*.txt") if file.is_file() and not file.name.startswith("."))
     if len(files) == 1:
         return _from_file(files[0], validation, test)

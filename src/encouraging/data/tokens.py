@@ -48,9 +48,9 @@ class Characters:
 
     def encode(self, text: str) -> Tensor:
         codes = _codes(text)
-        places = np.searchsorted(self._codes, codes).clip(max=max(len(self._codes) - 1, 0))
-        known = self._codes[places] == codes if len(self._codes) else np.zeros(len(codes), bool)
-        return torch.from_numpy(np.where(known, places + 1, 0))
+        nearest = np.searchsorted(self._codes, codes).clip(max=max(len(self._codes) - 1, 0))
+        has_token = self._codes[nearest] == codes if len(self._codes) else np.zeros(len(codes), bool)
+        return torch.from_numpy(np.where(has_token, nearest + 1, 0))
 
     def decode(self, indices: list[int]) -> str:
         return "".join(self.letters[index] for index in indices)

@@ -50,9 +50,9 @@ class TextWindows:
         draw = generator(self.seed, clock.stage, clock.epoch)
         first = int(torch.randint(self.offsets, (), generator=draw)) if self.shuffle else 0
         order = torch.randperm(self.windows, generator=draw) if self.shuffle else torch.arange(self.windows)
-        places = (first + self.context * order).to(self.tokens.device)
+        window_starts = (first + self.context * order).to(self.tokens.device)
         rows = -(-self.batch_size // world)
-        for batch in torch.split(places, self.batch_size)[start:]:
+        for batch in torch.split(window_starts, self.batch_size)[start:]:
             own = batch[rank::world]
             windows = self.tokens[own[:, None] + self.steps]
             inputs, labels = windows[:, :-1], windows[:, 1:]
@@ -75,6 +75,6 @@ def evaluation_windows(tokens: Tensor, context: int, rows: int) -> Iterator[Wind
     ends = [0, *(start + context for start in starts[:-1])]  # labels up to here are counted by an earlier window
     steps = torch.arange(context, device=tokens.device)
     for first in range(0, len(starts), rows):
-        places = torch.tensor(starts[first : first + rows], device=tokens.device)[:, None] + steps
+        positions = torch.tensor(starts[first : first + rows], device=tokens.device)[:, None] + steps
         counted = torch.tensor(ends[first : first + rows], device=tokens.device)[:, None]
-        yield tokens[places], tokens[places + 1].masked_fill(places + 1 <= counted, IGNORED)
+        yield tokens[positions], tokens[positions + 1].masked_fill(positions + 1 <= counted, IGNORED)

@@ -31,8 +31,8 @@ def continued(model: nn.Module, tokens: Tensor, context: int, draw: torch.Genera
             # Inverse sampling on the CPU: the same draw gives the same text on every device.
             # The largest logit becomes 0, so that none is infinite when a tiny temperature divides it.
             logits = logits.double().cpu()
-            shares = torch.softmax((logits - logits.max()) / temperature, 0).cumsum(0)
-            place = torch.rand((), generator=draw, dtype=torch.float64) * shares[-1]
-            token = torch.searchsorted(shares, place, right=True).clamp(max=len(shares) - 1)
+            cumulative = torch.softmax((logits - logits.max()) / temperature, 0).cumsum(0)
+            drawn = torch.rand((), generator=draw, dtype=torch.float64) * cumulative[-1]
+            token = torch.searchsorted(cumulative, drawn, right=True).clamp(max=len(cumulative) - 1)
         yield int(token)
         seen = torch.cat([seen, token.to(seen)[None]])[-context:]

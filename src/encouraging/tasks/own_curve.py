@@ -15,23 +15,23 @@ def own_curve(reference: str, params: Mapping[str, Any], folder: str | None) -> 
     """The curve that ``module:name`` refers to: a curve, or a class or function that makes one of these parameters.
 
     Raises:
-        RecipeError: It is not found, is no curve, or does not take the parameters.
+        RecipeError: it is not found, is no curve, or does not take the parameters.
     """
-    found = load_object(reference, folder)
-    if isinstance(found, Curve):
+    curve_or_maker = load_object(reference, folder)
+    if isinstance(curve_or_maker, Curve):
         if params:
             raise RecipeError(f"{reference!r} is a curve already, which takes no {', '.join(params)}. For parameters "
                               "refer to a class of curves, or to a function that returns one.")
-        return found
-    if not callable(found):
-        raise RecipeError(f"{reference!r} has the type {type(found).__name__}: expected a curve, or a class or "
-                          "function that makes one.")
+        return curve_or_maker
+    if not callable(curve_or_maker):
+        raise RecipeError(f"{reference!r} has the type {type(curve_or_maker).__name__}: expected a curve, or a class "
+                          "or function that makes one.")
     try:
-        inspect.signature(found).bind(**params)
+        inspect.signature(curve_or_maker).bind(**params)
     except TypeError as error:
         raise RecipeError(f"{reference!r} with {', '.join(params) or 'no parameters'}: {error}.") from error
-    made = found(**params)
-    if not isinstance(made, Curve):
-        raise RecipeError(f"{reference!r} returned the type {type(made).__name__}: expected a curve. Make one with "
+    curve = curve_or_maker(**params)
+    if not isinstance(curve, Curve):
+        raise RecipeError(f"{reference!r} returned the type {type(curve).__name__}: expected a curve. Make one with "
                           "curves.custom(value, pull) or curves.from_probability(function).")
-    return made
+    return curve
