@@ -89,6 +89,8 @@ def test_the_time_of_a_stage_follows_from_its_examples():
     assert stage_seconds(stage, MEASURED) == pytest.approx(10 * (1000 / 100 + 3))
     short = StageSpec(Train(epochs=10, max_steps=17, lr=0.1, batch_size=30, accumulate=2))
     assert stage_seconds(short, MEASURED) == pytest.approx(1000 / 100 + 3)
+    rarely = StageSpec(Train(max_steps=17 * 6, evaluate_every=4, lr=0.1, batch_size=30, accumulate=2))
+    assert stage_seconds(rarely, MEASURED) == pytest.approx(6 * 1000 / 100 + 2 * 3)  # after the fourth, and at the end
 
 
 def test_a_rehearsal_stops_in_time_and_knows_the_size_of_a_checkpoint():

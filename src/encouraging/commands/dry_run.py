@@ -111,7 +111,7 @@ def stage_seconds(stage: StageSpec, measured: Rehearsal) -> float:
     train = stage.train
     per_epoch = max(1, math.ceil(math.ceil(measured.examples / train.batch_size) / train.accumulate))
     epochs = updates(stage, measured) / per_epoch
-    evaluations = max(1, sum(map(train.evaluates, range(1, math.ceil(epochs) + 1))))
+    evaluations = train.evaluations(1, math.ceil(epochs))
     return epochs * measured.examples / measured.per_second + evaluations * measured.evaluation
 
 

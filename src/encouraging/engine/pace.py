@@ -67,5 +67,4 @@ class Pace:
         if self.train.max_steps is not None:
             left = min(left, (self.train.max_steps - stage_step) * self.train.accumulate)
             last_epoch = epoch + math.ceil((left - (batches - batch)) / batches)
-        evaluations = 1 + sum(map(self.train.evaluates, range(epoch, last_epoch)))  # the last epoch always has one
-        return left / max(self.speed, 1e-9) + self.evaluation * evaluations
+        return left / max(self.speed, 1e-9) + self.evaluation * self.train.evaluations(epoch, last_epoch)

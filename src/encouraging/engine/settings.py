@@ -132,6 +132,14 @@ class Train(Frozen):
         in_last_part = self.evaluate_all_from is not None and epoch >= self.evaluate_all_from
         return epoch % self.evaluate_every == 0 or in_last_part or epoch >= self.epochs
 
+    def evaluations(self, first: int, last: int) -> int:
+        """The number of evaluations in the epochs from ``first`` to ``last``, if the training ends with that one.
+
+        >>> Train(max_steps=100, lr=0.1, evaluate_every=4).evaluations(1, 6)
+        2
+        """
+        return 1 + sum(map(self.evaluates, range(first, last)))  # there is always one at the end
+
     @field_validator("compile", mode="before")
     @classmethod
     def _check_compile(cls, value: object) -> object:
