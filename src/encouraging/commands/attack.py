@@ -101,7 +101,8 @@ def attack_runs(paths: Sequence[Path], *, attacks: Sequence[str] = (), autoattac
 
 @contextmanager
 def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM, with which batch systems end a job, stops as Ctrl-C does: with what is measured kept, and said."""
+    """SIGTERM, with which batch systems end a job, stops as Ctrl-C does: what is measured is kept, and a message says
+    so."""
     if threading.current_thread() is not threading.main_thread():  # signals reach no other
         yield
         return

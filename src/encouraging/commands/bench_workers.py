@@ -112,7 +112,8 @@ def _new_pool() -> ProcessPoolExecutor:
 
 
 def _end_with_parent() -> None:
-    """A process of a pool waits for items for ever, with its GPU memory, also where a signal has ended its parent."""
+    """End this process with its parent: after a signal it would otherwise wait for items for ever, with its GPU memory.
+    """
     parent = multiprocessing.parent_process()
 
     def end() -> None:

@@ -1,4 +1,4 @@
-"""Lines below a table of claims: why a verdict is what it is, where the table alone does not tell."""
+"""Lines below a table of claims that explain verdicts."""
 
 from __future__ import annotations
 

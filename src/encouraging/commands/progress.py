@@ -37,7 +37,7 @@ class ProgressDisplay:
     runs start, and one now and then about a run that takes longer."""
 
     def __init__(self, console: Console, total: int, until: str = "in all") -> None:
-        """``total`` runs are trained; ``until`` says of what their time is."""
+        """``total`` runs are trained; ``until`` ends the words about the time left: "in all", "until this look"."""
         self.console = console
         self.until = until
         self.time_left = TimeLeft(total)

@@ -116,7 +116,7 @@ class _Execution:
     world: World
 
     def train(self, grid: list[Job], console: Console, until: str = "in all") -> ProgressDisplay:
-        """Train what is not finished of these jobs; ``until`` says of what the time is that is shown."""
+        """Train those of these jobs that are not finished; ``until`` as in :class:`ProgressDisplay`."""
         unfinished = [job for job in grid if not RunDir(job.folder).done]
         if len(unfinished) < len(grid):
             console.print(f"{len(grid) - len(unfinished)} of {len(grid)} runs were finished before", highlight=False)

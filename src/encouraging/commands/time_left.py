@@ -7,7 +7,7 @@ import time
 
 
 class TimeLeft:
-    """Is told when runs start and end and how far they are; estimates the time until all ``total`` have ended."""
+    """Estimates the time until all ``total`` runs have ended, from their starts, ends and progress."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -21,7 +21,7 @@ class TimeLeft:
         self.started[run] = time.monotonic()
 
     def expect(self, run: str, seconds: float | None) -> None:
-        """A run under way needs so many seconds more."""
+        """A run under way is expected to end in so many seconds."""
         if seconds is not None:
             self.ends[run] = time.monotonic() + seconds
 

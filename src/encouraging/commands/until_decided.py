@@ -54,8 +54,8 @@ def make_plan(recipe: Recipe, folder: Path) -> LookPlan:
 def train_to_looks(recipe: Recipe, grid: Sequence[Job], folder: Path, train: Callable[[list[Job]], ProgressDisplay],
                    agree: Callable[[Callable[[], bool]], bool], console: Console) -> ProgressDisplay:
     """Train the seeds of one look after another. Ends when no claim is undecided, when a run did not end, or after the
-    last look; claims that wait for an attack on the runs are not undecided. Returns what the last training said, and
-    all runs that failed. ``agree`` broadcasts rank 0's answer to all ranks."""
+    last look; claims that wait for an attack on the runs do not count as undecided. Returns the display of the last
+    training, with all runs that failed. ``agree`` broadcasts rank 0's answer to all ranks."""
     failed: list[Event] = []
     before = 0
     arms = plural(len({job.arm for job in grid}), "arm")

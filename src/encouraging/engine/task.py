@@ -87,7 +87,7 @@ class Needs:
 class Conclusion:
     """The results of the final evaluation: more numbers, tensors to keep, a diagnosis to draw, files by name.
 
-    What a part of the diagnosis quotes from the data stands under ``sentences``, which records leave out.
+    Text that a part of the diagnosis quotes from the data is under ``sentences``, which records leave out.
     """
 
     numbers: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What attacks and their sizes are called where a reader sees them."""
+"""The names of attacks and of their sizes, as readers see them."""
 
 from __future__ import annotations
 

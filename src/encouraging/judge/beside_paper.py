@@ -15,7 +15,7 @@ CONSISTENT, SMALLER, LARGER = "consistent", "smaller", "larger"
 
 @dataclass(frozen=True)
 class BesidePaper:
-    """Our mean difference minus the paper's with its unadjusted 95% interval, and what that says in a word.
+    """Our mean difference minus the paper's with its unadjusted 95% interval, and a word for it.
 
     ``with_spread`` tells whether the paper's own spread is in the interval.
     """
@@ -39,9 +39,9 @@ def beside_paper(comparison: Comparison, paper: float | None, variances: Sequenc
     Args:
         comparison: ours.
         paper: the paper's difference, positive where it supports the claim.
-        variances: squared standard errors of the paper's means; they are taken as independent, because the paper does
-            not tell which of its runs belong together. Degrees of freedom are Welch's and Satterthwaite's.
-        seeds: how many runs each of these comes from.
+        variances: squared standard errors of the paper's means. They are treated as independent, because the paper does
+            not say which of its runs belong together. Degrees of freedom are Welch's and Satterthwaite's.
+        seeds: the number of runs behind each of them.
         overlap: as in :func:`~encouraging.judge.stats.compare`.
 
     Returns:

@@ -1,5 +1,5 @@
-"""Names for numbers that no task declares (attacks and scores, of which there are too many, and fitted temperatures),
-and what an epoch is counted in."""
+"""Names for numbers that no task declares, because there are too many (attacks, scores, fitted temperatures), and the
+unit in which an epoch is counted."""
 
 from __future__ import annotations
 

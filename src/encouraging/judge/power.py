@@ -67,10 +67,12 @@ def seeds_for(difference: float, std: float, alpha: float, overlap: float | None
 def seeds_to_decide(comparison: Comparison, sought: float | None, overlap: float | None = None) -> SeedRange | None:
     """How many seeds would decide the sought difference at 80% power, at the level at which the claim is judged.
 
-    The standard deviation is only known as well as the seeds so far tell, so the answer is a range: the numbers for the
-    two ends of its 95% interval, and more than there are. None where nothing is sought, where there is no spread to
-    start from, and where these seeds would probably have found the sought difference, so that more of them promise
-    nothing: they are as many as the upper end, or as the lower end while the measured difference contradicts the claim.
+    The standard deviation is estimated from the seeds so far, so the answer is a range: the numbers for the two ends of
+    its 95% interval, both larger than the number of seeds so far.
+
+    The answer is None if nothing is sought, if there is no spread to start from, or if there are enough seeds already:
+    as many as the upper end, or as the lower end if the measured difference contradicts the claim. So many would
+    probably have found the sought difference, and more of them promise nothing.
     """
     if sought is None or comparison.n < MINIMUM or not comparison.std > 0:
         return None

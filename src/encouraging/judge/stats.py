@@ -106,7 +106,7 @@ def paired_differences(ours: Sequence[float], theirs: Sequence[float], better: s
 
 @_QUIET
 def t_interval(differences: np.ndarray, overlap: float | None = None) -> TInterval | None:
-    """None where there is no interval: fewer than two differences, one that is not finite, or all of them equal."""
+    """None if there is no interval: with fewer than two differences, one that is not finite, or all of them equal."""
     n = len(differences)
     if n < 2 or not np.isfinite(differences).all():
         return None
@@ -119,7 +119,7 @@ def t_interval(differences: np.ndarray, overlap: float | None = None) -> TInterv
 
 @_QUIET
 def measured(differences: np.ndarray, level: float, overlap: float | None = None) -> Comparison:
-    """All of a comparison but its verdict."""
+    """A comparison without its verdict."""
     n = len(differences)
     mean = float(differences.mean()) if n else math.nan
     std = float(differences.std(ddof=1)) if n > 1 else math.nan

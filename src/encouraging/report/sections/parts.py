@@ -50,7 +50,7 @@ class Section:
 
 
 def pictured(picture: Picture | None, key: str, title: str, *lead: str) -> Section | None:
-    """A section around one picture; none without it."""
+    """A section with one picture; None if there is no picture."""
     return Section(key, title, lead, [picture]) if picture else None
 
 
