@@ -14,6 +14,7 @@ import synthetic_runs as synthetic
 from encouraging import cli
 from encouraging.commands.run import run_recipe
 from encouraging.engine.records import collect, read_records
+from encouraging.errors import RunError
 from encouraging.recipes import read_recipe
 from encouraging.report import page
 from encouraging.report.numbers import show
@@ -29,6 +30,15 @@ def trained(tmp_path_factory):
                              threads=1, jobs=1, out=out, console=Console(file=said, width=200))
     assert code == 0
     return out, said.getvalue()
+
+
+def test_where_figures_cannot_be_written_their_folder_is_named_and_the_page_is_there(tmp_path):
+    recipe = read_recipe("digits")
+    records = [synthetic.record("digits", "ce", 0, config=recipe.config("ce", 0))]
+    (tmp_path / "figures").write_text("a file")
+    with pytest.raises(RunError, match=r"figures: the figures cannot be written .*report\.html is there"):
+        write_report(records, tmp_path / "report.html", figures=tmp_path / "figures")
+    assert (tmp_path / "report.html").is_file()
 
 
 def test_figures_alone_are_written_for_papers(tmp_path):

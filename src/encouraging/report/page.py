@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -67,16 +67,24 @@ def write_report(records: Iterable[Record], out: Path, recipes: Mapping[str, Rec
         with in_words("these runs"):
             text = _render(chapters, whole_paper, say=say)
         write_output(out, text.encode(errors="replace"))
-        written = [out]
-        for chapter in chapters if figures else ():
-            assert figures is not None
-            say(f"writing the figures of {chapter.group.name}")
-            folder = figures / slug(chapter.group.name) if len(chapters) > 1 else figures
-            folder.mkdir(parents=True, exist_ok=True)
-            written += [path for picture in chapter.pictures for path in picture.save(folder)]
     except OSError as error:
         raise RunError(f"{out}: the report cannot be written ({error}).") from error
-    return written
+    if figures is None:
+        return [out]
+    try:
+        return [out, *_write_figures(chapters, figures, say)]
+    except OSError as error:
+        raise RunError(f"{figures}: the figures cannot be written ({error}). The report {out} is there.") from error
+
+
+def _write_figures(chapters: Sequence[Chapter], figures: Path, say: Say) -> Iterator[Path]:
+    """Write every figure as .svg and .png, in a folder per recipe if there are several."""
+    for chapter in chapters:
+        say(f"writing the figures of {chapter.group.name}")
+        folder = figures / slug(chapter.group.name) if len(chapters) > 1 else figures
+        folder.mkdir(parents=True, exist_ok=True)
+        for picture in chapter.pictures:
+            yield from picture.save(folder)
 
 
 def _render(chapters: Sequence[Chapter], whole_paper: bool, when: date | None = None, say: Say = _silent) -> str:
