@@ -28,30 +28,38 @@ from .sections.claim_words import SKEWED, needed_words
 from .sections.gains import COLUMNS, caption_of, gain_rows, gain_words
 from .sections.splits import split_lines
 
-# The lines are those of the page. HEAD is for claims of the paper, OWN_HEAD and OWN_VERDICTS for others.
-_HOW = """The exact permutation p is given beside it; with n seeds it cannot fall below 2 / 2^n, which is 0.25 for three
-and 0.06 for five. Differences are counted towards the claim: a positive one supports it, also where lower is better.
+# HEAD is for claims of the paper, OWN_HEAD and OWN_VERDICTS for others.
+_HOW = """\
+- The intervals are t intervals over seeds, Holm-adjusted within a recipe. Differences are counted towards the claim: a
+  positive one supports it, also where lower is better.
+- *Permutation p* is exact. With n seeds it cannot fall below 2 / 2^n, which is 0.25 for three and 0.06 for five.
 """
 _WRITTEN = """\
-The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
-`encouraging results`; do not edit it.
+- The records are in `results/`; `encouraging report results -o report.html` draws them. This page is written by
+  `encouraging results`; do not edit it.
 """
 HEAD = f"""# Results
 
-Measured with the recipes of this package; every number is the mean over seeds, with the standard deviation. The verdict
-is that of the 95% t interval of the paired differences, Holm-adjusted within a recipe: *reproduced* when it lies wholly
-on the claimed side of 0, *contradicted* when wholly on the other, *no difference* when closer to zero than half of the
-paper's difference, else *undecided*: a verdict on the direction, not on the size. What the paper does not claim in
-that setting *holds* or *fails* instead, in a table of its own. Beside the verdict: whether the size of the difference
-is consistent with the paper's, and how many seeds would decide an undecided claim: see [verdicts](verdicts.md).
+What the recipes of this package measured, beside what the paper reports. Every number is the mean over seeds, with the
+standard deviation. The verdict is that of the 95% interval of the paired differences:
+
+- *reproduced*: it lies wholly on the claimed side of 0. *contradicted*: wholly on the other side.
+- *holds* and *fails*: the same where the paper claims nothing in that setting, in tables of their own.
+- *no difference*: it lies closer to zero than half of the paper's difference. *undecided*: everything else.
+
+How to read the rest:
+
+- A verdict is about the direction and not the size. Beside it stands whether the size of the difference is consistent
+  with the paper's, and how many seeds would decide an undecided claim: see [verdicts](verdicts.md).
 {_HOW}{_WRITTEN}"""
 OWN_HEAD = """# Results
 
 Every number is the mean over seeds, with the standard deviation.
+
 """
 OWN_VERDICTS = f"""\
-The verdict is that of the 95% t interval of the paired differences, Holm-adjusted within a recipe: a claim *holds* when
-it lies wholly on the claimed side of 0, *fails* when wholly on the other, and is *undecided* otherwise.
+- The verdict is that of the 95% interval of the paired differences: a claim *holds* when it lies wholly on the claimed
+  side of 0, *fails* when wholly on the other, and is *undecided* otherwise.
 {_HOW}"""
 LINKS = (": see [verdicts](verdicts.md)", " ([how often](report.md#skewed-differences))")  # to pages of this package
 
