@@ -14,12 +14,14 @@ from ._app import app, errors_in_one_line
 def run(
     recipe: Annotated[str, typer.Argument(help="A recipe's name (see `encouraging list`) or a .toml file.")],
     arm: Annotated[list[str] | None, typer.Option(help="Only this arm; may be repeated.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="How many seeds (3), or which (0,2,4).")] = None,
+    seeds: Annotated[str | None, typer.Option(help="How many seeds (3), or which ones (0,2,4).")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
     out: Annotated[Path, typer.Option(help="The folder for run directories.")] = Path("runs"),
     data: Annotated[str | None, typer.Option(help="The data directory; default: ENCOURAGING_DATA.")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override any setting: train.epochs=2")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE",
+                     help="Override any setting of the recipe, such as train.epochs=2; may be repeated."),
     ] = None,
     sweep: Annotated[
         list[str] | None,
@@ -33,9 +35,9 @@ def run(
     track: Annotated[str | None, typer.Option(help="Also log the numbers to: tensorboard.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data from its publisher.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Keep nothing: say what would run, on what, for how long (measured "
-                                             "with up to a minute of training, once the data is read; longer where a "
-                                             "single update takes longer) and what it takes on the disk.")
+        bool, typer.Option("--dry-run", help="Say what would run, on what, for how long and how much disk space it "
+                                             "takes, and keep nothing. It reads the data and trains for up to a "
+                                             "minute (longer if a single update takes longer) to measure the speed.")
     ] = False,
     until_decided: Annotated[
         bool,
@@ -75,7 +77,7 @@ def attack(
         typer.Option(help="Euclidean lengths of the change, for the attacks in L2: 0,1,3. Default: 0 to 100, the "
                           "paper's, on MNIST and Fashion-MNIST, 0 to 3 on digits, else 0 to 0.5."),
     ] = None,
-    examples: Annotated[int | None, typer.Option(help="How many test images, from the first on; default: all.")] = None,
+    examples: Annotated[int | None, typer.Option(help="Only the first N test images; default: all.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random starts.")] = 0,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Images that are attacked at once. Default: 1000, or fewer large ones.")
@@ -87,7 +89,7 @@ def attack(
                                                             "OMP_NUM_THREADS.")] = None,
 ) -> None:
     """Attack trained models: accuracy by attack and epsilon, into attacks.json of every run, and a warning where an
-    attack flatters a model. Continues where it was stopped."""
+    attack overestimates a model. Continues where it was stopped."""
     with errors_in_one_line("The same command continues."):
         from ..commands.attack import attack_runs
 

@@ -16,8 +16,8 @@ def compare(
                                              "file, or a folder of runs or records of one recipe.")],
     metric: Annotated[
         list[str],
-        typer.Option(metavar="COLUMN[:lower[:NUMBER]]", help="The column with the numbers, where it matters with the "
-                     "better direction and the expected difference (loss:lower:0.02); may be repeated."),
+        typer.Option(metavar="COLUMN[:lower[:NUMBER]]", help="The column with the numbers; may be repeated. loss:lower "
+                     "if smaller is better, loss:lower:0.02 also with the smallest difference that matters."),
     ],
     baseline: Annotated[str | None, typer.Option(help="The arm to compare with; by default the first one.")] = None,
     only: Annotated[
@@ -27,11 +27,11 @@ def compare(
     lower: Annotated[bool, typer.Option("--lower", help="Smaller numbers are better; for one metric.")] = False,
     expected: Annotated[
         list[str] | None,
-        typer.Option(metavar="[COLUMN=]NUMBER", help="The difference that would matter, for \"no difference\" and for "
-                     "power; with several metrics by name."),
+        typer.Option(metavar="[COLUMN=]NUMBER", help="The smallest difference that matters: needed for \"no "
+                     "difference\" and for the number of seeds that would decide. With several metrics loss=0.02."),
     ] = None,
     overlap: Annotated[
-        float | None, typer.Option(help="Test over training examples, for random splits of one dataset.")
+        float | None, typer.Option(help="The ratio of test to training examples, for random splits of one dataset.")
     ] = None,
     title: Annotated[str, typer.Option(help="The title of the page.")] = "",
     arm: Annotated[
@@ -96,8 +96,8 @@ def diagnose(
     json: Annotated[Path | None, typer.Option(help="Also write every number here, as JSON.")] = None,
     profile: Annotated[
         str | None,
-        typer.Option(metavar="CLASS", help="The class whose energy profile is taken, by its number or, with --names, "
-                     "by its name; with 32 classes or fewer, all."),
+        typer.Option(metavar="CLASS", help="The class whose energy profile is drawn, by its number or, with --names, "
+                     "by its name. With 32 classes or fewer all are drawn."),
     ] = None,
     names: Annotated[Path | None, typer.Option(help="Class names: a text file, one per line.")] = None,
     curve: Annotated[
