@@ -1,7 +1,7 @@
 """What the documentation adds to Markdown: formulas as MathML, which browsers draw by themselves, and the API page.
 
-A fenced block of kind ``math`` holds LaTeX. A line ``::: name`` stands for the signature and the docstring of a public
-name, so that the reference says what the code says.
+A fenced block of kind ``math`` holds LaTeX, and so does code between dollar signs in a sentence. A line ``::: name``
+stands for the signature and the docstring of a public name, so that the reference says what the code says.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Never, Unpack, get_origin
 from latex2mathml.converter import convert
 
 FENCE = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"\$`([^`]+)`\$")
 ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 THIN = '<mspace width="0.17em" />'
 ROLE = re.compile(r":\w+:`~?([^`]+)`")
@@ -25,12 +26,13 @@ ROLE = re.compile(r":\w+:`~?([^`]+)`")
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     markdown = ENTRY.sub(lambda found: reference(found[1]), markdown)
-    return FENCE.sub(lambda found: f'<div class="math">{mathml(found[1])}</div>', markdown)
+    markdown = FENCE.sub(lambda found: f'<div class="math">{mathml(found[1], "block")}</div>', markdown)
+    return INLINE.sub(lambda found: mathml(found[1], "inline"), markdown)
 
 
-def mathml(latex: str) -> str:
+def mathml(latex: str, display: str) -> str:
     """A formula as MathML, with the thin space that belongs between ``log`` and its argument."""
-    return convert(" ".join(latex.split()), display="block").replace("<mi>log</mi><mi>", f"<mi>log</mi>{THIN}<mi>")
+    return convert(" ".join(latex.split()), display=display).replace("<mi>log</mi><mi>", f"<mi>log</mi>{THIN}<mi>")
 
 
 def reference(path: str) -> str:
@@ -101,6 +103,7 @@ def laid_out(name: str, text: str) -> str:
 def docstring(text: str) -> str:
     """Docstrings as they are written here: prose, ``.. math::``, ``Args:`` or ``Attributes:``, ``Raises:`` and
     doctests."""
+    text = re.sub(r":math:`([^`]+)`", r"$`\1`$", text)
     text = ROLE.sub(lambda found: f"`{found[1].removeprefix('encouraging.')}`", text)
     text = re.sub(r"``([^`]+)``", r"`\1`", text)
     text = re.sub(r"^\.\. math:: (.*(?:\n[ ]+\S.*)*)", r"```math\n\1\n```", text, flags=re.MULTILINE)

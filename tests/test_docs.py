@@ -238,6 +238,23 @@ def hooks(monkeypatch):
     return hooks
 
 
+def test_the_reference_shows_no_markup_that_markdown_does_not_know(hooks):
+    """Docstrings are reStructuredText: their tables and roles are no tables and formulas on the page."""
+    for path, thing in public_names():
+        if callable(thing):
+            text = hooks.reference(path)
+            assert not re.search(r"^ *={4,}", text, re.MULTILINE), f"{path}: a table"
+            assert not re.search(r":\w+:`", text), f"{path}: a role"
+            assert not re.search(r"(?<!\$)`\\?[a-z]*\\[a-z]+", text), f"{path}: LaTeX as code"
+
+
+def test_a_formula_in_a_sentence_of_a_docstring_is_drawn(hooks):
+    text = hooks.docstring("It is :math:`-T \\log z` in :func:`encouraging.metrics.ece`.")
+    assert text == "It is $`-T \\log z`$ in `metrics.ece`."
+    hooks.convert = lambda latex, display: f"<math {display}>{latex}</math>"
+    assert hooks.on_page_markdown(text) == r"It is <math inline>-T \log z</math> in `metrics.ece`."
+
+
 def test_signatures_of_the_reference_have_only_what_users_pass(hooks):
     assert hooks.signature("EncouragingLoss", encouraging.EncouragingLoss) == \
         "class EncouragingLoss(*, log_end: float = 0.75, eps: float = 1e-05, **arguments)"

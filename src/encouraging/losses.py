@@ -38,14 +38,14 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
                divisor: Divisor = None, inplace: bool = False, impl: str = "auto") -> Tensor:
     r"""``F.cross_entropy`` with another curve: the same layouts, arguments, weights, means and dtypes.
 
-    With the curve of cross-entropy itself, fewer than 1 MiB of logits on a GPU are handed to torch.
+    The curve ``cross_entropy()`` calls torch's own function for less than 1 MiB of logits on a GPU.
 
     .. math:: \ell = \varphi(p_y), \qquad \text{smoothed or soft:}\quad \sum_k q_k\,\varphi(p_k)
 
     Args:
         input: Logits of shape (C), (N, C) or (N, C, d1, ..., dk).
         target: Labels (the input's shape without C) or probabilities (the input's shape).
-        curve: What is taught at which confidence, see :mod:`encouraging.curves`.
+        curve: The loss as a function of the label's probability: any of :mod:`encouraging.curves`.
         weight: One number per class.
         ignore_index: Rows with this label do not count, whatever their logits hold.
         reduction: ``"none"``, ``"mean"`` (weighted, as in torch) or ``"sum"``.
@@ -53,7 +53,7 @@ def curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | Non
         match_norm: Scale the batch so that the gradient on the logits has the norm of cross-entropy's.
         divisor: With ``reduction="mean"``: divide the summed loss by this number instead of the batch's own count (or
             sum of weights), so that parts of a batch (accumulation steps, ranks) add up to the mean of the whole;
-            :func:`loss_divisor` computes it. A tensor of shape () is not read by the host.
+            :func:`loss_divisor` computes it. With a tensor of shape () the host waits for nothing.
         inplace: Allow the gradient to be written over the input, which must be the output of a layer and must not be
             used afterwards. The kernels do so for ``"mean"`` and ``"sum"`` of float32 and bfloat16; elsewhere it has
             no effect.
@@ -139,10 +139,10 @@ def curve_loss_with_stats(input: Tensor, target: Tensor, curve: Curve, weight: T
                           ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0, *,
                           past: float | None = None, divisor: Divisor = None, inplace: bool = False,
                           impl: str = "auto") -> tuple[Tensor, LossStats]:
-    """:func:`curve_loss` together with its by-products: p of the label, logsumexp, prediction, share of learned rows.
+    """:func:`curve_loss` together with its by-products: p of the label, logsumexp, prediction, fraction learned.
 
-    The kernels have these numbers anyway, so that accuracy and confidence need no second pass over the logits; the
-    reference computes them in one.
+    The GPU kernels compute these numbers anyway, so accuracy and confidence need no further pass over the logits. The
+    reference needs one.
 
     Args:
         input, target, curve, weight, ignore_index, reduction, label_smoothing, divisor, inplace, impl: As in
@@ -191,14 +191,14 @@ def encouraging_loss(input: Tensor, target: Tensor, weight: Tensor | None = None
                      reduction: str = "mean", label_smoothing: float = 0.0, *, log_end: float = 0.75,
                      eps: float = 1e-5, match_norm: bool = False, divisor: Divisor = None,
                      impl: str = "auto") -> Tensor:
-    """Cross-entropy plus the bonus that keeps well-classified examples in play: :func:`curves.encouraging`.
+    """Cross-entropy plus the bonus that keeps well-classified examples in training: :func:`curves.encouraging`.
 
     Args:
         input, target, weight, ignore_index, reduction, label_smoothing, match_norm, divisor, impl: As in
             :func:`curve_loss`.
         log_end: The probability, from 0 to 1, at which the log bonus becomes a line. 0.5 and 0.75 work with learning
-            rates that were tuned for cross-entropy; 1 (no line, only the clamp at ``eps``) needs about half of them,
-            or ``match_norm=True``.
+            rates that were tuned for cross-entropy. 1 (no line, only the clamp at ``eps``) needs about half the
+            rate, or ``match_norm=True``.
         eps: The clamp of 1 - p, used only where ``log_end`` is 1.
 
     Returns:

@@ -62,7 +62,7 @@ class CurveLoss(nn.CrossEntropyLoss):
     """:func:`curve_loss` as a module, for every place that takes an ``nn.CrossEntropyLoss``.
 
     Args:
-        curve: What is taught at which confidence.
+        curve: Any of :mod:`encouraging.curves`.
         weight: One number per class; a buffer, saved and moved with the module.
         ignore_index, reduction, label_smoothing: As in ``nn.CrossEntropyLoss``.
         match_norm: Scale each batch so that the gradient on the logits has the norm of cross-entropy's.

@@ -38,7 +38,7 @@ def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tens
         target: 0 or 1 (any integer type or bool), or a probability, of the input's shape. Or the index of the one class
             that is present, for an input with its classes last: (...) for (..., C), which reads less than 0s and 1s; an
             index that names no class, such as -1, stands for none.
-        curve: What is taught at which confidence; ``curves.focal(gamma)`` with ``alpha`` is detection's focal loss.
+        curve: Any of :mod:`encouraging.curves`; ``focal(gamma)`` with ``alpha`` is detection's focal loss.
         weight: Multiplies the losses; broadcasts to the input.
         reduction: ``"none"``, ``"mean"`` (over all elements) or ``"sum"``.
         pos_weight: Multiplies the positive part; broadcasts to the input.

@@ -154,7 +154,7 @@ class LinearCurveLoss(nn.Linear):
     Args:
         in_features: Width of the hidden states.
         out_features: Number of classes.
-        curve: What is taught at which confidence.
+        curve: Any of :mod:`encouraging.curves`.
         bias: Whether the layer has one.
         class_weight: One number per class.
         device, dtype: Of the layer's parameters.

@@ -50,7 +50,7 @@ class Entry(NamedTuple):
 
     Attributes:
         name: The name that :func:`by_name` takes.
-        title: What people read.
+        title: The name that people are shown.
         group: ``"bonus"``, ``"no bonus"`` or ``"squared error"``.
         factory: What makes the curve from its parameters.
         parameters: One :class:`Parameter` per argument of the factory.

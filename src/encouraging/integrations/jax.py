@@ -51,8 +51,8 @@ def curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, axis: int 
     Args:
         logits: Logits of any shape, with the classes along ``axis``.
         labels: Integers (the logits' shape without the axis), or probabilities (floats of the logits' shape).
-        curve: What is taught at which confidence, see :mod:`encouraging.curves`. Under ``jit`` it is a constant: close
-            over it, or name it in ``static_argnames``.
+        curve: The loss as a function of the label's probability: any of :mod:`encouraging.curves`. Under ``jit`` it is
+            a constant: close over it, or name it in ``static_argnames``.
         axis: Where the classes are.
         where: Booleans that say what counts. One per example: the others have loss and gradient 0, whatever their
             logits and labels hold. One per logit: the other classes do not count, as if their logits were -inf.
@@ -88,7 +88,7 @@ def curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, axis: int 
 def encouraging_loss(logits: ArrayLike, labels: ArrayLike, *, log_end: float = 0.75, eps: float = 1e-5, axis: int = -1,
                      where: ArrayLike | None = None, label_smoothing: float = 0.0,
                      weight: ArrayLike | None = None) -> jax.Array:
-    """Cross-entropy plus the bonus that keeps well-classified examples in play: :func:`curves.encouraging`.
+    """Cross-entropy plus the bonus that keeps well-classified examples in training: :func:`curves.encouraging`.
 
     ``log_end`` is the probability at which the log bonus becomes a line. 0.5 and 0.75 work with learning rates that
     were tuned for cross-entropy; 1 (no line, only the clamp at ``eps``) needs about half of them. The other arguments
@@ -113,7 +113,7 @@ def sigmoid_curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, we
         labels: 0 or 1 (integers or bool), or a probability, of the logits' shape. Or the index of the one class that is
             present, for logits with their classes last: (...) for (..., C); an index that names no class, such as -1,
             stands for none.
-        curve: What is taught at which confidence; ``curves.focal(gamma)`` with ``alpha`` is detection's focal loss.
+        curve: Any of :mod:`encouraging.curves`; ``focal(gamma)`` with ``alpha`` is detection's focal loss.
         weight: Multiplies the losses; broadcasts to the logits.
         pos_weight: Multiplies the positive part; broadcasts to the logits.
         alpha: Focal loss's balance: positives count ``alpha``, negatives ``1 - alpha``.

@@ -56,7 +56,7 @@ class CurveLoss(keras.losses.Loss):  # type: ignore[misc]
     probabilities of the shape of the predictions, for instance one-hot or from MixUp.
 
     Args:
-        curve: What is taught at which confidence. It can be set at any time.
+        curve: Any of :mod:`encouraging.curves`. It can be set at any time.
         from_logits: Whether the model returns logits. The default is that of Keras: the model ends in a softmax.
         ignore_class: A label that does not count, such as 255 in segmentation.
         label_smoothing: As in ``keras.losses.CategoricalCrossentropy``, for both kinds of labels.

@@ -127,7 +127,7 @@ def with_curve(model: RetinaNet, curve: Curve, *, alpha: float | None = None, ne
     Args:
         model: ``retinanet_resnet50_fpn``, its ``_v2``, or any other ``RetinaNet`` with torchvision's heads. It is
             changed in place. A model that has been changed can be changed again.
-        curve: What is taught at which confidence.
+        curve: Any of :mod:`encouraging.curves`.
         alpha: Classes that are present count ``alpha``, absent ones ``1 - alpha``; None to count both alike.
         negative_curve: A curve of its own for absent classes.
         halt_on: For ``curves.halted_focal``. ``"likelihood"`` halts on the probability of the truth, as the paper's

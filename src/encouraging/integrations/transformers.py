@@ -45,7 +45,7 @@ def with_curve(model: Any, curve: Curve, *, label_smoothing: float = 0.0, weight
     Args:
         model: A ``PreTrainedModel`` with a loss over classes or tokens, or a PEFT model around one. It is changed in
             place. A model that has been changed can be changed again.
-        curve: What is taught at which confidence.
+        curve: Any of :mod:`encouraging.curves`.
         label_smoothing: The share of every label that is spread over all classes. ``Trainer``'s own
             ``label_smoothing_factor`` takes the labels away from the model and would switch the curve off.
         weight: One number per class. It follows the model to its device and is not part of its state dict. Where the
@@ -133,7 +133,7 @@ def loss_func(curve: Curve, *, shift: bool | None = None, label_smoothing: float
     ``Trainer``, and models that read their labels (T5, BART) still get them.
 
     Args:
-        curve: What is taught at which confidence.
+        curve: Any of :mod:`encouraging.curves`.
         shift: Whether a position predicts the next token. By default that is read from the type of the outputs, such
             as ``CausalLMOutputWithPast``.
         label_smoothing, weight, match_norm: As in :func:`with_curve`.

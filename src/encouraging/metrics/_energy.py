@@ -139,17 +139,13 @@ USUAL_NAMES = {"msp": "msp", "max_logit": "min_energy", "energy": "free_energy",
 def scores(readings: Readings | Unlabelled) -> dict[str, Tensor]:
     """Scores by which out-of-distribution examples are detected; higher means more like the training data.
 
-    ========================= ================================================= ======================
-    name                      score                                             usual name
-    ========================= ================================================= ======================
-    ``min_energy``            the highest logit: minus the lowest energy        MaxLogit (MLS)
-    ``free_energy``           the logsumexp of all logits                       Energy (EBO)
-    ``max_probability``       the log-odds of the highest probability
-    ``msp``                   the highest probability in float32                MSP
-    ========================= ================================================= ======================
+    - ``min_energy``: the highest logit, which is minus the lowest energy; usually called MaxLogit (MLS)
+    - ``free_energy``: the logsumexp of all logits; usually called Energy (EBO)
+    - ``max_probability``: the log-odds of the highest probability
+    - ``msp``: the highest probability in float32; usually called MSP
 
-    Log-odds have the order of the probability itself, but still differ where it rounds to 1 in float32, which is where
-    a model with large margins has most of its examples: there MSP cannot tell them apart, and ties count as guesses.
+    Log-odds have the order of the probability itself, but still differ where it rounds to 1 in float32. A model with
+    large margins has most of its examples there: MSP cannot tell them apart, and ties count as guesses.
 
     Args:
         readings: What :func:`read` or :func:`read_unlabelled` returned.

@@ -26,7 +26,7 @@ def curve_loss_and_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, we
     Args:
         logits: (N, C). They hold their gradient afterwards.
         target: Labels (N) or probabilities (N, C).
-        curve: What is taught at which confidence, see :mod:`encouraging.curves`.
+        curve: The loss as a function of the label's probability: any of :mod:`encouraging.curves`.
         weight, ignore_index, label_smoothing, impl: As in :func:`curve_loss`.
         divisor: What the gradient is divided by; 1 by default. :func:`loss_divisor` gives that of a mean.
         upstream: (N), the gradient on each row's loss; 1 by default.

@@ -41,7 +41,7 @@ def linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cur
         hidden: (..., D), the input of the output layer.
         weight: (C, D), the output layer's weight. Gradients that are not needed are not computed.
         target: Labels (...) or probabilities (..., C).
-        curve: What is taught at which confidence, see :mod:`encouraging.curves`.
+        curve: The loss as a function of the label's probability: any of :mod:`encouraging.curves`.
         bias: (C), the output layer's bias.
         class_weight: One number per class, ``weight`` of :func:`curve_loss`.
         ignore_index, reduction, label_smoothing, match_norm, divisor, impl: As in :func:`curve_loss`.

@@ -54,7 +54,7 @@ def parallel_curve_loss(logits: Tensor, target: Tensor, curve: Curve, group: Any
         logits: This rank's part, (..., classes of this rank), or a DTensor sharded on its last dimension (evenly or
             not). A DTensor's mesh gives ``group`` and ``class_offset``, and its gradient is sharded in the same way.
         target: Labels among the classes of all ranks, (...), the same on every rank.
-        curve: What is taught at which confidence, see :mod:`encouraging.curves`.
+        curve: The loss as a function of the label's probability: any of :mod:`encouraging.curves`.
         group: The process group whose ranks share the classes; by default all ranks.
         weight: The class weights of this rank's classes, or a DTensor of all weights, sharded as the logits are.
         ignore_index, reduction, label_smoothing, divisor: As in :func:`curve_loss`.

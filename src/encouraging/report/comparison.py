@@ -105,7 +105,7 @@ def compare(numbers: Any, metric: str | Sequence[str] | None = None, *, baseline
             better: Direction | Mapping[str, Direction] | None = None,
             expected: float | Mapping[str, float | None] | None = None, overlap: float | None = None, title: str = "",
             arm: str | Sequence[str] = "arm", seed: str = "seed", only: Sequence[str] = ()) -> Comparisons:
-    """Does one way to train beat another, over seeds? Judged as the claims of a recipe are.
+    """Judge over seeds whether one way to train beats another, by the rules for the claims of a recipe.
 
     Differences are taken seed by seed, against the baseline. Their 95% t interval decides, Holm-adjusted over all
     claims: *holds*, *fails*, *no difference* (closer to 0 than half of ``expected``) or *undecided*.
