@@ -2,13 +2,13 @@
 
     python benchmarks/grid_gpu.py OUT RECIPE:SEEDS[:ARM,ARM,...] ... --data DIR --jobs 10 --seconds 540
 
-Without arms a recipe's are all meant. The runs are started in the order of the words, seed by seed; one that starts
-from another one's weights, or branches off from it, when that has ended. What runs of several recipes have in common, a
-whole training or its first stage, is trained once. After ``--seconds`` every run writes a checkpoint and stops: the
-same command continues them. The records of finished runs are then in OUT-records, one file per run or, with
-``--by-arm``, per arm. ``--recorded DIR`` leaves out what has a record in DIR, unless another run needs its weights.
-``--lean`` removes the checkpoints of finished runs from which no arm of these recipes, or of the package's own, starts,
-and the weights of single epochs that an average was made of.
+SEEDS is how many, or a list such as [4] or [1,4]. Without arms a recipe's are all meant. The runs are started in the
+order of the words, seed by seed; one that starts from another one's weights, or branches off from it, when that has
+ended. What runs of several recipes have in common, a whole training or its first stage, is trained once. After
+``--seconds`` every run writes a checkpoint and stops: the same command continues them. The records of finished runs
+are then in OUT-records, one file per run or, with ``--by-arm``, per arm. ``--recorded DIR`` leaves out what has a
+record in DIR, unless another run needs its weights. ``--lean`` removes the checkpoints of finished runs from which no
+arm of these recipes, or of the package's own, starts, and the weights of single epochs that an average was made of.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from encouraging.engine import RunDir, sweep
 from encouraging.engine.records import collect, collect_by_arm, read_records
-from encouraging.errors import RunError
+from encouraging.errors import RecipeError, RunError
 from encouraging.recipes import Recipe, names, read_recipe
 from encouraging.recipes.first_stages import share_first_stages
 from encouraging.recipes.grid import Job, jobs_of, train_job
@@ -33,10 +33,13 @@ from encouraging.recipes.grid import Job, jobs_of, train_job
 
 def planned(words: list[str], args: argparse.Namespace) -> list[Job]:
     """The jobs of all words that are not finished yet, each once. Raises a RunError for a run that was finished with
-    other settings: it would count as one with these."""
+    other settings, which would count as one with these, and a RecipeError for what no recipe has."""
     jobs: dict[Path, Job] = {}
     for word in words:
-        name, seeds, *arms = word.split(":")
+        name, colon, rest = word.partition(":")
+        if not colon:
+            raise RunError(f"{word}: expected RECIPE:SEEDS[:ARM,...]")
+        seeds, *arms = rest.split(":")
         recipe = read_recipe(name, [f"seeds={seeds}", f"train.checkpoint_seconds={args.checkpoint}", *args.set])
         chosen = arms[0].split(",") if arms else ()
         for job in jobs_of(recipe, str(args.out.resolve()), arms=chosen, device=args.device,
@@ -108,7 +111,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         jobs = planned(args.plan, args)
-    except RunError as error:
+    except (RecipeError, RunError) as error:
         parser.error(str(error))
     recipes = [*map(read_recipe, names()), *(job.recipe for job in jobs)] if args.lean else []
     display = Printed(len(jobs), args.lean, starting_points(recipes))

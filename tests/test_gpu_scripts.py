@@ -116,6 +116,19 @@ def test_runs_with_a_record_are_left_out_unless_another_run_needs_their_weights(
     assert ("ce", 0) not in {(job.arm, job.seed) for job in unrecorded([job for job in tail if job.arm == "ce"], one)}
 
 
+@pytest.mark.parametrize(("word", "words"), [
+    ("cifar10-resnet50:1:el_75", "Did you mean 'el_075'?"),
+    ("cifar10-resnet51:1:ce", "Did you mean 'cifar10-resnet50'?"),
+    ("cifar10-resnet50:0:ce", "expected a number of seeds"),
+    ("cifar10-resnet50", "expected RECIPE:SEEDS[:ARM,...]")])
+def test_runs_that_cannot_be_are_refused_in_a_line(tmp_path, monkeypatch, capsys, word, words):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr("sys.argv", ["grid_gpu.py", str(tmp_path / "out"), word, "--data", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        importlib.import_module("grid_gpu").main()
+    assert words in capsys.readouterr().err
+
+
 def test_lean_disks_keep_the_checkpoints_from_which_an_arm_of_any_recipe_starts(tmp_path, monkeypatch):
     """imagenet-ood starts from runs of imagenet-resnet50, the second stages of cifar100-lt from its first ones."""
     monkeypatch.syspath_prepend(BENCHMARKS)
