@@ -15,6 +15,7 @@ from encouraging.data import Clock
 from encouraging.engine import Interrupted, Stopper
 from encouraging.engine import run as engine_run
 from encouraging.engine.checkpoint import read_checkpoint
+from encouraging.judge.claims import number_at
 from encouraging.recipes import Recipe, names, read_recipe, read_runs
 from encouraging.recipes.grid import Job, train_job
 from encouraging.report.page import build_report
@@ -32,10 +33,11 @@ LARGE = {"torchvision/resnet50": "cifar100-resnet50"}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """``few`` has images enough for two batches; ``tail`` has four of each of a hundred classes."""
+    """``few`` has images enough for two batches, and a test image of a cat and of a dog; ``tail`` has four of each of a
+    hundred classes."""
     folder = tmp_path_factory.mktemp("data")
     write_mnist(folder / "few")
-    write_cifar(folder / "few", train=5, test=2)
+    write_cifar(folder / "few", train=5, test=6)
     write_cifar(folder / "tail", train=400, test=100)
     with any_size():
         yield folder
@@ -63,6 +65,8 @@ def test_a_shipped_recipe_runs_resumes_and_has_its_page(name: str, data: Path, t
     assert final["steps"] == 2 * len(recipe.stages_of(arm))
     assert timing["resumed"] == 1
     assert 0 <= final["accuracy"] <= final["best_accuracy"] <= 100
+    for path in {path for claim in recipe.claims for path in claim.metrics}:
+        assert path.startswith("attacks.") or number_at(final, path) is not None, path  # attacks are measured later
     records = read_runs(tmp_path)
     html = build_report(records, {name: recipe})
     page = PageText(html)
