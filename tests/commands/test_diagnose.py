@@ -451,6 +451,28 @@ def test_probabilities_come_with_the_line_that_makes_logits_of_them(mine: Path, 
                                difference - difference.mean(1, keepdims=True) * (columns == 3), atol=1e-9)
 
 
+@pytest.mark.parametrize("columns", [1, 3])
+def test_the_line_for_probabilities_also_takes_those_that_are_0_or_1(mine: Path, columns: int) -> None:
+    """As of neighbours and trees, and of a softmax or sigmoid that float32 has rounded."""
+    p = np.array([[0.0, 1, 0], [1, 0, 0], [0.25, 0.75, 0]], "float32") if columns == 3 else \
+        np.array([[0.0], [1], [0.25]], "float32")
+    np.savez("p.npz", logits=p, labels=np.array([0, 0, 1]))
+    line = next(line for line in run("p.npz").output.splitlines() if line.startswith("import numpy"))
+    exec(line, {})
+    again = run("logs.npz", "--json", "logs.json")
+    assert again.exit_code == 0, again.output
+    accuracy = json.loads(Path("logs.json").read_text())["accuracy"]
+    assert accuracy == pytest.approx(100 * (2 if columns == 3 else 1) / 3)
+
+
+def test_a_label_whose_logit_is_minus_infinity_is_told_from_other_numbers(mine: Path) -> None:
+    np.savez("zero.npz", logits=np.array([[0.0, -np.inf], [0, -np.inf]]), labels=np.array([0, 1]))
+    result = run("zero.npz")
+    assert result.exit_code == 2
+    assert "row 1 has -inf for its label" in result.stderr
+    assert "replace probabilities of 0 first" in result.stderr
+
+
 def test_logits_are_read_through_the_loss_of_their_model(tmp_path):
     """Labels that are right 60% of the time, and a model at the optimum of its loss for them."""
     logits = np.log(np.tile([0.8485, 0.1515], (1000, 1)))

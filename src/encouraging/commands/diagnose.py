@@ -141,9 +141,10 @@ def warnings_about(source: Logits) -> Iterator[str]:
     if not source.probabilities:
         return
     signs, wrong, how = ("every number is between 0 and 1", "The numbers below are wrong: they describe a sigmoid",
-                         "their log-odds, np.log(p / (1 - p))") if source.binary_column else \
+                         "their log-odds, np.log(p / (1 - p)), with 0 and 1 replaced") if source.binary_column else \
         ("no number is below 0, and rows sum to 1 (or 100)",
-         "The numbers below, except the accuracy, are wrong: they describe a softmax", "their logarithms, np.log(p)")
+         "The numbers below, except the accuracy, are wrong: they describe a softmax",
+         "their logarithms, np.log(p), with 0 replaced")
     yield (f"These are probabilities, not logits: {signs}. {wrong} of probabilities. Give the logits or, if you no "
            f"longer have them, {how}:")
     yield probability_words(source.path, source.binary_column)

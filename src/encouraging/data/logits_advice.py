@@ -50,8 +50,13 @@ def _json_words(path: Path) -> str:
 
 
 def probability_words(path: Path, binary_column: bool) -> str:
-    """The line that makes logits of probabilities: their logarithms, or the log-odds of a single column."""
-    log = "np.log(p / (1 - p))" if binary_column else "np.log(p)"
+    """The line that makes logits of probabilities: their logarithms, or the log-odds of a single column.
+
+    A probability of exactly 0 or 1 would become an infinite logit, so it is moved to a number beside it. Neighbours,
+    trees and float32 have many of them.
+    """
+    log = "(lambda q: np.log(q / (1 - q)))(np.clip(p.astype(float), 1e-38, 1 - 1e-16))" if binary_column else \
+        "np.log(np.maximum(p.astype(float), 1e-38))"
     file = shown(path.name)
     if path.is_dir():
         return ("import numpy as np; from pathlib import Path; Path('logs').mkdir(); [np.save(Path('logs', file.name), "

@@ -167,7 +167,7 @@ def _read(logits: Tensor, label: Tensor, first: int) -> Readings:
         if len(wrong):
             missed.append(wrong + rows.start)
             lower.append(_sum_below_one(buffer.index_select(0, wrong)))
-    _refuse(~score.isfinite() | total.isnan(), first)
+    _refuse(~score.isfinite() | total.isnan(), first, impossible=(score == -torch.inf) & ~total.isnan())
     margin, excess = score - rival, total.log().clamp_(min=0)
     log_odds = margin - excess
     if missed:  # the model chose another class there, and the label belongs to the others
@@ -275,10 +275,17 @@ def _large(values: Tensor) -> Tensor:
     return (size > LARGE) & (size < torch.inf)
 
 
-def _refuse(bad: Tensor, first: int) -> None:
-    if bool(bad.any()):
-        raise TargetError(f"logits: row {first + int(bad.nonzero()[0])} has NaN or infinite values (-inf is allowed "
-                          "for classes that were masked out, except the label's).")
+def _refuse(bad: Tensor, first: int, impossible: Tensor | None = None) -> None:
+    """Refuse bad rows; where the label's logit is -inf (``impossible``), its loss would be infinite."""
+    if not bool(bad.any()):
+        return
+    row = int(bad.nonzero()[0])
+    if impossible is not None and bool(impossible[row]):
+        raise TargetError(f"logits: row {first + row} has -inf for its label (-inf is allowed for classes that were "
+                          "masked out, except the label's). Where logits are logarithms of probabilities, replace "
+                          "probabilities of 0 first: np.log(np.maximum(p, 1e-38)).")
+    raise TargetError(f"logits: row {first + row} has NaN or infinite values (-inf is allowed for classes that were "
+                      "masked out, except the label's).")
 
 
 def _refuse_huge(first: int, *columns: Tensor) -> None:
