@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -162,7 +164,12 @@ def test_what_is_not_used_is_named(tmp_path: Path) -> None:
     ({"logits": drawn().T.contiguous()}, "got (23,). Take logits.T: a row is an example."),
     ({"labels": LABELS - 1}, "row 0 has -1, expected 0 to 3"),
     ({"labels": LABELS + 1}, "row 3 has 4, expected 0 to 3; the labels seem to count from 1: subtract it."),
-    ({"labels": LABELS + 2}, "expected 0 to 3; leave out rows without a label."),
+    ({"labels": LABELS + 2}, "expected 0 to 3; number the classes from 0, in the order of the columns."),
+    ({"labels": LABELS - 100}, "expected 0 to 3; leave out rows without a label."),
+    ({"logits": drawn()[:, :2], "labels": 2 * (LABELS > 1).long() - 1},
+     "row 0 has -1, expected 0 to 1; the labels seem to be -1 and 1: take (labels + 1) // 2."),
+    ({"logits": drawn()[:, :1], "labels": 2 * (LABELS > 1).long() - 1}, "take (labels + 1) // 2."),
+    ({"logits": LABELS.clone()}, "got (23,). These seem to be the predicted classes; give the logits of all classes."),
     ({"ood_logits": drawn()[:, :3]}, "has 3 classes where logits has 4"),
     ({"ood_logits.far": LABELS.clone()}, "expected the shape (examples, classes)"),
     ({"class_counts": COUNTS[:2]}, "expected 4 numbers, one per class, got the shape (2,)"),
@@ -287,6 +294,42 @@ def test_types_that_are_not_numbers_of_ours(tmp_path: Path) -> None:
     (tmp_path / "small.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(6))
     with pytest.raises(DataError, match="got F8_E4M3"):
         open_logits(tmp_path / "small.safetensors")
+
+
+def test_a_folder_of_runs_is_answered_with_one_of_them(tmp_path):
+    for seed in ("seed1", "seed0"):
+        run = tmp_path / "runs" / "digits" / "ce" / seed
+        run.mkdir(parents=True)
+        save_file({"logits": drawn(), "labels": LABELS}, run / "logits.safetensors")
+    for folder in (run.parent, run.parent.parent):
+        with pytest.raises(DataError, match=f"Finished runs are below it, such as {run}"):
+            open_logits(folder)
+    for number in range(10):
+        (tmp_path / "many" / f"file{number}.txt").parent.mkdir(exist_ok=True)
+        (tmp_path / "many" / f"file{number}.txt").touch()
+    with pytest.raises(DataError, match=r"file7.txt and 2 more\.$"):
+        open_logits(tmp_path / "many")
+
+
+def test_a_table_of_columns_is_answered_with_the_line_that_converts_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.parquet").touch()
+    with pytest.raises(DataError, match="Convert it once") as refused:
+        open_logits("mine.parquet")
+
+    class Table(dict):  # as much of a DataFrame as the line needs: pandas is not installed with the package
+        def drop(self, columns: str) -> Table:
+            return Table({name: values for name, values in self.items() if name != columns})
+
+        def to_numpy(self, dtype: str) -> np.ndarray:
+            return np.array(list(self.values()), dtype).T
+
+    table = Table(cat=[1.5, 0], dog=[-1, 2], label=SimpleNamespace(to_numpy=lambda: np.array([0, 1])))
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(read_parquet={"mine.parquet": table}.__getitem__))
+    exec("import numpy" + str(refused.value).partition("import numpy")[2], {})
+    found = open_logits("mine.npz")
+    assert torch.equal(next(found.blocks())[1], torch.tensor([[1.5, -1], [0, 2]]))
+    assert torch.equal(found.labels, torch.tensor([0, 1]))
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 1), (4,)])

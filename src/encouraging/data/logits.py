@@ -116,7 +116,9 @@ def _classes(logits: Array) -> int:
 
 def _checked(array: Array) -> Array:
     if len(array.shape) != 2 or array.shape[0] < 1 or array.shape[1] < 1:
-        advice = " Make a column of it: logits[:, None]." if len(array.shape) == 1 and array.shape[0] else ""
+        advice = "" if len(array.shape) != 1 or not array.shape[0] else \
+            " These seem to be the predicted classes; give the logits of all classes." if array.dtype in INTEGERS else \
+            " Make a column of it: logits[:, None]."
         raise DataError(f"{array.where}: expected the shape (examples, classes) with at least one example, or "
                         f"(examples, 1) for a binary classifier with one logit, got {array.shape}.{advice}")
     if array.dtype not in FLOATS:
@@ -144,12 +146,21 @@ def _labels(array: Array, logits: Array) -> Tensor:
     wrong = ((labels < 0) | (labels >= classes)).nonzero()
     if len(wrong):
         row = int(wrong[0])
-        from_one = bool(labels.min() == 1 and labels.max() == classes)
-        advice = "the labels seem to count from 1: subtract it." if from_one else \
-            "leave out rows without a label." if logits.shape[1] > 1 else \
-            "a single column of logits is a binary classifier's, the logit of class 1 against class 0."
+        advice = _label_advice(labels, classes, int(labels[row]), single=logits.shape[1] == 1)
         raise DataError(f"{array.where}: row {row} has {int(labels[row])}, expected 0 to {classes - 1}; {advice}")
     return labels
+
+
+def _label_advice(labels: Tensor, classes: int, wrong: int, *, single: bool) -> str:
+    of_signs = classes == 2 and bool((labels.abs() == 1).all()) and int(labels.max()) == 1
+    if single:
+        return ("a single column of logits is a binary classifier's, the logit of class 1 against class 0"
+                + (": take (labels + 1) // 2." if of_signs else "."))
+    if of_signs:
+        return "the labels seem to be -1 and 1: take (labels + 1) // 2."
+    if int(labels.min()) == 1 and int(labels.max()) == classes:
+        return "the labels seem to count from 1: subtract it."
+    return "leave out rows without a label." if wrong < 0 else "number the classes from 0, in the order of the columns."
 
 
 def _counts(array: Array, classes: int) -> Tensor:
@@ -189,7 +200,11 @@ def _folder(path: Path) -> dict[str, Array]:
     if "logits" not in arrays and of_run.is_file():
         return in_safetensors(of_run)
     if not arrays:
-        names = sorted(shown(file.name) for file in path.iterdir())[:8]
+        names = sorted(shown(file.name) for file in path.iterdir())
+        held = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        below = min((file.parent for depth in ("*", "*/*") for file in path.glob(f"{depth}/logits.safetensors")),
+                    default=None)
         raise DataError(f"{shown(path)}: expected logits.npy and labels.npy, or the logits.safetensors of a finished "
-                        f"run; it holds {', '.join(names) or 'nothing'}.")
+                        f"run; it holds {held or 'nothing'}."
+                        + (f" Finished runs are below it, such as {shown(below)}." if below else ""))
     return arrays

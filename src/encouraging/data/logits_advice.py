@@ -30,6 +30,11 @@ def other_ending(path: Path) -> str:
                 f"line of names): import numpy as np; a = np.loadtxt({shown(path.name)!r}, "
                 f"delimiter={SEPARATORS[suffix]}, skiprows=1); np.savez('mine.npz', logits=a[:, :-1], "
                 "labels=a[:, -1].astype(int))")
+    if suffix in (".parquet", ".feather"):
+        return (f"{EXPECTED}, got a table. Convert it once (here the column of the labels is called label, and all "
+                f"others are logits): import numpy as np; import pandas as pd; a = pd.read_{suffix[1:]}("
+                f"{shown(path.name)!r}); np.savez('mine.npz', logits=a.drop(columns='label').to_numpy('float32'), "
+                "labels=a['label'].to_numpy())")
     if suffix in (".json", ".jsonl"):
         return f"{EXPECTED}, got JSON. Convert it once (change the names to yours): {_json_words(path)}"
     return f"{EXPECTED}, got {suffix!r}." if suffix else f"{EXPECTED}, got a name without a suffix."
@@ -102,14 +107,19 @@ def rename_words(path: Path, names: Collection[str]) -> str:
 def type_words(key: str, dtype: str) -> str:
     """How an array of this type becomes one that is read; nothing where it has no numbers that could be meant.
 
-    >>> type_words("labels", "float64"), type_words("labels", "str672")
-    (' Convert them: labels.astype(int), in torch labels.long().', ' Number the classes from 0.')
+    >>> type_words("labels", "float64")
+    ' Convert them: labels.astype(int), in torch labels.long().'
+    >>> type_words("labels", "str672")
+    ' Number the classes from 0, in the order of the columns: in scikit-learn, np.searchsorted(model.classes_, labels).'
     """
     if dtype.lower().startswith(("float", "bfloat", "int", "uint", "bool")):
         how = "labels.astype(int), in torch labels.long()" if key == "labels" else \
             "logits.astype('float32'), in torch logits.float()"
         return f" Convert them: {how}."
-    return " Number the classes from 0." if key == "labels" and dtype.startswith(("str", "bytes")) else ""
+    if key == "labels" and dtype.startswith(("str", "bytes")):
+        return (" Number the classes from 0, in the order of the columns: in scikit-learn, "
+                "np.searchsorted(model.classes_, labels).")
+    return ""
 
 
 def _meant(names: Collection[str]) -> dict[str, str] | None:
