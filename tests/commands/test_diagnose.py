@@ -473,6 +473,50 @@ def test_a_label_whose_logit_is_minus_infinity_is_told_from_other_numbers(mine: 
     assert "replace probabilities of 0 first" in result.stderr
 
 
+def test_a_sure_model_without_skill_is_asked_about_its_labels(tmp_path: Path, page: list[Any],
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels in another order, or of another numbering, look like a bad model."""
+    monkeypatch.chdir(tmp_path)
+    held = content(300, 5)
+    logits, labels = 4 * held["logits"].numpy(), held["labels"].numpy()
+    doubts = "not clearly better than a constant answer"
+    np.savez("right.npz", logits=logits, labels=labels)
+    assert doubts not in run("right.npz").output
+    np.savez("shuffled.npz", logits=logits, labels=np.random.default_rng(0).permutation(labels))
+    output = run("shuffled.npz").output
+    assert 0 <= output.index(doubts) < output.index("calibration")
+    assert "Check that the labels are in the order of the rows" in output
+    assert "count from 1" not in output
+    assert doubts in page[1][2][0]
+    np.savez("from1.npz", logits=logits[labels < 4], labels=labels[labels < 4] + 1)
+    assert "The smallest label is 1: do they count from 1?" in run("from1.npz").output
+    np.savez("unsure.npz", logits=[[0.1, 0]] * 40, labels=np.arange(40) % 2)
+    output = run("unsure.npz").output
+    assert doubts in output
+    assert "Check that the labels" not in output
+    np.savez("few.npz", logits=np.zeros((4, 2)), labels=np.arange(4) % 2)
+    assert doubts not in run("few.npz").output
+
+
+def test_a_frequent_class_and_classes_without_examples_are_named(tmp_path: Path, page: list[Any],
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    labels = np.array([0] * 80 + [2] * 20)
+    logits = 5 * np.eye(4)[np.where(np.arange(100) < 90, labels, 0)]  # half of class 2 is taken for class 0
+    np.savez("rare.npz", logits=logits, labels=labels)
+    Path("names.txt").write_text("cat\ndog\nhorse\nship\n")
+    output = run("rare.npz", "--names", "names.txt").output
+    assert ("Class cat has 80.0% of the examples: always answering it would reach this accuracy. The mean of the "
+            "accuracies of the classes is 75.0%.") in output
+    assert "2 of 4 classes have no examples here, so nothing is known about them: dog and ship." in output
+    assert any("dog and ship" in note for note in page[0][2])
+    np.savez("one.npz", logits=np.eye(9)[[1] * 40], labels=np.ones(40, int))
+    output = run("one.npz").output
+    assert "8 of 9 classes have no examples here, so nothing is known about them: 0, 2, 3, 4, 5 and 3 more." in output
+    assert "constant answer" not in output
+    assert "always answering" not in output
+
+
 def test_logits_are_read_through_the_loss_of_their_model(tmp_path):
     """Labels that are right 60% of the time, and a model at the optimum of its loss for them."""
     logits = np.log(np.tile([0.8485, 0.1515], (1000, 1)))

@@ -219,6 +219,9 @@ def test_a_single_model_has_its_page():
     assert not {"reproduce", "r1"} & set(read.ids)
     assert "Read from here." in read.words
     assert f"{found['accuracy']:.2f}%" in " ".join(read.words)
+    bins = found["calibration"]["bins"]
+    confidence = sum(row["count"] * row["confidence"] for row in bins if row["count"]) / found["examples"]
+    assert f"with a mean confidence of {100 * confidence:.2f}%" in " ".join(read.words)
     for classes in (2, 100):
         assert diagnosis_page(synthetic.diagnosis(classes=classes), "x").startswith("<!doctype html>")
 

@@ -25,6 +25,7 @@ from ..metrics import Reader, posterior_logits
 from ..report.numbers import plural
 from ..report.sections.out_of_distribution import UNNAMED
 from .diagnosis_table import overview
+from .label_notes import label_doubts, label_notes
 
 ROUGH = 30  # examples or images below which the numbers are called rough
 
@@ -51,6 +52,10 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
     diagnosis = read_through(source, label, console, trained_with)
     if class_names:
         diagnosis["class_names"] = class_names
+    if not source.probabilities:
+        for warning in label_doubts(diagnosis, source.labels):
+            console.print(escape(warning), style="yellow", highlight=False)
+            warnings.append(warning)
     # A run directory is named after its seed: recipe and arm are the folders above it.
     title = "/".join(path.resolve().parts[-3:]) if (path / "config.json").is_file() else shown(path.name)
     console.print(overview(diagnosis, title))
@@ -158,6 +163,7 @@ def notes_about(diagnosis: Mapping[str, Any], source: Logits) -> Iterator[str]:
     if bound := scaled.get("bound"):
         yield (f"The temperature ended at its bound, {scaled['value']:g}: on the examples it was fitted on, the model "
                f"is {'right without exception' if bound == 'lowest' else 'no better than chance'}.")
+    yield from label_notes(diagnosis, source.labels)
     if diagnosis["examples"] < ROUGH:
         yield f"With {plural(diagnosis['examples'], 'example')} these numbers are rough."
     for name, array in source.outside.items():

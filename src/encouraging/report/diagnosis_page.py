@@ -46,8 +46,9 @@ def without_name(table: Table) -> Table:
 
 
 def _lead(diagnosis: Mapping[str, Any]) -> str:
+    confidence = diagnosis["accuracy"] + 100 * overconfidence(diagnosis)
     return (f"{show(diagnosis['accuracy'])}% of {plural(diagnosis['examples'], 'example')} in {diagnosis['classes']:,} "
-            "classes are classified correctly.")
+            f"classes are classified correctly, with a mean confidence of {show(confidence)}%.")
 
 
 def _detection(diagnosis: Mapping[str, Any], score: str) -> Iterator[str]:
@@ -85,8 +86,8 @@ def _answers(diagnosis: Mapping[str, Any], score: str) -> Iterator[tuple[str, st
     if diagnosis.get("shots"):
         groups = [f"{group} {show(accuracy)}%" for group, accuracy in diagnosis["shots"].items()]
         rare = min(diagnosis["shots"].values())
-        yield ("weakest frequency", f"{show(rare)}%", "Accuracy on classes with many, medium or few training examples: "
-               f"{listed(groups)}.", "class-frequency")
+        yield ("weakest frequency group", f"{show(rare)}%", "Accuracy on classes with many, medium or few training "
+               f"examples: {listed(groups)}.", "class-frequency")
     shares = diagnosis["teaching"]["shares"]
     learned = shares["examples"]["0.9"]
     contributions = [f"{show(100 * above['0.9'], 1)}% of the gradient of {name}" for name, above in shares.items()
