@@ -517,6 +517,15 @@ def test_a_frequent_class_and_classes_without_examples_are_named(tmp_path: Path,
     assert "always answering" not in output
 
 
+def test_two_or_three_classes_all_have_their_accuracy(mine: Path) -> None:
+    """Of a rare class and a frequent one, the accuracy of all examples says little."""
+    labels = np.array([0] * 50 + [1] * 10)
+    np.savez("fraud.npz", logits=np.where(np.arange(60) < 53, -2.0, 2.0)[:, None], labels=labels)
+    assert "; by class: 0 (100.0%), 1 (70.0%)" in run("fraud.npz", "-o", "page.html").output
+    assert "By class: 0 (100.0%), 1 (70.0%)." in Path("page.html").read_text()
+    assert "weakest classes" not in Path("page.html").read_text().lower()
+
+
 def test_logits_are_read_through_the_loss_of_their_model(tmp_path):
     """Labels that are right 60% of the time, and a model at the optimum of its loss for them."""
     logits = np.log(np.tile([0.8485, 0.1515], (1000, 1)))

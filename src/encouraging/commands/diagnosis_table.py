@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from ..report.detection_words import below_chance
-from ..report.diagnosis_page import overconfidence, weakest
+from ..report.diagnosis_page import by_class, overconfidence
 from ..report.numbers import plural
 from ..report.sections.out_of_distribution import SCORES, UNNAMED
 
@@ -28,7 +28,7 @@ def overview(diagnosis: Mapping[str, Any], title: str) -> Table:
 
 def _lines(diagnosis: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "accuracy", f"{diagnosis['accuracy']:.2f}%, negative log-likelihood {diagnosis['nll']:.4g}" + (
-        f"; weakest classes: {low}" if (low := weakest(diagnosis)) else "")
+        f"; {words}" if (words := by_class(diagnosis)) else "")
     yield "calibration", _calibration(diagnosis)
     margin, energy = diagnosis["margin"], diagnosis["energy"]
     yield "margin", (f"median {margin['median']:.4g}, mean {margin['mean']:.4g}; {100 * margin['wrong']:.2f}% are "

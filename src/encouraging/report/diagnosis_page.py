@@ -12,7 +12,7 @@ from .arms import single_model
 from .chapters import model_sections
 from .detection_words import RECOMMENDED, below_chance, best_words, headline, score_words
 from .explorer.section import explorer
-from .numbers import listed, plural, show
+from .numbers import capitalised, listed, plural, show
 from .page import fill_template
 from .sections.out_of_distribution import UNNAMED
 from .sections.parts import Cell, Table
@@ -65,8 +65,8 @@ def _detection(diagnosis: Mapping[str, Any], score: str) -> Iterator[str]:
 def _answers(diagnosis: Mapping[str, Any], score: str) -> Iterator[tuple[str, str, str, str]]:
     """The rows of the table: the name of a number, its value, what it means, and the section that shows it."""
     margin, energy = diagnosis["margin"], diagnosis["energy"]
-    weak_classes = weakest(diagnosis)
-    yield ("accuracy", f"{show(diagnosis['accuracy'])}%", f"Weakest classes: {weak_classes}." if weak_classes else "",
+    classes = by_class(diagnosis)
+    yield ("accuracy", f"{show(diagnosis['accuracy'])}%", f"{capitalised(classes)}." if classes else "",
            "class-frequency")
     yield ("negative log-likelihood", show(diagnosis["nll"], 3),
            "Cross-entropy on these examples: minus the logarithm of the label’s probability, on average.", "")
@@ -112,12 +112,14 @@ def overconfidence(diagnosis: Mapping[str, Any]) -> float:
     return float(sum(row["count"] * (row["confidence"] - row["accuracy"]) for row in bins) / diagnosis["examples"])
 
 
-def weakest(diagnosis: Mapping[str, Any]) -> str:
-    """The classes with the lowest accuracy, where there are more than a few and not all are perfect."""
+def by_class(diagnosis: Mapping[str, Any]) -> str:
+    """The accuracies of a few classes, or of the weakest ones of many; nothing where all examples are right."""
     names = diagnosis.get("class_names")
     accuracies = [(value, label) for label, value in enumerate(diagnosis.get("class_accuracy", ()))
                   if value is not None]
-    if len(accuracies) <= WEAKEST or diagnosis["accuracy"] == 100:
+    if len(accuracies) < 2 or diagnosis["accuracy"] == 100:
         return ""
-    return ", ".join(f"{names[label] if names else label} ({value:.1f}%)"
-                     for value, label in sorted(accuracies)[:WEAKEST])
+    few = len(accuracies) <= WEAKEST
+    return ("by class: " if few else "weakest classes: ") + ", ".join(
+        f"{names[label] if names else label} ({value:.1f}%)"
+        for value, label in (accuracies if few else sorted(accuracies)[:WEAKEST]))
