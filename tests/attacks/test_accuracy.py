@@ -197,10 +197,18 @@ def test_logits_that_are_nan_count_as_wrong_and_a_model_that_has_nothing_else_is
     ([Attack("pgd")], [-0.1], ArgumentError, "eps=-0.1"),
     ([Attack("pgd")], [], ArgumentError, "a grid is empty"),
     ([Attack("pgd")], {"pgd": iter([])}, ArgumentError, "a grid is empty"),
+    ([Attack("pgd")], [0, 4, 8], ArgumentError, "8 for 'pgd'.*allows any image.*8 / 255"),
+    ([Attack("autoattack")], [8], ArgumentError, "8 for 'autoattack'"),
+    ([Attack("pgd"), Attack("pgd_l2")], [0.3, 3], ArgumentError, "a mapping from names to grids"),
 ])
 def test_what_cannot_be_measured_is_refused(digits: Any, attacks: Any, epsilons: Any, kind: type, says: str) -> None:
     with pytest.raises(kind, match=says):
         accuracy_over_eps(digits.model, *digits.first(3), attacks, epsilons)
+
+
+def test_large_changes_are_measured_in_l2_and_of_normalised_inputs(digits: Any) -> None:
+    attacks = [Attack("pgd_l2", steps=2), Attack("fgsm", clip=False)]
+    assert list(accuracy_over_eps(digits.model, *digits.first(3), attacks, [3]).table()) == ["pgd_l2", "fgsm"]
 
 
 def test_a_state_that_could_not_be_written_is_refused_before_the_first_attack(digits: Any, tmp_path: Path) -> None:

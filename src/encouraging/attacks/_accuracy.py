@@ -93,7 +93,7 @@ def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Atta
         x: inputs in [0, 1], the shape (N, ...).
         y: labels, the shape (N,).
         attacks: a list, whose names are those of :attr:`Attack.name`, or a mapping from names.
-        epsilons: one grid for all attacks, or a mapping from their names.
+        epsilons: one grid for all attacks, or a mapping from their names. In L-infinity at most 1, the range of inputs.
         seed: random starts depend on it and on the position of an example in x alone.
         batch_size: the largest number of examples that are attacked at a time; AutoAttack's random draws depend on it.
         state_path: a file that is written after every attack and epsilon (AutoAttack: after every part, beside it). A
@@ -214,6 +214,11 @@ def _check_attacks(attacks: Sequence[Attack] | Mapping[str, Attack],
     if missing:
         raise ArgumentError(f"epsilons: no grid for {', '.join(map(repr, missing))}; there are grids for "
                             f"{', '.join(map(repr, grids))}.")
+    for name, attack in named.items():
+        if attack.norm == "linf" and attack.setting("clip") is not False and max(grids[name]) > 1:
+            raise ArgumentError(f"epsilons: {max(grids[name]):g} for {name!r}: inputs are in [0, 1], so that a change "
+                                "above 1 allows any image. Divide sizes in grey levels by 255 (8 / 255), and give "
+                                "attacks in L2 a grid of their own: a mapping from names to grids.")
     return named, grids
 
 
