@@ -145,7 +145,7 @@ def test_blocks_do_not_change_the_numbers(mine: Path, monkeypatch: pytest.Monkey
 
 def test_class_names_and_a_profile(tmp_path: Path, mine: Path, page: list[Any]) -> None:
     names = tmp_path / "names.txt"
-    names.write_bytes("\ufeffKätzchen\ndog\nhorse\nship\n[bold]odd[/]\n".encode())
+    names.write_bytes("\ufeffKätzchen\r\ndog\r\nhorse\r\nship\r\n[bold]odd[/]\r\n\r\n".encode())
     result = run(mine, "--names", names, "--profile", "2")
     assert result.exit_code == 0, result.output
     assert page[0][0]["class_names"][:2] == ["Kätzchen", "dog"]

@@ -118,7 +118,7 @@ def _located(where: str) -> Iterator[None]:
 def read_names(path: Path, classes: int) -> list[str]:
     """Class names, one per line."""
     try:
-        names = path.read_text(encoding="utf-8-sig").splitlines()  # some editors begin a file with a mark
+        names = path.read_text(encoding="utf-8-sig").rstrip().splitlines()  # some editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: expected a text file with one class name per line ({error}).") from error
     if len(names) != classes:
