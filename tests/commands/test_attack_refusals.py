@@ -20,6 +20,7 @@ from attack_calls import FEW, call
     (["--examples", "0"], "expected a positive number of test images"),
     (["--device", "abacus"], "expected cpu, cuda or auto"),
     (["--eps", "0,8"], "Divide sizes in grey levels by 255: 8/255"),
+    (["--eps", "0,8", "--attack", "fgsm_normalised", "--attack", "pgd"], "--eps 8: pixels are in [0, 1]"),
 ])
 def test_a_wrong_word_is_answered_and_ends_with_2(runs: Path, words: list[str], message: str) -> None:
     assert message in call(runs, *words, code=2)

@@ -64,7 +64,8 @@ class AttackPlan:
         for name in self.attacks:
             if name not in KNOWN:
                 raise ArgumentError(f"--attack {name}: expected one of {', '.join(KNOWN)}." + did_you_mean(name, KNOWN))
-        if max(self.eps or (0,)) > 1 and "fgsm_normalised" not in self.attacks:
+        of_pixels = [name for name in self.attacks if KNOWN[name].attack.norm == "linf" and name != "fgsm_normalised"]
+        if max(self.eps or (0,)) > 1 and (of_pixels or "fgsm_normalised" not in self.attacks):
             raise ArgumentError(f"--eps {max(self.eps or ()):g}: pixels are in [0, 1], so that a size above 1 "
                                 "allows any image. Divide sizes in grey levels by 255: 8/255.")
 
