@@ -506,8 +506,8 @@ def test_a_frequent_class_and_classes_without_examples_are_named(tmp_path: Path,
     np.savez("rare.npz", logits=logits, labels=labels)
     Path("names.txt").write_text("cat\ndog\nhorse\nship\n")
     output = run("rare.npz", "--names", "names.txt").output
-    assert ("Class cat has 80.0% of the examples, so always answering cat would have an accuracy of 80.0%. The balanced "
-            "accuracy, the mean over the classes, is 75.0%.") in output
+    assert ("Class cat has 80.0% of the examples, so always answering cat would have an accuracy of 80.0%. The "
+            "balanced accuracy, the mean over the classes, is 75.0%.") in output
     assert "2 of 4 classes have no examples here, so nothing is known about them: dog and ship." in output
     assert any("dog and ship" in note for note in page[0][2])
     np.savez("one.npz", logits=np.eye(9)[[1] * 40], labels=np.ones(40, int))

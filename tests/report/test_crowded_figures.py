@@ -57,6 +57,18 @@ def test_one_arm_with_wide_margins_does_not_compress_the_others():
     assert "far wider" not in together.caption
 
 
+@pytest.mark.parametrize("median", [-15.0, -2.5, -0.5, 0.5, 2.5, 15.0])
+def test_the_words_at_the_median_are_not_crossed_by_the_line_at_0(median):
+    edges = np.linspace(-20, 20, 41)
+    axes = drawn(margins.Panel(margins._histogram((edges, np.ones(40)), "b", median, (-20.0, 20.0), None)))
+    words = axes.texts[0].get_window_extent()
+    zero = axes.transData.transform((0, 0))[0]
+    frame = axes.get_window_extent()
+    assert not words.x0 < zero < words.x1
+    assert frame.x0 <= words.x0
+    assert words.x1 <= frame.x1
+
+
 @pytest.mark.usefixtures("without_figures")
 def test_the_note_says_which_bars_have_one_scale():
     text = re.sub(r"\s+", " ", build_report(synthetic.shipped("digits", 3, examples=200)))

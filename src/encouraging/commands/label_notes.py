@@ -38,8 +38,8 @@ def label_notes(diagnosis: Mapping[str, Any], labels: Tensor) -> Iterator[str]:
     """A class that has most of the examples, and classes that have none."""
     label, share = _most_frequent(diagnosis, labels)
     if FREQUENT <= share < 100:
-        words = (f"Class {label} has {share:.1f}% of the examples, so always answering {label} would have an accuracy of "
-                 f"{share:.1f}%.")
+        words = (f"Class {label} has {share:.1f}% of the examples, so always answering {label} would have an accuracy "
+                 f"of {share:.1f}%.")
         accuracies = [value for value in diagnosis.get("class_accuracy", ()) if value is not None]
         if accuracies:
             words += (" The balanced accuracy, the mean over the classes, is "

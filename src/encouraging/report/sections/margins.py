@@ -88,7 +88,8 @@ def _histogram(bins: _Bins, colour: str, median: float, limits: tuple[float, flo
             axes.stairs(reference[1] / reference[1].max(), reference[0], color=MUTED, lw=1)
         axes.axvline(0, color=BLACK, lw=0.9)
         axes.plot([median, median], [0, 1.05], color=colour, lw=1.8)
-        right = median > (limits[0] + 2 * limits[1]) / 3
+        third = (limits[1] - limits[0]) / 3  # more than the words are wide; they point away from the line at 0
+        right = median > limits[0] + third if median < 0 else median > limits[1] - third
         axes.annotate(f"median {show(median, 1)}", (median, 1.05), (0, 3), textcoords="offset points",
                       ha="right" if right else "left", color=BLACK)
         axes.grid(False)
