@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..torch_state import PLAIN, backward_must_be_differentiable, in_forward_mode, is_eager, values_are_readable
-from .labels import zero_ignored
+from .labels import zero_ignored, zero_ignored_
 from .reduction import rows_of
 from .rows import apply, compute_dtype, in_blocks, mass_gradient
 
@@ -102,9 +102,7 @@ class _ClosedRows(torch.autograd.Function):
             return gradient.to(logits.dtype), None, None, None, None, None
         label_mass = None if label is None else LabelMass(label, added)
         gradient = _gradient(logits, mass, label_mass, _Sums(*sums), ctx.curve, upstream[:, None])
-        if ignored is not None:
-            gradient.masked_fill_(ignored, 0.0)
-        return gradient, None, None, None, None, None
+        return zero_ignored_(gradient, ignored), None, None, None, None, None
 
 
 def _sums(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, curve: Curve) -> _Sums:

@@ -13,7 +13,7 @@ from .. import curves
 from ..curves import Curve
 from ..links import gap_and_rivals, label_gap
 from . import masses
-from .labels import soft_mass, split_ignored, split_readable, zero_ignored
+from .labels import soft_mass, split_ignored, split_readable, zero_ignored, zero_ignored_
 from .masses import LabelMass
 from .reduction import reduce, rows_of
 from .rows import (
@@ -139,8 +139,7 @@ def rows_with_gradient_(logits: Tensor, target: Tensor, curve: Curve, *, soft: b
     if upstream is not None:
         pull = pull * upstream[:, None].to(pull.dtype)
     label_gradient_in_blocks(logits, label, highest, total, pull, out=logits)
-    if ignored is not None:
-        logits.masked_fill_(ignored, 0.0)
+    zero_ignored_(logits, ignored)
     return rows_of(zero_ignored(losses, ignored))
 
 
@@ -162,7 +161,7 @@ def _masses_with_gradient_(logits: Tensor, target: Tensor, curve: Curve, soft: b
             slope.copy_(mass_gradient(part, u, curve).mul_(up))
     if ignored is not None:
         losses.masked_fill_(ignored[:, 0], 0.0)
-        logits.masked_fill_(ignored, 0.0)
+        zero_ignored_(logits, ignored)
     return losses
 
 

@@ -28,7 +28,8 @@ from ..torch_state import (
     needs_plain_operations,
     read_before_function,
 )
-from .labels import zero_ignored
+from .exponentials import exp_
+from .labels import zero_ignored, zero_ignored_
 from .reduction import rows_of
 from .small import is_small, small_loss
 
@@ -98,7 +99,7 @@ def rivals_in_blocks(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
     for z, y, highest_part, total_part in in_blocks(logits, label, highest, total):
         others = without(z, y) if z.dtype == dtype else z.to(dtype).scatter_(-1, y, -torch.inf)
         torch.amax(others, -1, keepdim=True, out=highest_part).clamp_(min=torch.finfo(dtype).min)
-        torch.sum(others.sub_(highest_part).exp_(), -1, keepdim=True, out=total_part)
+        torch.sum(exp_(others.sub_(highest_part)), -1, keepdim=True, out=total_part)
     return highest, total
 
 
@@ -109,7 +110,7 @@ def label_gradient_in_blocks(logits: Tensor, label: Tensor, highest: Tensor, tot
     push = pull / total.clamp(min=1)  # the highest rival alone adds 1; a total below 1 means that there is no rival
     for z, y, high, on_rivals, on_label, slope in in_blocks(logits, label, highest, push, pull, gradient):
         part = slope if slope.dtype == high.dtype else torch.empty_like(slope, dtype=high.dtype)
-        torch.sub(z, high, out=part).exp_().mul_(on_rivals).scatter_(-1, y, -on_label)
+        exp_(torch.sub(z, high, out=part)).mul_(on_rivals).scatter_(-1, y, -on_label)
         if part is not slope:
             slope.copy_(part)
     return gradient
@@ -146,9 +147,7 @@ class _LabelRows(torch.autograd.Function):
             gradient = (pull * rivals).scatter(-1, label, -pull)
             return zero_ignored(gradient, ignored).to(logits.dtype), None, None, None
         gradient = label_gradient_in_blocks(logits, label, highest, total, ctx.curve.pull(gap) * upstream[:, None])
-        if ignored is not None:
-            gradient.masked_fill_(ignored, 0.0)
-        return gradient, None, None, None
+        return zero_ignored_(gradient, ignored), None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], logits: Tensor, label: Tensor, ignored: Tensor | None,

@@ -23,7 +23,8 @@ from ..curves._together import constant, value_and_pull
 from ..links import gap_and_rivals, label_gap, without
 from ..targets import REDUCTIONS
 from ..torch_state import PLAIN, backward_must_be_differentiable, in_forward_mode, values_are_readable
-from .labels import split_readable, zero_ignored
+from .exponentials import exp_
+from .labels import split_readable, zero_ignored, zero_ignored_
 from .reduction import rows_of
 
 LARGEST = 8 << 20  # bytes of logits; a few times as many are saved until the backward pass
@@ -103,7 +104,7 @@ def _rivals(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gap, the rivals' exponentials relative to the highest of them, and their sum, or 1 where there are none."""
     weights = without(logits, label)
     highest = weights.amax(-1, True)
-    total = weights.sub_(highest).exp_().sum(-1, True)
+    total = exp_(weights.sub_(highest)).sum(-1, True)
     gap = logits.gather(-1, label).sub_(highest).sub_(total.log())
     # One number says that all gaps are finite: no logit is NaN or +inf, and every row has a rival above -inf.
     return (gap, weights, total) if math.isfinite(gap.sum().item()) else _rivals_with_infinities(logits, label)
@@ -113,7 +114,7 @@ def _rivals_with_infinities(logits: Tensor, label: Tensor) -> tuple[Tensor, Tens
     """:func:`_rivals` of any logits."""
     weights = without(logits, label)
     highest = weights.amax(-1, keepdim=True).clamp_(min=torch.finfo(logits.dtype).min)
-    total = weights.sub_(highest).exp_().sum(-1, keepdim=True)
+    total = exp_(weights.sub_(highest)).sum(-1, keepdim=True)
     # The highest rival alone adds 1; a total below 1 means that there is no rival.
     return label_gap(logits, label, highest, total.log()), weights, total.clamp(min=1)
 
@@ -141,11 +142,11 @@ class _SmallLoss(torch.autograd.Function):
             # What an ignored row holds, such as NaN, must not reach a second derivative.
             gap, rivals = gap_and_rivals(zero_ignored(logits, ignored), label)
             pull = ctx.curve.pull(gap) * upstream
-            gradient = (pull * rivals).scatter(-1, label, -pull)
+            gradient = zero_ignored((pull * rivals).scatter(-1, label, -pull), ignored)
         else:
             pull = pull.mul(upstream)
-            gradient = weights.mul(pull.div(total)).scatter_(-1, label, pull.neg_())
-        return zero_ignored(gradient, ignored), None, None, None, None, None
+            gradient = zero_ignored_(weights.mul(pull.div(total)).scatter_(-1, label, pull.neg_()), ignored)
+        return gradient, None, None, None, None, None
 
 
 _apply = super(torch.autograd.Function, _SmallLoss).apply  # Function.apply binds arguments to a signature in every call
