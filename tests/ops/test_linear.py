@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from encouraging import curves
+from encouraging import curve_loss, curves
 from encouraging.errors import ArgumentError, DtypeError, ShapeError, TargetError
 from encouraging.ops.linear import linear_curve_loss
 from encouraging.ops.linear_chunks import ACCUMULATORS, chunk_rows
@@ -194,6 +194,19 @@ def test_soft_targets(smoothing, reduction):
     assert_close([ours], [theirs])
     leaves = [hidden, weight, shift]
     assert_close(gradients(ours, leaves, upstream), gradients(theirs, leaves, upstream))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("of_target", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_the_loss_of_probabilities_has_the_more_precise_type(dtype, of_target, reduction):
+    hidden, weight, shift, _ = draw(11, dtype=dtype)
+    share = torch.rand(ROWS, CLASSES).softmax(1).to(of_target)
+    loss = linear_curve_loss(hidden, weight, share, curves.normal(), shift, reduction=reduction)
+    assert loss.dtype == curve_loss(F.linear(hidden, weight, shift), share, curves.normal(), reduction=reduction).dtype
+    leaves = [hidden, weight, shift]
+    for gradient, leaf in zip(gradients(loss, leaves, torch.ones_like(loss)), leaves, strict=True):
+        assert gradient.dtype == leaf.dtype
 
 
 def test_autocast_multiplies_in_16_bits_and_keeps_the_gradients_of_float32_weights_in_float32():

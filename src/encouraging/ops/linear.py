@@ -140,7 +140,7 @@ def _linear_curve_loss(hidden: Tensor, weight: Tensor, target: Tensor, curve: Cu
             loss = _LinearLoss.apply(rows, weight, bias, labels, class_weight, plan)  # type: ignore[no-untyped-call]
     if divisor is not None:
         loss = quotient(loss, divisor)
-    return writable((loss.reshape(lead) if reduction == "none" else loss).to(result_dtype(logits)))
+    return writable((loss.reshape(lead) if reduction == "none" else loss).to(result_dtype(logits, labels)))
 
 
 def _logits_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> torch.dtype:
