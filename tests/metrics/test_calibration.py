@@ -175,6 +175,15 @@ def test_the_likelihood_is_torchs_in_float64(seed: int, offset: float) -> None:
     assert nll(read(logits, target)) == pytest.approx(float(F.cross_entropy(logits, target)), rel=1e-9, abs=1e-12)
 
 
+def test_the_likelihood_keeps_the_digits_of_float64_where_labels_are_far_behind():
+    gaps = torch.linspace(-45, 45, 181, dtype=torch.float64)
+    logits, target = torch.stack([gaps, torch.zeros_like(gaps)], 1), torch.zeros(181, dtype=torch.int64)
+    for row, gap in enumerate(gaps.tolist()):
+        exact = max(0.0, -gap) + math.log1p(math.exp(-abs(gap)))
+        assert nll(read(logits[row : row + 1], target[:1])) == pytest.approx(exact, rel=1e-14)
+
+
+
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5, 1e30])
 def test_the_temperature_follows_the_scale_of_the_logits(scale):
     torch.manual_seed(0)

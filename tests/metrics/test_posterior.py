@@ -152,3 +152,10 @@ def test_a_model_of_the_best_epoch_is_read_through_the_loss_of_that_epoch(keys, 
     objective = ObjectiveConfig(curve="encouraging", log_end=0.5, **keys)
     stage = StageSpec(Train(epochs=9, lr=0.1, conclude_on="best"), objective=objective)
     assert readable_curve(stage, {"epoch": 9, "best_epoch": best_epoch}) == curve
+
+
+def test_cross_entropy_is_read_as_it_is_at_any_distance():
+    logits = torch.tensor([0.0, 0.0, -3.0], dtype=torch.float64).repeat(181, 1)
+    logits[:, 0] = torch.linspace(-45, 45, 181)
+    read = posterior_logits(logits, curves.cross_entropy())
+    torch.testing.assert_close(read.log_softmax(1), logits.log_softmax(1), rtol=1e-12, atol=0)

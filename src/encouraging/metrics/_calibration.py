@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from ..curves._curve import nll as surprise
 from ..errors import ArgumentError, ShapeError, TargetError
 from ._inputs import as_tensor, check
 from ._readings import Readings, as_floats, read
@@ -127,7 +127,7 @@ def ece(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, bins: int = BI
 
 def nll(readings: Readings) -> float:
     """The mean negative log-likelihood, from the gap: exact where the probability has rounded to 1."""
-    return float(F.softplus(-readings.gap.double()).mean())
+    return float(surprise(readings.gap.double()).mean())
 
 
 def temperature_bounds(logits: Tensor) -> tuple[float, float]:

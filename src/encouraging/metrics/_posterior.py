@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..curves import Curve
-from ..curves._curve import check_curve
+from ..curves._curve import check_curve, nll
 from ..errors import ArgumentError, CurveError
 from ..links import class_gaps
 from ._inputs import check, float_logits
@@ -60,7 +59,7 @@ def posterior_logits(logits: Tensor | np.ndarray, curve: Curve, *, link: str = "
     check(values)
     gaps = class_gaps(values)[0]
     # log p + log(1 - p) - log pull; the last two in one, which stays finite where each of them is not.
-    return -F.softplus(-gaps) - (_log_pull(curve, gaps) + F.softplus(gaps.clamp(max=FARTHEST)))
+    return -nll(gaps) - (_log_pull(curve, gaps) + nll(-gaps.clamp(max=FARTHEST)))
 
 
 def _log_pull(curve: Curve, gaps: Tensor) -> Tensor:
