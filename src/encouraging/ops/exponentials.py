@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-_BY_MKL = torch.backends.mkl.is_available()
+_BY_MKL = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
 _LOG2_E = math.log2(math.e)
 
 
