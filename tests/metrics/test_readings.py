@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 
 import pytest
@@ -321,3 +322,20 @@ def test_groups_of_classes_may_be_empty_and_margins_have_a_mean_per_class() -> N
     found, expected = class_margin(read(logits, target), 6), margin(logits, target).double()
     assert found[:5] == pytest.approx([float(expected[target == c].mean()) for c in range(5)])
     assert found[5] is None
+
+
+def test_logits_that_are_far_apart_are_read_as_fast():
+    logits, target = torch.randn(1000, 1000, generator=generator(0)), torch.zeros(1000, dtype=torch.int64)
+    times = {scale: shortest(scale * logits, target) for scale in (1, 40)}
+    assert times[40] < 3 * times[1], times  # with torch's exp 9 times
+
+
+def shortest(logits, target):
+    """Seconds of the processor, so that other work beside it does not count."""
+    times = []
+    for _ in range(8):
+        start = time.process_time()
+        read(logits, target)
+        read_unlabelled(logits)
+        times.append(time.process_time() - start)
+    return min(times)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import TargetError
+from ..ops.exponentials import exp_
 from ._inputs import as_tensor, check
 
 BLOCK = 1 << 18  # logits per core at a time: with their copy in float32 they stay in its cache
@@ -240,7 +241,7 @@ def _exponentiate(buffer: Tensor, highest: Tensor, total: Tensor) -> None:
     """Put exp(z - highest) into the buffer, and each row's highest logit and sum of these into the two others."""
     torch.amax(buffer, 1, out=highest)
     pivot = highest.clamp(min=torch.finfo(buffer.dtype).min)  # all masked out: exp(-inf - (-inf)) would be NaN
-    torch.sum(buffer.sub_(pivot[:, None]).exp_(), 1, out=total)
+    torch.sum(exp_(buffer.sub_(pivot[:, None])), 1, out=total)
 
 
 def _sum_below_one(exponentials: Tensor) -> Tensor:
