@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from encouraging.commands.claim_notes import unknown_metrics
+from encouraging.commands.claim_notes import check_directions, unknown_metrics
 from encouraging.commands.compare import compare_file
 from encouraging.commands.run import run_recipe
 from encouraging.commands.run_table import print_table
@@ -215,6 +215,41 @@ beats = "ce"
             run_recipe(str(tmp_path / "mine.toml"), device="cpu", jobs=1, out=tmp_path / "runs", dry_run=dry_run,
                        console=Console(file=text, width=200))
         assert "started" not in text.getvalue()
+
+
+@pytest.mark.parametrize("metric", ["ece", "best_test_loss", "stage1.nll", "temperature.ece_after",
+                                    "ood.svhn.msp.fpr95"])
+def test_a_claim_that_leaves_out_that_lower_is_better_ends_the_command_before_training(metric: str, tmp_path: Path):
+    """It would be judged the wrong way round: the arm with the larger error would beat the other."""
+    (tmp_path / "mine.toml").write_text(f'''
+task = "image"
+data = "digits"
+model = "digits_mlp"
+seeds = 1
+train = {{ epochs = 1, lr = 0.1 }}
+arms.ce = {{}}
+arms.el = {{ curve = "encouraging" }}
+[[claims]]
+metric = "{metric}"
+arm = "el"
+beats = "ce"
+''')
+    words = re.escape(f"mine: a claim on '{metric}' would be judged the wrong way round: '{metric}' is better when "
+                      'lower. Add better = "lower" to the claim.')
+    for dry_run in (False, True):
+        with pytest.raises(RecipeError, match=words):
+            run_recipe(str(tmp_path / "mine.toml"), device="cpu", jobs=1, out=tmp_path / "runs", dry_run=dry_run)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_claim_may_state_any_direction_and_of_the_others_none_is_judged_the_wrong_way_round():
+    for name in names():
+        recipe = read_recipe(name)
+        check_directions(recipe, MetricBook(recipe.needs().metrics))
+    digits = read_recipe("digits")
+    for claim in (Claim(metric="ece", arm="el_1", beats="ce", better="higher"),
+                  Claim(metric="ece", arm="el_1", over=0.1), Claim(metric="my_own", arm="el_1", beats="ce")):
+        check_directions(digits.model_copy(update={"claims": (claim,)}), MetricBook(digits.needs().metrics))
 
 
 def test_a_recipe_that_concludes_on_the_best_epoch_is_compared_by_its_number():

@@ -105,6 +105,22 @@ def unknown_metrics(recipe: Recipe, book: MetricBook) -> Iterator[str]:
             yield words
 
 
+def check_directions(recipe: Recipe, book: MetricBook) -> None:
+    """Refuse claims that would be judged the wrong way round: ``better`` is left out, which means higher, and the
+    metric is declared as better when lower. A claim that states a direction keeps it.
+
+    Raises:
+        RecipeError: names the first such claim.
+    """
+    for claim in recipe.claims:
+        if claim.constant is None and "better" not in claim.model_fields_set:
+            for metric in (book[path] for path in claim.metrics):
+                if metric.better != claim.better:
+                    raise RecipeError(f"{recipe.name}: a claim on {metric.path!r} would be judged the wrong way round: "
+                                      f"{metric.path!r} is better when {metric.better}. Add better = "
+                                      f'"{metric.better}" to the claim.', "claims")
+
+
 def _paths(final: Mapping[str, Any], before: str = "") -> Iterator[str]:
     for key, value in final.items():
         if isinstance(value, Mapping):

@@ -33,7 +33,7 @@ from ..recipes.requirements import check_packages, datasets_of
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..recipes.unreached import unreached
 from ..report.numbers import plural
-from .claim_notes import unknown_metrics
+from .claim_notes import check_directions, unknown_metrics
 from .progress import ProgressDisplay, failures
 from .run_table import print_table
 from .until_decided import check_until_decided, make_plan, train_to_looks
@@ -57,6 +57,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
     if until_decided:
         check_until_decided(recipe, arms, seeds)
     check_arms(recipe, arms)
+    check_directions(recipe, book_for(recipe))
     if sweeps:
         recipe, arms = sweep_recipe(recipe, sweeps, arms)
     shown = narrowed(recipe, arms, book_for(recipe).compared) if sweeps else recipe
