@@ -66,6 +66,15 @@ def test_a_good_one_is_frozen_and_complete(tmp_path):
     assert [(job.arm, job.seed) for job in jobs_of(recipe, "out")] == [("ce", 0), ("el", 0), ("ce", 1), ("el", 1)]
 
 
+def test_a_recipe_without_arms_is_answered_with_one(tmp_path):
+    without = GOOD[: GOOD.index("[arms.ce]")]
+    with pytest.raises(RecipeError, match=r"mine\.toml: arms: expected at least one arm, as in arms\.ce = { curve"):
+        read(tmp_path, without + "[arms]")
+    with pytest.raises(RecipeError, match=r"arms: this key is required and missing, and 'arm' is an unknown key\. Did "
+                                          r"you mean 'arms'\?"):
+        read(tmp_path, without + "[arm.ce]")
+
+
 @pytest.mark.parametrize(("old", "new", "words"), [
     ("epochs = 3", "epoch = 3", ["mine.toml", "train.epoch", "Did you mean 'epochs'?"]),
     ("epochs = 3", "epochs = 'many'", ["mine.toml", "train.epochs = 'many'", "integer"]),
@@ -84,6 +93,16 @@ def test_a_good_one_is_frozen_and_complete(tmp_path):
     ("log_end = 0.5", "loss = 'mse'", ["arms.el", "loss = 'mse' with curve"]),
     ("log_end = 0.5", "train = { lrr = 1.0 }", ["arms.el.train.lrr", "Did you mean 'lr'?"]),
     ('task = "image"', 'tsk = "image"', ["task", "required and missing"]),
+    ('task = "image"', 'tsk = "image"', ["task: this key is required and missing, and 'tsk' is an unknown key. "
+                                         "Did you mean 'task'?"]),
+    ("lr = 0.1", "lrr = 0.1", ["train.lr: this key is required and missing, and 'lrr' is an unknown key. "
+                               "Did you mean 'lr'?"]),
+    ('metric = "accuracy"', 'metrics = "accuracy"', ["claims.0.metric: this key is", "Did you mean 'metric'?"]),
+    ('[arms.ce]', '[arm.ce]', ["mine.toml: arm: unknown key. Did you mean 'arms'?"]),
+    ('[[claims]]', '[claims]', ["claims = {", "expected a list, as in claims = [...]. A list of tables is written "
+                                "[[claims]]."]),
+    ("train = { epochs = 3, lr = 0.1 }", "train = 3", ["train = 3: expected a table, as in train = { key = value }."]),
+    ('[arms.ce]\ncurve =', '[arms]\nce =', ["arms.ce = 'cross_entropy': expected a table, as in ce = { key"]),
     ('task = "image"', 'task = "images"', ["no task is called 'images'", "Did you mean 'image'?"]),
     ('data = "digits"', 'data = "digit"', ["data", "Did you mean 'digits'?"]),
     ('model = "digits_mlp"', 'model = "digits_mpl"', ["model", "Did you mean 'digits_mlp'?"]),

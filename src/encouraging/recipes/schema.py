@@ -89,7 +89,7 @@ class Recipe(Frozen):
     seeds: tuple[int, ...]
     train: Train
     stages: tuple[Stage, ...] = ()
-    arms: dict[str, Arm] = Field(min_length=1)
+    arms: dict[str, Arm]
     claims: tuple[Claim, ...] = ()
     attack_images: int | None = Field(default=None, gt=0)  # the number of test images for claims under attack
     looks: tuple[int, ...] = ()  # the numbers of seeds at which the claims are judged, planned before the first
@@ -129,6 +129,8 @@ class Recipe(Frozen):
     @field_validator("arms")
     @classmethod
     def _check_arm_names(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
+        if not arms:
+            raise ValueError("expected at least one arm, as in arms.ce = { curve = \"cross_entropy\" }")
         for name in arms:
             if not re.fullmatch(NAME, name):
                 raise ValueError(f"the arm {name!r}: {NAME_RULE}")
