@@ -151,6 +151,7 @@ def test_an_error_inside_my_file_is_my_own(tmp_path, monkeypatch):
     ("{'train': (x, y - 1), 'test': (x, y)}", "from -1: expected integers from 0"),
     ("{'train': (x, y), 'test': (x[:, :5], y)}", r"test has images of \(1, 5, 8\).*expected one shape"),
     ("{'train': (x, y), 'test': (x, y + 1)}", "test has the class 2, which the training part does not have"),
+    ("{'train': (x, y + 1), 'test': (x, y + 1)}", "the labels of train begin at 1: expected integers"),
     ("{'train': (x, 0 * y), 'test': (x, 0 * y)}", "all labels of train are 0: expected two classes or more"),
     ("{'train': (x[:0], y[:0]), 'test': (x, y)}", "for one image or more"),
     ("{'train': (n, y), 'test': (n, y)}", r"expected the channels before height and width, \(10, 3, 8, 8\)"),

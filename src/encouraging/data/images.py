@@ -117,6 +117,9 @@ def _from_dict(name: str, returned: Any, splits: tuple[str, ...]) -> Images:
                             "from 0.")
         read[split] = images, labels.long()
     _check_shapes(name, read)
+    if "train" in read and (first := int(read["train"][1].min())):
+        raise DataError(f"{name}: the labels of train begin at {first}: expected integers from 0. Subtract {first} "
+                        "from the labels of every part; otherwise the network has a class without training images.")
     if "train" in read and not read["train"][1].max():
         raise DataError(f"{name}: all labels of train are 0: expected two classes or more.")
     if "train" in read and (absent := sorted({*read["test"][1].tolist()} - {*read["train"][1].tolist()})
