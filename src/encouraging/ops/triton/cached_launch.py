@@ -122,11 +122,14 @@ def _that_fit(compiled: Any, programs: int) -> int:
     registers = getattr(compiled, "n_regs", None)
     if not registers:
         return programs
-    device = torch.cuda.get_device_properties(torch.cuda.current_device())
+    device: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
+    in_all = getattr(device, "regs_per_multiprocessor", 0)  # torch does not know it of every kind of GPU
+    if not in_all:
+        return programs
     threads = device.warp_size * compiled.metadata.num_warps
     taken = threads * (-(-registers // 8) * 8)  # registers are given out by eights
-    fit = min(device.regs_per_multiprocessor // taken, device.max_threads_per_multi_processor // threads)
-    return min(programs, max(1, fit) * device.multi_processor_count)
+    fit = int(max(1, min(in_all // taken, device.max_threads_per_multi_processor // threads)))
+    return min(programs, fit * int(device.multi_processor_count))
 
 
 def _elsewhere(device: int) -> bool:

@@ -202,9 +202,10 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
     tensors = (logits, target, divisor, upstream, out, shares, counter, grad)
     numbers: tuple[int | float, ...] = (
         rows, classes // unit, logits.stride(0) // unit, target.stride(0) // unit if soft else 0)
-    shared = {"SOFT": soft, "BONUS": bonus, "UNIT": unit, "BLOCK": tiling.block, "DIVIDED": divisor is not None,
-              "GRAD": grad is not None, "VALUES": losses is not None, "UPSTREAM": how,
-              "LAST": 0 if sums is None else sums.ending, "num_warps": tiling.warps, "enable_fp_fusion": True}
+    shared: dict[str, Any] = {
+        "SOFT": soft, "BONUS": bonus, "UNIT": unit, "BLOCK": tiling.block, "DIVIDED": divisor is not None,
+        "GRAD": grad is not None, "VALUES": losses is not None, "UPSTREAM": how,
+        "LAST": 0 if sums is None else sums.ending, "num_warps": tiling.warps, "enable_fp_fusion": True}
     if tiling.streamed:
         ends, phase = ends_for(tiling, logits, target if soft else None, losses, grad,
                                upstream if how == EACH.value else None)
