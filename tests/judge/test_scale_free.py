@@ -46,13 +46,16 @@ def test_a_gain_survives_where_scale_free_attacks_leave_one(by_ce: float, scale_
 def test_without_a_claim_on_the_other_attack_the_numbers_are_shown_and_nothing_is_judged() -> None:
     (gain,) = gains({"pgd": 10.0, "pgd_scale_free": 4.0}, claimed=False)
     assert (gain.answer, gain.difference) == ("not judged", pytest.approx(4.0))
-    assert "1 is not judged (PGD of size 0.3: +10.0 becomes +4.0)" in gain_words([gain], PLAIN)
+    assert gain_words([gain]) == ("Of 1 gain that is established under attacks by cross-entropy, scale-free attacks "
+                                  "confirm none: 1 is not judged.")
+    assert gain_rows([gain], PLAIN)[0][-3:] == ["+10.0", "+4.0", "not judged"]
 
 
 def test_the_paper_s_damped_attack_has_its_twin_and_scale_free_ones_need_none() -> None:
     (gain,) = gains({"pgd_l2_damped": 60.0, "pgd_l2_scale_free": 0.0}, attack="pgd_l2_damped")
     assert gain.answer == "does not survive"
-    assert "PGD in L2 of size 0.3, damped: +60.0 becomes 0.0" in gain_words([gain], PLAIN)
+    assert gain_rows([gain], PLAIN) == [["PGD in L2 by cross-entropy, damped", "0.3", "el beats ce", "+10.7", "+60.0",
+                                         "0.0", "does not survive"]]
     assert gains({"autoattack": 10.0, "fgsm_normalised": 10.0}) == []
     assert gains({"pgd": 10.0}) == []  # nothing to compare with
 
@@ -60,10 +63,14 @@ def test_the_paper_s_damped_attack_has_its_twin_and_scale_free_ones_need_none() 
 def test_words_count_every_answer() -> None:
     lost = gains({"pgd": 10.0, "pgd_scale_free": 0.0, "fgsm": 8.0, "fgsm_scale_free": 5.0, "pgd_l2": 0.0,
                   "pgd_l2_scale_free": 0.0})
-    assert gain_words(lost, PLAIN) == (
-        "Of 2 gains that are established under attacks by cross-entropy, 1 survives (FGSM of size 0.3: +8.0 becomes "
-        "+5.0) and 1 does not survive (PGD of size 0.3: +10.0 becomes 0.0) when the same attack is driven by "
-        "scale-free losses. 1 more is not established.")
+    assert gain_words(lost) == ("Of 2 gains that are established under attacks by cross-entropy, scale-free attacks "
+                                "confirm 1; 1 does not survive. 1 more is not established.")
+    assert [row[-3:] for row in gain_rows(lost, PLAIN)] == [
+        ["+10.0", "0.0", "does not survive"], ["+8.0", "+5.0", "survives"], ["0.0", "0.0", "not established"]]
+    both = gains({"pgd": 10.0, "pgd_scale_free": 9.0, "fgsm": 8.0, "fgsm_scale_free": 5.0})
+    assert gain_words(both) == ("Of 2 gains that are established under attacks by cross-entropy, scale-free attacks "
+                                "confirm all.")
+    assert gain_words(both[:1]).endswith("cross-entropy, scale-free attacks confirm 1.")
     (none,) = gains({"pgd": 0.0, "pgd_scale_free": 0.0})
     assert gain_words([none]).startswith("No gain under attacks by cross-entropy is established here (1 claim)")
     assert gain_words([]) == ""

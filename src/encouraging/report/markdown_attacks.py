@@ -43,5 +43,5 @@ def attack_figure(group: Group, attacks: Sequence[str], scores: Sequence[ScoreRo
         means = {size: mean_of(values) for size, values in row.points.items()}
         lines.append(cells([attack_label(row.attack), plain_text(row.arm), *(
             plus_minus(means[size].value, means[size].std, 1, PLAIN) if size in means else "" for size in sizes)]))
-    words = gain_words([score.gain for score in scores if score.gain is not None], PLAIN)
+    words = gain_words([score.gain for score in scores if score.gain is not None])
     return [*lines, *(["", words] if words else [])], drawn.svg()

@@ -125,7 +125,7 @@ def _attack_notes(recipes: Sequence[Recipe], records: list[Record]) -> list[str]
         finals = finals_of(recipe.name, mine)
         gains = gains_under_attack(claim_rows(recipe, finals, book, plan_of(recipe, mine),
                                               departures_of(recipe.name, mine)), finals)
-        lines += [f"[{recipe.name}](#{recipe.name}): {words}" for words in [gain_words(gains, PLAIN)] if words]
+        lines += [f"[{recipe.name}](#{recipe.name}): {words}" for words in [gain_words(gains)] if words]
     return lines
 
 
@@ -204,7 +204,7 @@ def _gains(gains: Sequence[Gain]) -> list[str]:
     """Which gains under attack survive attacks that do not depend on the scale of the logits."""
     if not gains:
         return []
-    return ["", gain_words(gains, PLAIN), "", caption_of(gains), "", *table(COLUMNS),
+    return ["", gain_words(gains), "", caption_of(gains), "", *table(COLUMNS),
             *map(cells, gain_rows(gains, PLAIN))]
 
 

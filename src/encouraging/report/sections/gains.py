@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from ...judge.attack_names import attack_label, attack_words, size_words
+from ...judge.attack_names import attack_label, size_words
 from ...judge.scale_free import GONE, NO_CLAIM, NO_GAIN, OPEN, SURVIVES, Gain
 from ..numbers import PAGE, Style, listed, plural, signed
 from .parts import Cell, Table
@@ -13,14 +14,14 @@ CAPTION = ("Gains under attacks by cross-entropy, and what is left of them under
            "together, whose steps do not depend on the scale of the logits: mean differences in points.")
 NOT_JUDGED = " Not judged: no claim of the recipe is about the scale-free attack of that size."
 COLUMNS = ("attack", "size", "claim", "paper", "by cross-entropy", "scale-free", "the gain")
-# The predicate of one gain and of several, in the order of the sentence.
-PHRASES = {SURVIVES: ("survives", "survive"), GONE: ("does not survive", "do not survive"),
-           OPEN: ("is undecided", "are undecided"),
+# What is said of one gain and of several that are not confirmed, in the order of the sentence.
+PHRASES = {GONE: ("does not survive", "do not survive"), OPEN: ("is undecided", "are undecided"),
            NO_CLAIM: ("is not judged", "are not judged")}
 
 
-def gain_words(gains: Sequence[Gain], style: Style = PAGE) -> str:
-    """Which gains survive and which do not, in one sentence or two; nothing without gains."""
+def gain_words(gains: Sequence[Gain]) -> str:
+    """How many gains scale-free attacks confirm, in one sentence or two; nothing without gains. The sizes and the
+    numbers are in the table."""
     established = [gain for gain in gains if gain.answer != NO_GAIN]
     others = len(gains) - len(established)
     if not gains:
@@ -28,23 +29,16 @@ def gain_words(gains: Sequence[Gain], style: Style = PAGE) -> str:
     if not established:
         return (f"No gain under attacks by cross-entropy is established here ({plural(len(gains), 'claim')}), so there "
                 "is none that scale-free attacks could confirm.")
-    counts = []
-    for answer, phrases in PHRASES.items():
-        members = [gain for gain in established if gain.answer == answer]
-        if members:
-            counts.append(f"{len(members)} {phrases[len(members) > 1]} ({listed(_sizes(members, style))})")
+    numbers = Counter(gain.answer for gain in established)
+    counts = [f"{numbers[answer]} {phrases[numbers[answer] > 1]}" for answer, phrases in PHRASES.items()
+              if numbers[answer]]
+    confirmed = numbers[SURVIVES]
+    how_many = "none" if not confirmed else "all" if confirmed == len(established) > 1 else str(confirmed)
+    rest = f"{'; ' if confirmed else ': '}{listed(counts)}" if counts else ""
     are = "is" if len(established) == 1 else "are"
-    words = (f"Of {plural(len(established), 'gain')} that {are} established under attacks by "
-             f"cross-entropy, {listed(counts)} when the same attack is driven by scale-free losses.")
+    words = (f"Of {plural(len(established), 'gain')} that {are} established under attacks by cross-entropy, scale-free "
+             f"attacks confirm {how_many}{rest}.")
     return words + (f" {others} more {'is' if others == 1 else 'are'} not established." if others else "")
-
-
-def _sizes(gains: Sequence[Gain], style: Style) -> list[str]:
-    several = len({gain.row.claim.arm for gain in gains}) > 1
-    return [(f"{gain.row.claim.arm} under " if several else "")
-            + attack_words(gain.attack, gain.size).replace(" by cross-entropy", "")
-            + f": {signed(gain.row.comparison.mean, 1, style)} becomes {signed(gain.difference, 1, style)}"
-            for gain in gains]
 
 
 def gain_rows(gains: Sequence[Gain], style: Style = PAGE) -> list[list[str]]:
