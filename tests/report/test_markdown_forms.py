@@ -131,7 +131,7 @@ def test_the_questions_are_answered_by_claims_of_the_board(board):
         setting, *cells = [cell.strip(" *") for cell in line[1:-1].split("|")][1:]
         assert setting == answer["setting"]
         good, bad = ("better", "worse")[::row.bonus]
-        expected = "not measured yet" if not row.measured else "only seemingly" if row.is_masked else {
+        expected = "not measured yet" if not row.measured else "better only under this attack" if row.is_masked else {
             "good": good, "bad": bad, "same": "no difference", "open": "undecided"}[row.verdict.tone]
         numbers = row.our_words(PLAIN).split(" -> ")[::row.bonus] if row.measured else ["", ""]
         assert cells == [*numbers, str(row.n) if row.measured else "", expected]

@@ -93,8 +93,8 @@ def test_what_a_run_costs_alone_stands_beside_what_it_costs_among_others(runs, t
     for path in runs.rglob("timing.json"):
         changed(path, at_once=4)
     page = results_page(runs)
-    assert "4 runs were trained at once: each took 0.2 s per epoch (median), and one that had the machine for " \
-           "itself 0.1 s." in page
+    assert "4 runs were trained at once: each took 0.2 s per epoch (median), and one alone on the machine " \
+           "0.1 s." in page
     refused = run_python(script, collected(runs, tmp_path / "more"), "-o", alone)
     assert refused.returncode == 1
     assert "4 runs were trained at once" in refused.stderr

@@ -48,6 +48,7 @@ def test_a_flattering_attack_is_warned_of_before_its_numbers() -> None:
     found = section(records)
     (warning,) = found.lead
     (flattering, _) = found.tables
+    assert flattering.caption.startswith("Overestimates: attacks by cross-entropy that leave an accuracy")
     assert [cell.main for cell in flattering.rows[0]] == ["PGD by cross-entropy", "el", "0.3", "12.0", "0.5", "3 of 3"]
     assert warning == ("Warning: PGD by cross-entropy makes el look more robust than it is. At epsilon 0.3 it leaves "
                        "12.0% of the test images classified correctly, but PGD by margin and PGD by DLR together leave "

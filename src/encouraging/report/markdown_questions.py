@@ -13,8 +13,8 @@ from .markdown_bonus import without_and_with
 from .markdown_table import cells, plain_text, table
 from .numbers import plural
 
-_ANSWERS = {"good": "**better**", "bad": "**worse**", "masked": "only seemingly", "same": "no difference",
-            "open": "undecided"}
+_ANSWERS = {"good": "**better**", "bad": "**worse**", "masked": "better only under this attack",
+            "same": "no difference", "open": "undecided"}
 
 
 def question_board(board: Scoreboard) -> list[str]:

@@ -49,8 +49,8 @@ standard deviation. The verdict is that of the 95% interval of the paired differ
 
 How to read the rest:
 
-- A verdict is about the direction and not the size. Beside it stands whether the size of the difference is consistent
-  with the paper's, and how many seeds would decide an undecided claim: see [verdicts](verdicts.md).
+- A verdict is about the direction and not the size. The columns beside it say whether the size of the difference is
+  consistent with the paper's, and how many seeds would decide an undecided claim: see [verdicts](verdicts.md).
 {_HOW}{_WRITTEN}"""
 OWN_HEAD = """# Results
 
@@ -237,8 +237,8 @@ def _shared(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
     measured on the same device."""
     at_once = sorted({int(record.timing["at_once"]) for record in records if "at_once" in record.timing})
     epochs = sorted({int(record.timing["shared_epochs"]) for record in records if "shared_epochs" in record.timing})
-    shared_words = (f" Runs that begin alike, here or in another recipe, share {range_words(epochs)} epochs, which "
-                    "count for each of them." if epochs else "")
+    shared_words = (" Runs that begin in the same way, here or in another recipe, shared their first "
+                    f"{range_words(epochs)} epochs, which are counted for each of them." if epochs else "")
     if at_once == [1]:
         return f"One run at a time.{shared_words}"
     subject = f"{range_words(at_once)} runs were trained at once: each" if at_once else "Runs that shared the card"
@@ -247,7 +247,7 @@ def _shared(records: list[Record], alone: Sequence[Mapping[str, Any]]) -> str:
     if at_once and alone_seconds:
         shared_seconds = statistics.median(record.timing["seconds"] / max(1, record.trained_epochs)
                                            for record in records)
-        return (f"{subject} took {shared_seconds:.2g} s per epoch (median), and one that had the machine for itself "
+        return (f"{subject} took {shared_seconds:.2g} s per epoch (median), and one alone on the machine "
                 f"{statistics.median(alone_seconds):.2g} s.{shared_words}")
     return f"{subject} took longer than one alone.{shared_words}"
 

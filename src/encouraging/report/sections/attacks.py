@@ -44,10 +44,10 @@ def _lead(records: Sequence[Record]) -> Iterable[str]:
         return
     verdicts = [verdict for record in records for verdict in _verdicts(record)]
     if not verdicts:
-        yield ("Attacks that follow the gradient of cross-entropy can flatter models with large margins, and there is "
-               "no other attack here to compare them with: `encouraging attack` runs them all.")
+        yield ("Attacks that follow the gradient of cross-entropy can overestimate the robustness of models with large "
+               "margins, and there is no other attack here to compare them with: `encouraging attack` runs them all.")
     elif flatteries := flattering(records):
-        yield flatteries[0].words + (" The table of flattering attacks has the others." if len(flatteries) > 1 else "")
+        yield flatteries[0].words + (" The table of overestimates has the others." if len(flatteries) > 1 else "")
     else:
         yield ("No sign of masked gradients: attacks that do not depend on the scale of the logits find at most one "
                "point more than those that follow the gradient of cross-entropy.")
@@ -105,8 +105,9 @@ def _flattering_table(records: Sequence[Record]) -> list[Table]:
              Cell(show(flattery.accuracy, 1)), Cell(show(flattery.robust, 1)),
              Cell(f"{flattery.seen} of {flattery.runs}")]
             for flattery in flatteries]
-    return [Table("Flattering attacks: where the attack by cross-entropy leaves at least one point more, in percent, "
-                  "than attacks that do not depend on the scale of the logits; at the epsilon where it flatters most.",
+    return [Table("Overestimates: attacks by cross-entropy that leave an accuracy at least one point higher than "
+                  "attacks that do not depend on the scale of the logits. In percent, at the epsilon where the "
+                  "difference is largest.",
                   ["attack", "arm", "epsilon", "it leaves", "others leave", "runs"], rows)] if rows else []
 
 

@@ -14,7 +14,8 @@ from .sweep import Sweep, sort_key, sweep_section
 
 LEAST = 3  # values that a line needs for a section of its own
 _PARTS = ("objectives", "train", "options", "model_options")  # where arms have their settings
-_NOTE = "Where a line is best was seen on the same test data. Questions asked beforehand are under the claims."
+_NOTE = ("The best value of a line was found on the same test data; whether it beats the other values is not tested. "
+         "Comparisons that were planned beforehand are among the claims.")
 
 
 def sections(group: Group) -> list[Section]:

@@ -35,7 +35,7 @@ def section(arms: Sequence[Arm]) -> Section | None:
                    [row_kind(arms), "", "before", "after", "before", "after"], _rows(arms, "temperature", _FITTED),
                    [("", 1), ("temperature", 1), *_GROUPS])
     read = Table("Probabilities read through the loss that each model was trained with, on that other half. This needs "
-                 "no labels and nothing to fit; what a model has learnt by heart stays.",
+                 "no labels and nothing to fit. It does not correct overconfidence from memorised training examples.",
                  [row_kind(arms), "as they are", "read", "as they are", "read"], _rows(arms, "posterior", _READ),
                  [("", 1), *_GROUPS])
     return Section("calibration", "Calibration", [

@@ -26,8 +26,8 @@ ROOM = 24  # characters
 def section(arms: Sequence[Arm]) -> Section | None:
     return pictured(picture(arms), "gradient-mass", "Where each loss’s gradient comes from",
                     "Most examples are learned early. What they still contribute to the gradient depends on the loss: "
-                    "with cross-entropy it fades as 1 − p, a bonus keeps it up for longer, the focal loss turns it "
-                    "down further.")
+                    "with cross-entropy it fades as 1 − p, with a bonus it lasts longer, and with the focal loss it "
+                    "is smaller than with cross-entropy.")
 
 
 def picture(arms: Sequence[Arm]) -> Picture | None:
@@ -58,9 +58,10 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
                    "Where the gradient on the logits comes from, by the probability p of the label. A panel is a "
                    f"trained model on the {'training' if examples_of == 'train' else examples_of} examples as it sees "
                    "them; a bar is a loss with which training could continue, and the first bar is the examples "
-                   "themselves. Shares say nothing about size: once everything is learned, every bar is full, of a "
-                   "gradient that is almost zero with cross-entropy and far larger with a bonus. The normal bonus "
-                   f"(LE 1) ends at its clamp, p = 0.99999. {over_seeds(arms)}", panels, keys)
+                   "themselves. Bars show shares, not sizes: once everything is learned, nearly all of the gradient "
+                   "comes from learned examples with every loss, but it is almost zero with cross-entropy and far "
+                   f"larger with a bonus. The normal bonus (LE 1) ends at its clamp, p = 0.99999. {over_seeds(arms)}",
+                   panels, keys)
 
 
 def _label(name: str) -> str:

@@ -29,7 +29,7 @@ def section(arms: Sequence[Arm]) -> Section | None:
     lead = "The margin says by how much the label wins; it is positive where an example is classified correctly."
     if len(arms) > 1:
         lead += (" Cross-entropy loses interest in a training example once it is classified correctly, and a bonus "
-                 "continues to pull. Whether that widens the margins of the examples here, the figure shows.")
+                 "continues to pull. The figure shows whether that widens the margins of the examples here.")
     return pictured(picture(arms), "margins", "Margins", lead)
 
 
@@ -64,8 +64,8 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
     if wide:
         caption += (f" The margins of {listed([arm.name for arm in arms if arm.name in wide])} are far wider than "
                     "those of the others, and have an axis of their own.")
-    return Picture("margins", f"Histograms of the margin. Medians: {listed(medians)}. Share of the examples without a "
-                   f"margin: {listed(wrong)}.", caption, panels)
+    return Picture("margins", f"Histograms of the margin. Medians: {listed(medians)}. Share of misclassified "
+                   f"examples: {listed(wrong)}.", caption, panels)
 
 
 def _far_wider(quantiles: Mapping[str, np.ndarray]) -> set[str]:

@@ -85,9 +85,9 @@ def _openood(arms: Sequence[Arm], name: str) -> list[Table]:
 
 def _usual_table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
     return Table("The columns of OpenOOD, in percent: there out-of-distribution examples are the positive class of "
-                 "FPR@95. MaxLogit is minus the lowest energy; MSP is the highest probability in float32, which cannot "
-                 "tell apart examples of which the model is surer than that, and log-odds are the same probability "
-                 "without that limit.", head, rows)
+                 "FPR@95. MaxLogit is minus the lowest energy; MSP is the highest probability in float32, where it "
+                 "rounds to 1 for all very confident examples, and log-odds are the same probability without that "
+                 "limit.", head, rows)
 
 
 def _near_and_far(arms: Sequence[Arm]) -> Section | None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MAPS = 4  # at most so many metrics are drawn as maps
 _FAR_APART = 20  # from this ratio of the largest to the smallest value on, the axis is logarithmic
-_NOTE = ("All values are judged together, so their verdicts can be trusted however many there are. Which value is the "
-         "best was seen on the same test data: that it beats the other values is not tested.")
+_NOTE = ("All values are judged together, so their verdicts can be trusted however many there are. The best value "
+         "was found on the same test data; whether it beats the other values is not tested.")
 
 
 @dataclass(frozen=True)
