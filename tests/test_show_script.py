@@ -74,9 +74,23 @@ def test_the_matrix_stands_by_argument_and_by_its_slowest_calls(tmp_path: Path) 
                  "| 1.25 | plain of own | 1.250 | 2.000 | 1.000 | device |\n| 0.50 | plain of focal |"):
         assert f"\n{line}" in after, line
     summary = " ".join(after[after.index("<!-- matrix: begin"):after.index("| what |")].split())
-    assert "Of 5 calls on one a card" in summary
-    assert "**0.38**" in summary
-    assert "1 take more than 1.03" in summary
+    assert "Of 5 calls that we chose, 1 takes more than 1.03 of the time of the same formula in torch" in summary
+    assert "The median takes **0.38** of it, the slowest **1.25**. Measured forward and backward on one a card" \
+           in summary
+
+
+def test_where_no_call_is_slower_than_torch_the_page_says_so_first(tmp_path: Path) -> None:
+    page = tmp_path / "docs/performance.md"
+    page.parent.mkdir()
+    page.write_text((ROOT / "docs/performance.md").read_text())
+    case = {"call": "plain", "curve": "focal", "case": "plain of focal", "ratio": 0.5, "measured": "device",
+            "milliseconds": {"ours": 0.5, "torch": 2.0, "torch.compile": 1.0}}
+    record = {**FACTS, "triton": "3", "encouraging": "0", "median_ratio": 0.5, "worst_ratio": 0.5, "cases": [case]}
+    (tmp_path / "matrix.json").write_text(json.dumps(record))
+    subprocess.run([sys.executable, ROOT / "benchmarks/show.py", "--matrix", "matrix.json"], check=True, cwd=tmp_path,
+                   timeout=120)
+    after = " ".join(page.read_text().split())
+    assert "<!-- matrix: begin --> None of 1 calls that we chose takes more than 1.03 of the time" in after
 
 
 def test_newer_times_of_ours_replace_older_ones_on_logits_alone(tmp_path: Path) -> None:
