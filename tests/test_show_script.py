@@ -108,12 +108,16 @@ def test_newer_times_of_ours_replace_older_ones_on_logits_alone(tmp_path: Path) 
     (tmp_path / "all.json").write_text(record(4.0, encouraging="1"))
     (tmp_path / "ours.json").write_text(record(2.0, encouraging="2", date="2026-02-02"))
     (tmp_path / "other.json").write_text(record(2.0, encouraging="2", device="another card"))
-    for name in ("cpu", "smoothed"):
-        (tmp_path / f"{name}.json").write_text(json.dumps({**FACTS, "threads": 1, "capability": "AVX2", "cases": []}))
+    case = {"rows": 256, "classes": 10, "ratio": 1.5, "cross_entropy_peak_bytes": 2**20,
+            "encouraging_peak_bytes": 2**21}
+    for name, limit in (("cpu", 2.5), ("smoothed", None)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(
+            {**FACTS, "threads": 1, "capability": "AVX2", "cases": [{**case, "limit": limit}]}))
     command = [sys.executable, ROOT / "benchmarks/show.py", "all.json", "cpu.json", "smoothed.json", "--ours"]
     assert subprocess.run([*command, "other.json"], cwd=tmp_path, timeout=120, capture_output=True).returncode == 1
     subprocess.run([*command, "ours.json"], check=True, cwd=tmp_path, timeout=120)
     after = page.read_text()
-    for line in ("| 8 x 10 | ours, EL | 2.000 |", "| 8 x 10 | torch CE | 4.000 |", "| 8, 4, 10 | ours, EL | 4.000 |"):
+    for line in ("| 8 x 10 | ours, EL | 2.000 |", "| 8 x 10 | torch CE | 4.000 |", "| 8, 4, 10 | ours, EL | 4.000 |",
+                 "| 256 x 10 | 1.50 | 2.5 | 1 | 2 |", "| 256 x 10 | 1.50 | 1 | 2 |"):
         assert f"\n{line}" in after, line
     assert "*ours* on logits of 2, 2026-02-02: `ours.json`" in " ".join(after.split())
