@@ -11,18 +11,18 @@ own test part has no public boxes, so the test part is val2017, as is usual. You
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
+from ._once import read_once
 from .boxes import Boxes, BoxImage, BoxSet, make_image
 
 PARTS = {"train": ("train2017", "train"), "validation": ("val2017", "val", "valid", "validation"),
          "test": ("test2017", "test")}
 
 
-@lru_cache(maxsize=2)
+@read_once(lambda folder: (folder / "annotations").glob("*.json"))
 def read_coco(folder: Path) -> Boxes:
     """The parts of a folder: ``instances_NAME.json`` beside the images in ``NAME/``. Without boxes for tests the
     validation part is the test part.

@@ -12,12 +12,12 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from ..errors import DataError
 from ..plugins import is_reference, load_object
 from ._load import checked_files
+from ._once import read_once
 from .images import folder_path
 from .registry import data_dir, dataset
 
@@ -108,7 +108,12 @@ def read_corpus(name: str, root: str | Path | None = None, folder: str | None = 
     return _read_published(facts.reader, *paths, options)
 
 
-@lru_cache(maxsize=2)
+def _candidates(folder: Path, part: str, language: str) -> list[Path]:
+    return [folder / f"{stem}.{language}{end}" for stem in _NAMES[part] for end in ("", ".gz")]
+
+
+@read_once(lambda path, languages, options: (file for part in PARTS for language in languages
+                                             for file in _candidates(path, part, language)))
 def _from_folder(path: Path, languages: tuple[str, str], options: TextOptions) -> Corpus:
     return prepared(Corpus(*(_plain(path, part, languages) for part in PARTS)), options)
 
@@ -116,7 +121,7 @@ def _from_folder(path: Path, languages: tuple[str, str], options: TextOptions) -
 def _plain(folder: Path, part: str, languages: tuple[str, str]) -> Pairs:
     columns = []
     for language in languages:
-        candidates = [folder / f"{stem}.{language}{end}" for stem in _NAMES[part] for end in ("", ".gz")]
+        candidates = _candidates(folder, part, language)
         path = next((path for path in candidates if path.is_file()), None)
         if path is None:
             raise DataError(f"{folder} has no {part} sentences in {language!r}: expected one of "
@@ -126,9 +131,8 @@ def _plain(folder: Path, part: str, languages: tuple[str, str]) -> Pairs:
     return _paired(columns[0], columns[1], str(folder / part))
 
 
-@lru_cache(maxsize=2)
+@read_once(lambda reader, train, test, options: (*train, *test))
 def _read_published(reader: str, train: tuple[Path, ...], test: tuple[Path, ...], options: TextOptions) -> Corpus:
-    """Cached, because a process trains one run after another."""
     if reader == "multi30k":
         return prepared(Corpus(*(_both(two, lines_of) for two in (train[:2], train[2:], test))), options)
     first = cleaned(normalised(_both(train[:2], talk_lines), options), options)

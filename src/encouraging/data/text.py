@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from ..errors import DataError
 from ..plugins import is_reference, load_function
 from ._load import checked_files
+from ._once import read_once
 from .images import folder_path
 from .registry import data_dir, dataset
 
@@ -77,9 +77,8 @@ def split_text(text: str, validation: float, test: float) -> Text:
     return Text(text[:first], text[first:second], text[second:])
 
 
-@lru_cache(maxsize=2)
+@read_once(lambda path, validation, test: [path])
 def _from_file(path: Path, validation: float, test: float) -> Text:
-    """Cached, because a process trains one run after another."""
     return split_text(_read(path), validation, test)
 
 

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from torch.nn import functional as F
 from ..errors import DataError
 from ..plugins import is_reference, load_function
 from ._load import checked_files
+from ._once import read_once
 from .graphs import Graphs
 from .images import folder_path
 from .registry import data_dir, dataset
@@ -50,10 +50,14 @@ def _as_graphs(name: str, returned: object) -> Graphs:
     return returned
 
 
-@lru_cache(maxsize=4)
-def _read_once(path: Path) -> Graphs:
-    """Cached, because a process trains one split after another."""
-    return read_tu(path)
+def _paths(folder: Path) -> list[Path]:
+    folder, prefix = _files(folder)
+    return list(folder.glob(f"{prefix}_*.txt"))
+
+
+@read_once(_paths, keep=4)
+def _read_once(folder: Path) -> Graphs:
+    return read_tu(folder)
 
 
 def read_tu(folder: Path) -> Graphs:

@@ -12,10 +12,10 @@ the width. A box whose ends are the same pixel has no area, is left out and is c
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from functools import lru_cache
 from pathlib import Path
 
 from ..errors import DataError
+from ._once import read_once
 from .boxes import Boxes, BoxImage, BoxSet, make_image
 from .class_folders import ENDINGS
 
@@ -24,7 +24,12 @@ CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _Object = tuple[str, tuple[float, float, float, float]]
 
 
-@lru_cache(maxsize=4)
+def _paths(folder: Path) -> list[Path]:
+    return [*(folder / "ImageSets" / "Main").glob("*.txt"), *(folder / "Annotations").glob("*.xml"),
+            folder / "JPEGImages"]  # a new image there may have another ending
+
+
+@read_once(_paths, keep=4)
 def read_voc(folder: Path) -> Boxes:
     """The parts of a folder, with the classes in alphabetical order. Without a list for tests the validation part is
     the test part.
