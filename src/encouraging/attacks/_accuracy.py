@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import torch
 from torch import Tensor
@@ -16,8 +15,8 @@ from ..metrics import margin
 from ._attack import Attack
 from ._autoattack import STANDARD
 from ._check import check_batch, check_eps, check_settings, check_state_path
-from ._files import digest, read_json, write_json
 from ._model import Model, checked, evaluating, plain
+from ._state import Cell, State
 
 # The paper's epsilons for images in [0, 1].
 LINF_EPSILONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
@@ -128,47 +127,57 @@ def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Atta
         x, y = plain(x), plain(y).long()
         correct = _clean(checked(model, highest), x, y, batch_size)
         right = correct.nonzero()[:, 0]
-        state = _State(path, model, x, y, seed, batch_size)
+        how = _How(seed, batch_size, State(path, model, x, y, seed, batch_size), report)
         survived: dict[str, dict[float, Tensor]] = {name: {} for name in named}
         for name, attack in named.items():
             for eps in grids[name]:
-                mask = state.get(name, attack, eps, len(x))
+                cell = Cell(name, attack, eps)
+                mask = how.state.get(cell, len(x))
                 beyond = [before for before in survived[name] if min(before, eps) > (1 + ROUNDING) * attack.reach]
                 if mask is None and beyond:
                     mask = survived[name][beyond[0]]
-                    state.put(name, attack, eps, mask)
+                    how.state.put(cell, mask)
                 if mask is None:
                     mask = correct.clone()
                     if eps > 0 and len(right):
-                        mask[right] = _attacked(model, x[right], y[right], right, name, attack, eps, seed=seed,
-                                                batch_size=batch_size, state=state, report=report)
+                        mask[right] = _attacked(model, x[right], y[right], right, cell, how)
                     mask = mask.cpu()
-                    state.put(name, attack, eps, mask)
+                    how.state.put(cell, mask)
                 survived[name][eps] = mask
                 report(Progress(name, eps, 1.0, percent(mask)))
     return RobustAccuracy(named, survived)
 
 
-def _attacked(model: Model, x: Tensor, y: Tensor, index: Tensor, name: str, attack: Attack, eps: float, *, seed: int,
-              batch_size: int, state: _State, report: Callable[[Progress], None]) -> Tensor:
-    """Which of these examples are still classified correctly."""
+@dataclass(frozen=True)
+class _How:
+    """What all attacks of a call share."""
+
+    seed: int
+    batch_size: int
+    state: State
+    report: Callable[[Progress], None]
+
+
+def _attacked(model: Model, x: Tensor, y: Tensor, index: Tensor, cell: Cell, how: _How) -> Tensor:
+    """Which of these examples are still classified correctly; ``index`` has their positions among all."""
+    attack, eps, batch_size = cell.attack, cell.eps, how.batch_size
     if attack.method == "autoattack":
         parts = len(attack.setting("parts") or STANDARD)
         done: list[str] = []
 
         def after_part(part: str, _: float) -> None:
             done.append(part)
-            report(Progress(name, eps, min(1.0, len(done) / parts)))
+            how.report(Progress(cell.name, eps, min(1.0, len(done) / parts)))
 
-        perturbed = attack(model, x, y, eps, seed=seed, batch_size=batch_size, progress=after_part,
-                           state_path=state.beside(name, eps))
+        perturbed = attack(model, x, y, eps, seed=how.seed, batch_size=batch_size, progress=after_part,
+                           state_path=how.state.beside(cell))
         return _correct(model, perturbed, y, batch_size)
     survived = []
     for first in range(0, len(x), batch_size):
         rows = slice(first, first + batch_size)
-        call: dict[str, Any] = {} if attack.method == "fgsm" else {"seed": seed, "index": index[rows]}
+        call: dict[str, Any] = {} if attack.method == "fgsm" else {"seed": how.seed, "index": index[rows]}
         survived.append(_correct(model, attack(model, x[rows], y[rows], eps, **call), y[rows], batch_size))
-        report(Progress(name, eps, min(1.0, (first + batch_size) / len(x))))
+        how.report(Progress(cell.name, eps, min(1.0, (first + batch_size) / len(x))))
     return torch.cat(survived)
 
 
@@ -237,43 +246,3 @@ def _check_attack(attack: object) -> Attack:
     if not isinstance(attack, Attack):
         raise DtypeError(f"attacks: expected values like Attack('pgd', loss='margin'), got {type(attack).__name__}.")
     return attack
-
-
-class _State:
-    """The results of earlier calls, in a file; without a path nothing is stored."""
-
-    def __init__(self, path: Path | None, model: Model, x: Tensor, y: Tensor, seed: int, batch_size: int) -> None:
-        self.path = path
-        self.batch_size = batch_size
-        self.key = digest(model, x, y, seed) if path is not None else ""
-        self.cells: dict[str, str] = {}
-        if path is not None and path.exists():
-            self.cells = read_json(path, self.key)["cells"]
-
-    def get(self, name: str, attack: Attack, eps: float, length: int) -> Tensor | None:
-        bits = self.cells.get(self._cell(name, attack, eps))
-        if bits is None:
-            return None
-        return torch.tensor([bit == "1" for bit in f"{int(bits, 16):0{length}b}"])
-
-    def put(self, name: str, attack: Attack, eps: float, survived: Tensor) -> None:
-        if self.path is None:
-            return
-        number = int("".join("1" if bit else "0" for bit in survived.tolist()), 2)
-        self.cells[self._cell(name, attack, eps)] = f"{number:x}"
-        write_json(self.path, {"key": self.key, "cells": self.cells})
-        beside = self.beside(name, eps)
-        if beside is not None:
-            beside.unlink(missing_ok=True)
-
-    def beside(self, name: str, eps: float) -> Path | None:
-        """The path of AutoAttack's own state, beside this file."""
-        if self.path is None:
-            return None
-        name = quote(name, safe=" ")  # a name may hold a slash
-        return self.path.with_name(f"{self.path.name}.{name}.{eps:g}.{self.batch_size}")
-
-    def _cell(self, name: str, attack: Attack, eps: float) -> str:
-        """The key of a result. AutoAttack draws per batch: its result depends on the batch size."""
-        drawn = f" batch_size={self.batch_size}" if attack.method == "autoattack" else ""
-        return f"{name} {attack!r} {eps!r}{drawn}"

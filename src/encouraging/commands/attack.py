@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -148,35 +148,52 @@ def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[s
         images, labels = (tensor[: job.examples] for tensor in trained.task.test)
         results.test_images = len(trained.task.test[1])
         requested = job.plan.attacks_on(trained.recipe)
-        missing: dict[tuple[str, int], dict[str, tuple[Measured, list[float]]]] = {}  # by units and batch size
+        measurements: dict[tuple[str, int], _Measurement] = {}
         for name, (measured, epsilons) in requested.items():
             batch_size = results.batch_size(name, job.batch_size) or min(BATCH, trained.task.piece)
             if left := results.missing(name, measured, epsilons, len(labels)):
-                missing.setdefault((measured.units, batch_size), {})[name] = measured, left
-        progress = _Counter(tell, sum(len(left) for attacks in missing.values() for _, left in attacks.values()))
-        for (units, batch_size), attacks in missing.items():
-            _measure(job, trained, results, images, labels, units, batch_size, attacks, progress)
+                same = measured.units, batch_size
+                measurement = measurements.setdefault(same, _Measurement(*same, images, labels))
+                measurement.missing[name] = measured, left
+        progress = _Counter(tell, sum(measurement.cells for measurement in measurements.values()))
+        for measurement in measurements.values():
+            _measure(job, trained, results, measurement, progress)
         results.write(folder)
         for state in folder.glob("attacks-*.state*"):
             state.unlink()
     return {"seconds": time.monotonic() - started, "cells": progress.total}
 
 
-def _measure(job: AttackJob, trained: TrainedImages, results: AttackResults, images: torch.Tensor,
-             labels: torch.Tensor, units: str, batch_size: int, attacks: dict[str, tuple[Measured, list[float]]],
+@dataclass(frozen=True)
+class _Measurement:
+    """The attacks of a run that are measured together: those with the same unit of epsilon and batch size. ``missing``
+    has their epsilons by name."""
+
+    units: str
+    batch_size: int
+    images: torch.Tensor
+    labels: torch.Tensor
+    missing: dict[str, tuple[Measured, list[float]]] = field(default_factory=dict)
+
+    @property
+    def cells(self) -> int:
+        return sum(len(epsilons) for _, epsilons in self.missing.values())
+
+
+def _measure(job: AttackJob, trained: TrainedImages, results: AttackResults, what: _Measurement,
              progress: _Counter) -> None:
-    task = trained.task
-    x = task.attacked(images) if units == "pixels" else task.normalise(task.unit(images))
+    task, pixels = trained.task, what.units == "pixels"
+    x = task.attacked(what.images) if pixels else task.normalise(task.unit(what.images))
     # The name has weights, images and seed: the state of other ones is never continued from.
-    state = Path(job.folder) / f"attacks-{units}-{results.weights[:8]}-{len(labels)}-{job.seed}.state"
-    accuracies = accuracy_over_eps(trained.attacked_model if units == "pixels" else trained.model, x, labels,
-                                   {name: measured.attack for name, (measured, _) in attacks.items()},
-                                   {name: epsilons for name, (_, epsilons) in attacks.items()}, seed=job.seed,
-                                   batch_size=batch_size, state_path=state, progress=progress)
-    for name, (measured, epsilons) in attacks.items():
+    state = Path(job.folder) / f"attacks-{what.units}-{results.weights[:8]}-{len(what.labels)}-{job.seed}.state"
+    accuracies = accuracy_over_eps(trained.attacked_model if pixels else trained.model, x, what.labels,
+                                   {name: measured.attack for name, (measured, _) in what.missing.items()},
+                                   {name: epsilons for name, (_, epsilons) in what.missing.items()}, seed=job.seed,
+                                   batch_size=what.batch_size, state_path=state, progress=progress)
+    for name, (measured, epsilons) in what.missing.items():
         measured.survived.update(accuracies.survived[name])
         if measured.attack.method == "autoattack":
-            measured.batch_sizes.update(dict.fromkeys(epsilons, batch_size))
+            measured.batch_sizes.update(dict.fromkeys(epsilons, what.batch_size))
         results.add(name, measured)
 
 
