@@ -31,14 +31,15 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     _write(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
-def read_json(path: Path, key: str) -> dict[str, Any]:
-    """A state that :func:`write_json` wrote with this ``key`` among its values."""
+def read_json(path: Path, key: str | None = None) -> dict[str, Any]:
+    """A state that :func:`write_json` wrote with this ``key`` among its values; with any key if it is None."""
     try:
         value = json.loads(path.read_bytes())
         written = value["key"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unreadable(path, error) from error
-    _check_key(path, key, written)
+    if key is not None:
+        _check_key(path, key, written)
     return dict(value)
 
 

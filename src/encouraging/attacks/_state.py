@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -56,6 +57,23 @@ class State:
     def beside(self, cell: Cell) -> Path | None:
         """The path of AutoAttack's own state, beside this file."""
         return None if self.path is None else _beside(self.path, cell, self.batch_size)
+
+
+def forget(path: Path, cells: Iterable[tuple[Cell, int]]) -> None:
+    """Remove these cells, each with its batch size, from a state: their results are kept elsewhere. The file of a state
+    without any other cell is removed."""
+    cells = list(cells)
+    for cell, batch_size in cells:
+        _beside(path, cell, batch_size).unlink(missing_ok=True)
+    if not path.exists():
+        return
+    state = read_json(path)
+    for cell, batch_size in cells:
+        state["cells"].pop(cell.key(batch_size), None)
+    if state["cells"]:
+        write_json(path, state)
+    else:
+        path.unlink()
 
 
 def _beside(path: Path, cell: Cell, batch_size: int) -> Path:

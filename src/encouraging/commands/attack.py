@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ import torch
 from rich.console import Console
 
 from ..attacks import Progress, accuracy_over_eps
+from ..attacks._state import Cell, forget
 from ..engine import RunDir, sweep
 from ..engine.attack_results import AttackResults, Measured, load_results
 from ..engine.environment import choose_device
@@ -29,12 +31,14 @@ from ..recipes import departures_of, kept_recipes
 from ..recipes.grid import default_threads
 from ..recipes.trained import TrainedImages, check_run_data, load_trained, run_folders
 from ..report.numbers import plural
+from ..whole_file import PART
 from .attack_plan import AttackPlan, read_epsilons
 from .attack_progress import AttackDisplay
 from .attack_table import print_attacks
 from .progress import failures
 from .run_table import print_claims, print_departures
 
+STATE = re.compile(r"attacks-(?P<units>\w+)-(?P<weights>\w+)-(?P<examples>\d+)-(?P<seed>\d+)\.state")
 BATCH = 1000  # images at most, fewer where they are large; with another size AutoAttack draws other random numbers
 
 
@@ -149,8 +153,11 @@ def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[s
         results.test_images = len(trained.task.test[1])
         requested = job.plan.attacks_on(trained.recipe)
         measurements: dict[tuple[str, int], _Measurement] = {}
+        cells: dict[str, list[tuple[Cell, int]]] = {}  # all that were requested, by their units
         for name, (measured, epsilons) in requested.items():
             batch_size = results.batch_size(name, job.batch_size) or min(BATCH, trained.task.piece)
+            cells.setdefault(measured.units, []).extend((Cell(name, measured.attack, eps), batch_size)
+                                                        for eps in epsilons)
             if left := results.missing(name, measured, epsilons, len(labels)):
                 same = measured.units, batch_size
                 measurement = measurements.setdefault(same, _Measurement(*same, images, labels))
@@ -159,8 +166,7 @@ def attack_job(job: AttackJob, tell: Callable[[dict[str, Any]], None]) -> dict[s
         for measurement in measurements.values():
             _measure(job, trained, results, measurement, progress)
         results.write(folder)
-        for state in folder.glob("attacks-*.state*"):
-            state.unlink()
+        _tidy(folder, results, len(labels), cells)
     return {"seconds": time.monotonic() - started, "cells": progress.total}
 
 
@@ -185,16 +191,32 @@ def _measure(job: AttackJob, trained: TrainedImages, results: AttackResults, wha
     task, pixels = trained.task, what.units == "pixels"
     x = task.attacked(what.images) if pixels else task.normalise(task.unit(what.images))
     # The name has weights, images and seed: the state of other ones is never continued from.
-    state = Path(job.folder) / f"attacks-{what.units}-{results.weights[:8]}-{len(what.labels)}-{job.seed}.state"
+    name = f"attacks-{what.units}-{results.weights[:8]}-{len(what.labels)}-{job.seed}.state"
     accuracies = accuracy_over_eps(trained.attacked_model if pixels else trained.model, x, what.labels,
                                    {name: measured.attack for name, (measured, _) in what.missing.items()},
                                    {name: epsilons for name, (_, epsilons) in what.missing.items()}, seed=job.seed,
-                                   batch_size=what.batch_size, state_path=state, progress=progress)
+                                   batch_size=what.batch_size, state_path=Path(job.folder) / name,
+                                   progress=progress)
     for name, (measured, epsilons) in what.missing.items():
         measured.survived.update(accuracies.survived[name])
         if measured.attack.method == "autoattack":
             measured.batch_sizes.update(dict.fromkeys(epsilons, what.batch_size))
         results.add(name, measured)
+
+
+def _tidy(folder: Path, results: AttackResults, examples: int, cells: dict[str, list[tuple[Cell, int]]]) -> None:
+    """Remove from the states of this run what ``attacks.json`` has now, and the states of weights that were replaced.
+    What was stopped with another seed, with more images or in another attack is kept."""
+    states = set()
+    for path in folder.glob("attacks-*.state*"):
+        if (match := STATE.match(path.name)) is None:
+            continue
+        if match["weights"] != results.weights[:8] or PART.fullmatch(path.name):
+            path.unlink()
+        elif int(match["seed"]) == results.seed and int(match["examples"]) <= examples:
+            states.add((folder / match[0], match["units"]))
+    for state, units in states:
+        forget(state, cells.get(units, []))
 
 
 class _Counter:
