@@ -15,7 +15,7 @@ ROOT = Path(encouraging.__file__).parent
 # From left to right. Layers of one group do not know each other. "" is the package's own __init__: the public names.
 ORDER = [
     {"errors"},
-    {"torch_state", "plugins", "whole_file", "attack_names"},
+    {"torch_state", "plugins", "whole_file", "attack_names", "splitmix"},
     {"curves"},
     {"links", "targets", "class_counts"},
     {"ops"},

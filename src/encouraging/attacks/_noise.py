@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-GOLDEN = 0x9E3779B97F4A7C15
-MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+from ..splitmix import GOLDEN, mix, shift_right, signed
 
 
 def uniform(shape: Sequence[int], seed: int | Tensor, stream: int, index: Tensor) -> Tensor:
@@ -28,9 +27,9 @@ def uniform(shape: Sequence[int], seed: int | Tensor, stream: int, index: Tensor
     size = math.prod(shape[1:])
     start = seed if isinstance(seed, Tensor) else torch.full((), seed, dtype=torch.int64, device=index.device)
     # Nested, because hashes of seed and index that are merely combined meet where seed and index are swapped.
-    key = _mix(_mix(_mix(start + _signed(GOLDEN)) + _signed(GOLDEN * (stream + 1))) + index.to(torch.int64))
-    position = torch.arange(1, size + 1, device=index.device) * _signed(GOLDEN)
-    bits = _shift(_mix(key[:, None] + position), 40)
+    key = mix(mix(mix(start + GOLDEN) + signed(GOLDEN * (stream + 1))) + index.to(torch.int64))
+    position = torch.arange(1, size + 1, device=index.device) * GOLDEN
+    bits = shift_right(mix(key[:, None] + position), 40)
     return ((bits.to(torch.float32) + 0.5) * 2.0**-24).reshape(tuple(shape))
 
 
@@ -38,20 +37,3 @@ def normal(shape: Sequence[int], seed: int | Tensor, stream: int, index: Tensor)
     """Standard normal float32 numbers (Box and Muller); uses ``stream`` and the one after it."""
     radius = (-2 * uniform(shape, seed, stream, index).log()).sqrt()
     return radius * (2 * math.pi * uniform(shape, seed, stream + 1, index)).cos()
-
-
-def _mix(bits: Tensor) -> Tensor:
-    for shift, multiplier in zip((30, 27), MULTIPLIERS, strict=True):
-        bits = (bits ^ _shift(bits, shift)) * _signed(multiplier)
-    return bits ^ _shift(bits, 31)
-
-
-def _shift(bits: Tensor, by: int) -> Tensor:
-    """To the right, filled with zeros: torch's own shift repeats the sign."""
-    return (bits >> by) & ((1 << (64 - by)) - 1)
-
-
-def _signed(number: int) -> int:
-    """The int64 of the same 64 bits."""
-    number &= (1 << 64) - 1
-    return number - (1 << 64) if number >> 63 else number

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError, ShapeError
+from ..splitmix import GOLDEN, mix, shift_right
 
 SCALE = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
@@ -134,15 +135,7 @@ def uniforms(index: Tensor, draws: int, words: tuple[int, ...]) -> Tensor:
     """
     key = int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0].astype(np.int64))
     counter = index.to(torch.int64)[:, None] * draws + torch.arange(1, draws + 1, device=index.device)
-    bits = counter * -0x61C8864680B583EB + key
-    bits = (bits ^ _shift_right(bits, 30)) * -0x40A7B892E31B1A47
-    bits = (bits ^ _shift_right(bits, 27)) * -0x6B2FB644ECCEEE15
-    return _shift_right(bits ^ _shift_right(bits, 31), 11).double() * 2.0**-53
-
-
-def _shift_right(bits: Tensor, by: int) -> Tensor:
-    """Logical shift: zeros are shifted in, where ``>>`` repeats the sign."""
-    return (bits >> by) & ((1 << (64 - by)) - 1)
+    return shift_right(mix(counter * GOLDEN + key), 11).double() * 2.0**-53
 
 
 def central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int, int, int]:
