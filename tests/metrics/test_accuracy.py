@@ -12,7 +12,20 @@ from torch import Tensor
 
 from encouraging.errors import DtypeError, ShapeError
 from encouraging.metrics import _readings as readings
-from encouraging.metrics import accuracy, correct, energy_profile, margin, read, rival_energy
+from encouraging.metrics import (
+    accuracy,
+    class_accuracy,
+    class_margin,
+    correct,
+    ece,
+    energy_profile,
+    excess_risk,
+    margin,
+    read,
+    rival_energy,
+    scores,
+    shot_accuracy,
+)
 from strategies import SEEDS, generator
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -79,3 +92,28 @@ def test_labels_that_do_not_fit_are_refused_and_never_broadcast(metric: Callable
             metric(logits, wrong)
     with pytest.raises(DtypeError, match=r"logits: expected floating-point numbers, got torch\.int64"):
         metric(logits.long(), torch.zeros(5, dtype=torch.long))
+
+
+def test_logits_and_labels_are_taken_as_by_the_other_metrics() -> None:
+    g = generator(0)
+    logits, target = torch.randn(40, 5, generator=g), torch.randint(5, (40,), generator=g)
+    assert accuracy(logits, target) == accuracy(logits.numpy(), target.numpy()) == accuracy(read(logits, target))
+    for bad in ((logits, target[:3]), (logits, target.float()), (target, target)):
+        with pytest.raises((ShapeError, DtypeError)) as of_ece:
+            ece(*bad)
+        with pytest.raises(type(of_ece.value)) as ours:
+            accuracy(*bad)
+        assert str(ours.value) == str(of_ece.value)
+
+
+def test_logits_in_place_of_readings_are_answered_with_what_to_pass() -> None:
+    logits, target = torch.eye(3), torch.arange(3)
+    for call, words in ((lambda: accuracy(logits), r"got Tensor\. Pass accuracy\(logits, labels\)"),
+                        (lambda: accuracy(read(logits, target), target), r"Pass accuracy\(readings\)"),
+                        (lambda: class_accuracy(logits, target), r"Pass class_accuracy\(read\(logits, labels\), cl"),
+                        (lambda: class_margin(logits.numpy(), 3), r"got ndarray\. Pass class_margin\(read\(logits"),
+                        (lambda: shot_accuracy(logits, [1, 2, 3]), r"Pass shot_accuracy\(read\(logits, labels\), co"),
+                        (lambda: excess_risk(read(logits, target), logits), r"read\(test_logits, test_labels\)\)"),
+                        (lambda: scores(logits), r"Pass scores\(read_unlabelled\(logits\)\)")):
+        with pytest.raises(DtypeError, match=words):
+            call()

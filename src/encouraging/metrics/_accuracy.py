@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import DtypeError
 from ._inputs import best_rival, check_labels
-from ._readings import Readings, block_size, blocks
+from ._readings import Readings, block_size, blocks, check_readings, read
 
 
 def correct(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> Tensor:
@@ -43,20 +44,32 @@ def correct(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> Tensor:
     return right.view(target.shape)
 
 
-def accuracy(readings: Readings) -> float:
-    """Percent right; a tie counts as wrong.
+def accuracy(readings: Readings | Tensor | np.ndarray, target: Tensor | np.ndarray | None = None) -> float:
+    """Percent right, of logits and labels or of readings; a tie counts as wrong.
 
     Args:
-        readings: What :func:`read` returned.
+        readings: Logits (N, C), two classes or more, or what :func:`read` returned.
+        target: Labels (N), integers from 0 to C - 1. With readings, which have labels, it is left out.
 
     Returns:
         A number from 0 to 100; NaN without examples.
 
+    Raises:
+        ShapeError, DtypeError, TargetError: As :func:`read`, or logits come without labels.
+
+    >>> logits, labels = torch.tensor([[2.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0])
+    >>> accuracy(logits, labels)
+    50.0
     >>> from encouraging.metrics import read
-    >>> accuracy(read(torch.tensor([[2.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0])))
+    >>> accuracy(read(logits, labels))
     50.0
     """
-    return 100 * float(readings.correct.double().mean())
+    if target is not None:
+        if isinstance(readings, Readings):
+            raise DtypeError("accuracy: got readings and labels, and readings have labels of their own. Pass "
+                             "accuracy(readings), or accuracy(logits, labels).")
+        readings = read(readings, target)
+    return 100 * float(check_readings(readings, "accuracy(logits, labels)").correct.double().mean())
 
 
 def excess_risk(train: Readings, test: Readings) -> float:
@@ -69,9 +82,14 @@ def excess_risk(train: Readings, test: Readings) -> float:
     Returns:
         The difference.
 
+    Raises:
+        DtypeError: Something else than readings was passed.
+
     >>> from encouraging.metrics import read
     >>> logits = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     >>> excess_risk(read(logits, torch.tensor([0, 0])), read(logits, torch.tensor([0, 1])))
     50.0
     """
+    for readings in (train, test):
+        check_readings(readings, "excess_risk(read(train_logits, train_labels), read(test_logits, test_labels))")
     return accuracy(train) - accuracy(test)

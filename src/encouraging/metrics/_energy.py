@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError, ShapeError
 from ._inputs import best_rival, check_labels, float_logits
-from ._readings import Readings, Unlabelled
+from ._readings import Readings, Unlabelled, check_readings
 from ._spread import spread
 
 
@@ -153,9 +153,14 @@ def scores(readings: Readings | Unlabelled) -> dict[str, Tensor]:
     Returns:
         One number per example for each name.
 
+    Raises:
+        DtypeError: Something else than readings was passed.
+
     >>> from encouraging.metrics import read_unlabelled
     >>> {name: round(score.item(), 2) for name, score in scores(read_unlabelled(torch.tensor([[20.0, 0.0]]))).items()}
     {'max_probability': 20.0, 'min_energy': 20.0, 'free_energy': 20.0, 'msp': 1.0}
     """
+    if not isinstance(readings, Unlabelled):
+        readings = check_readings(readings, "scores(read_unlabelled(logits))")
     return {"max_probability": readings.log_odds, "min_energy": readings.highest, "free_energy": readings.lse,
             "msp": readings.log_odds.float().sigmoid()}

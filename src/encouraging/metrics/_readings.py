@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import TargetError
+from ..errors import DtypeError, TargetError
 from ..ops.exponentials import exp_
 from ._inputs import as_tensor, check
 
@@ -176,6 +176,13 @@ def _read(logits: Tensor, label: Tensor, first: int) -> Readings:
         log_odds[wrong] = _log_odds(logits, wrong, rival[wrong], total[wrong], torch.cat(lower), margin[wrong].exp_())
     _refuse_huge(first, score, rival, log_odds)
     return Readings(label, score, rival, excess, log_odds)
+
+
+def check_readings(readings: object, call: str) -> Readings:
+    """Refuse anything else than readings; ``call`` says how the metric is called with logits and labels."""
+    if not isinstance(readings, Readings):
+        raise DtypeError(f"{call.partition('(')[0]}: expected readings, got {type(readings).__name__}. Pass {call}.")
+    return readings
 
 
 def read_unlabelled(logits: Tensor | np.ndarray, *, first: int = 0) -> Unlabelled:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..class_counts import Counts, in_order
 from ..errors import ArgumentError, ShapeError
 from ._inputs import as_tensor
-from ._readings import Readings
+from ._readings import Readings, check_readings
 
 MANY, FEW = 100, 20
 
@@ -52,12 +52,14 @@ def shot_accuracy(readings: Readings, counts: Counts, many: int = MANY, few: int
     Raises:
         ShapeError: A label has no count.
         ArgumentError: As :func:`shot_groups`.
+        DtypeError: Something else than readings was passed.
 
     >>> from encouraging.metrics import read
     >>> readings = read(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 1]))
     >>> shot_accuracy(readings, torch.tensor([500, 5]))
     {'many': 100.0, 'few': 0.0}
     """
+    check_readings(readings, "shot_accuracy(read(logits, labels), counts)")
     counts = _checked(counts)
     if counts.ndim != 1 or (len(readings) and int(readings.label.max()) >= len(counts)):
         raise ShapeError(f"class counts: expected one number per class, got the shape {tuple(counts.shape)} for labels "
@@ -95,11 +97,13 @@ def class_accuracy(readings: Readings, classes: int) -> list[float | None]:
 
     Raises:
         ArgumentError: A label is not below ``classes``.
+        DtypeError: Something else than readings was passed.
 
     >>> from encouraging.metrics import read
     >>> class_accuracy(read(torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]]), torch.tensor([0, 1])), 3)
     [100.0, 0.0, None]
     """
+    check_readings(readings, "class_accuracy(read(logits, labels), classes)")
     return _class_means(readings, 100 * readings.correct.double(), classes)
 
 
@@ -114,11 +118,13 @@ def class_margin(readings: Readings, classes: int) -> list[float | None]:
 
     Raises:
         ArgumentError: A label is not below ``classes``.
+        DtypeError: Something else than readings was passed.
 
     >>> from encouraging.metrics import read
     >>> class_margin(read(torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]]), torch.tensor([0, 1])), 3)
     [1.0, -1.0, None]
     """
+    check_readings(readings, "class_margin(read(logits, labels), classes)")
     return _class_means(readings, readings.margin.double(), classes)
 
 
