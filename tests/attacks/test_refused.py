@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from encouraging.attacks import TRAINING_ATTACKS, Attack, adversarial_batch, autoattack, fgsm, pgd, pgd_l2
@@ -77,6 +79,19 @@ def test_refused_by_every_attack(attack: Any, what: str) -> None:
     changed, kind, says = REFUSED[what]
     with pytest.raises(kind, match=re.compile(says, re.DOTALL)):
         attack(**PLAIN | changed)
+
+
+@given(eps=st.floats(1, 1e18, exclude_min=True))
+def test_a_change_above_1_is_refused_in_the_box_and_taken_elsewhere(eps: float) -> None:
+    """8 in place of 8/255 is the usual slip: every attack would succeed, without a word."""
+    for call in (lambda: fgsm(**PLAIN | {"eps": eps}), lambda: pgd(**PLAIN | {"eps": eps}),
+                 lambda: autoattack(**PLAIN | {"eps": eps}), lambda: Attack("pgd", steps=1)(**PLAIN | {"eps": eps}),
+                 lambda: adversarial_batch(MODEL, X, Y, Attack("fgsm"), eps)):
+        with pytest.raises(ArgumentError, match=r"eps=.*allows any image.*\(8 / 255\)"):
+            call()
+    assert pgd_l2(**PLAIN | {"eps": eps, "steps": 1}).shape == X.shape
+    assert fgsm(**PLAIN | {"eps": eps, "clip": False}).shape == X.shape
+    assert adversarial_batch(MODEL, X, Y, Attack("fgsm", clip=False), eps).shape == X.shape
 
 
 @pytest.mark.parametrize("what", OF_PGD)

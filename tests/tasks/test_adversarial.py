@@ -121,6 +121,7 @@ def test_models_trained_on_attacks_resist_them_better(tmp_path: Path) -> None:
     ("options.adversarial={attack='pgd',step=3}", "options.adversarial.step: unknown key. Did you mean 'steps'?"),
     ("options.adversarial={attack='fgsm',steps=3}", "one step of length eps"),
     ("options.adversarial={attack='pgd',eps=0}", "greater than 0"),
+    ("options.adversarial={attack='fgsm',eps=8}", "a change above 1 allows any image; divide sizes in grey"),
     ("arms.ce.options={augmentt='none'}", "Did you mean 'augment'?"),
 ])
 def test_what_is_wrong_with_the_options_is_named(given: str, words: str) -> None:

@@ -14,7 +14,7 @@ from ..errors import ArgumentError, DtypeError
 from ..metrics import margin
 from ._attack import Attack
 from ._autoattack import STANDARD
-from ._check import check_batch, check_eps, check_settings, check_state_path
+from ._check import BEYOND, check_batch, check_eps, check_settings, check_state_path
 from ._model import Model, checked, evaluating, plain
 from ._state import Cell, State
 
@@ -225,9 +225,8 @@ def _check_attacks(attacks: Sequence[Attack] | Mapping[str, Attack],
                             f"{', '.join(map(repr, grids))}.")
     for name, attack in named.items():
         if attack.norm == "linf" and attack.setting("clip") is not False and max(grids[name]) > 1:
-            raise ArgumentError(f"epsilons: {max(grids[name]):g} for {name!r}: inputs are in [0, 1], so that a change "
-                                "above 1 allows any image. Divide sizes in grey levels by 255 (8 / 255), and give "
-                                "attacks in L2 a grid of their own: a mapping from names to grids.")
+            raise ArgumentError(f"epsilons: {max(grids[name]):g} for {name!r}: {BEYOND}, and give attacks in L2 a "
+                                "grid of their own: a mapping from names to grids.")
     return named, grids
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ArgumentError, DtypeError, did_you_mean
-from ._check import check_batch, check_eps, check_settings, check_state_path
+from ._check import check_batch, check_eps, check_reach, check_settings, check_state_path
 from ._files import digest, read_tensors, write_tensors
 from ._model import Model, checked, evaluating, plain
 from ._objective import difference_of_logits_ratio
@@ -55,7 +55,7 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
         model: any function from inputs to logits (N, C); a module is put into evaluation mode meanwhile.
         x: inputs in [0, 1], float32, the shape (N, ...).
         y: labels, the shape (N,).
-        eps: the radius of the ball.
+        eps: the radius of the ball, in L-infinity at most 1.
         norm: ``"linf"`` or ``"l2"``.
         parts: other parts than the standard ones, among ``"apgd-ce"``, ``"apgd-dlr"``, ``"apgd-t"``, ``"fab-t"`` and
             ``"square"``. The targeted parts try nine classes, or all others where there are fewer than ten; below
@@ -76,6 +76,8 @@ def autoattack(model: Model, x: Tensor, y: Tensor, eps: float, *, norm: str = "l
     eps = check_eps(eps)
     check_settings(seed=seed, batch_size=batch_size)
     check_autoattack(norm, parts)
+    if norm == "linf":
+        check_reach(eps)
     path = check_state_path(state_path)
     highest = check_batch(x, y)
     if x.dtype != torch.float32:

@@ -14,6 +14,8 @@ from ..errors import ArgumentError, DtypeError, ShapeError, TargetError
 from ..targets import is_integer
 from ._objective import objective
 
+BEYOND = ("inputs are in [0, 1], so that a change above 1 allows any image. Divide sizes in grey levels by 255 "
+          "(8 / 255)")
 LARGEST = 1e18  # of a radius or a step: the squares of larger ones overflow in float32, and the attack would not move
 
 
@@ -64,6 +66,12 @@ def check_eps(eps: float) -> float:
                    " Pass eps.item()." if isinstance(eps, Tensor) else "")
         raise ArgumentError(f"eps={eps!r}: expected the radius of the ball, a number from 0 to {LARGEST:g}.{several}")
     return float(eps)
+
+
+def check_reach(eps: float) -> None:
+    """Refuse a radius in L-infinity around images in [0, 1] that allows any image: mostly 8 in place of 8/255."""
+    if eps > 1:
+        raise ArgumentError(f"eps={eps:g}: {BEYOND}.")
 
 
 def check_settings(**settings: object) -> None:

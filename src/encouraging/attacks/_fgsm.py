@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ._ascent import Ascent, attack
 from ._ball import LINF
-from ._check import check_batch, check_eps, check_index, check_settings
+from ._check import check_batch, check_eps, check_index, check_reach, check_settings
 from ._model import Model, checked, evaluating
 
 
@@ -19,7 +19,7 @@ def fgsm(model: Model, x: Tensor, y: Tensor, eps: float, *, loss: str = "ce", cl
         model: any function from inputs to logits (N, C); a module is put into evaluation mode meanwhile.
         x: inputs in [0, 1], float32 or float64, the shape (N, ...). Normalisation belongs in the model.
         y: labels, the shape (N,).
-        eps: the largest change of any coordinate.
+        eps: the largest change of any coordinate, at most 1 unless ``clip=False``.
         loss: what the step increases: ``"ce"`` (the paper's), ``"margin"``, ``"dlr"`` or ``"label_logit"``.
         clip: whether the result is clipped to [0, 1]. With ``clip=False`` x may have any finite values, for example
             normalised images: the authors attack L-Softmax in this way, with ``loss="label_logit"``.
@@ -39,6 +39,8 @@ def fgsm(model: Model, x: Tensor, y: Tensor, eps: float, *, loss: str = "ce", cl
     """
     eps = check_eps(eps)
     check_settings(loss=loss, clip=clip, batch_size=batch_size)
+    if clip:
+        check_reach(eps)
     highest = check_batch(x, y, box=clip)
     ascent = Ascent(LINF, eps, steps=1, step_size=eps, loss=loss, clip=clip)
     with evaluating(model) as model, torch.autocast(x.device.type, enabled=False):

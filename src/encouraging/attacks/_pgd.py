@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ._ascent import Ascent, attack
 from ._ball import L2_BALL, LINF, Ball
-from ._check import check_batch, check_eps, check_index, check_settings
+from ._check import check_batch, check_eps, check_index, check_reach, check_settings
 from ._model import Model, checked, evaluating
 
 
@@ -20,7 +20,7 @@ def pgd(model: Model, x: Tensor, y: Tensor, eps: float, *, steps: int = 40, step
         model: any function from inputs to logits (N, C); a module is put into evaluation mode meanwhile.
         x: inputs in [0, 1], float32 or float64, the shape (N, ...). Normalisation belongs in the model.
         y: labels, the shape (N,).
-        eps: the largest change of any coordinate.
+        eps: the largest change of any coordinate, at most 1.
         steps: how many steps; each is projected onto the ball, then clipped to [0, 1].
         step_size: the length of a step, in the units of ``eps``.
         loss: what the steps increase: ``"ce"`` (the paper's), ``"margin"``, ``"dlr"`` or ``"label_logit"``. Attacks
@@ -88,6 +88,8 @@ def _pgd(ball: Ball, model: Model, x: Tensor, y: Tensor, eps: float, *, steps: i
     eps = check_eps(eps)
     check_settings(loss=loss, steps=steps, step_size=step_size, random_start=random_start, restarts=restarts,
                    damping=damping, seed=seed, batch_size=batch_size)
+    if ball is LINF:
+        check_reach(eps)
     highest = check_batch(x, y)
     ascent = Ascent(ball, eps, steps, step_size, loss, random_start, restarts, damping=damping)
     with evaluating(model) as model, torch.autocast(x.device.type, enabled=False):

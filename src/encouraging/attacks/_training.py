@@ -8,7 +8,7 @@ from ..errors import ArgumentError, DtypeError
 from ._ascent import Ascent
 from ._attack import Attack
 from ._ball import L2_BALL, LINF
-from ._check import check_eps, check_index, check_types
+from ._check import check_eps, check_index, check_reach, check_types
 from ._model import Model, checked, evaluating, plain
 
 # What the paper's code adds to the length of a gradient, 1e-10, times the 128 images over which its loss is the mean:
@@ -36,7 +36,7 @@ def adversarial_batch(model: Model, x: Tensor, y: Tensor, attack: Attack, eps: f
         x: inputs in [0, 1], the shape (N, ...).
         y: labels, the shape (N,).
         attack: ``fgsm``, ``pgd`` or ``pgd_l2`` with one start; the paper's are in ``TRAINING_ATTACKS``.
-        eps: the radius of the ball.
+        eps: the radius of the ball, in L-infinity at most 1 unless the attack has ``clip=False``.
         seed: random starts depend on it and on ``index``. Give every step another one; in a CUDA graph it is an
             int64 tensor on the device that changes between replays.
         index: the index of every example, the shape (N,); its position in the batch by default.
@@ -61,6 +61,8 @@ def adversarial_batch(model: Model, x: Tensor, y: Tensor, attack: Attack, eps: f
     if attack.method == "autoattack" or attack.setting("restarts") not in (None, 1):
         raise ArgumentError(f"adversarial_batch: {attack!r} cannot run in a training step, because it waits for the "
                             "device. Expected fgsm, pgd or pgd_l2 with restarts=1.")
+    if attack.norm == "linf" and attack.setting("clip") is not False:
+        check_reach(eps)
     settings = {name: attack.setting(name) for name in ("steps", "step_size", "random_start", "clip", "damping")}
     if attack.method == "fgsm":
         settings |= {"steps": 1, "step_size": eps}

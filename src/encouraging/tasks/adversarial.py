@@ -43,6 +43,9 @@ class Adversarial(Frozen):
     def _check_settings_of_attack(self) -> Adversarial:
         if self.attack == "fgsm" and (self.steps is not None or self.step_size is not None):
             raise ValueError("fgsm takes one step of length eps: leave steps and step_size out, or use pgd")
+        if self.attack != "pgd_l2" and (self.eps or 0) > 1:
+            raise ValueError(f"eps = {self.eps:g}: images are in [0, 1], so that a change above 1 allows any image; "
+                             "divide sizes in grey levels by 255")
         if self.attack != "pgd_l2" and self.damping is not None:
             raise ValueError(f"{self.attack} uses only the sign of the gradient, which damping does not change: leave "
                              "damping out, or use pgd_l2")
