@@ -165,6 +165,28 @@ def test_more_than_32_classes_have_the_one_profile_that_is_asked_for(tmp_path: P
     assert list(page[0][0]["energy"]["profiles"]) == ["7"]
 
 
+@pytest.mark.parametrize("classes", [5, 40])
+def test_the_energies_drawn_are_those_of_the_weakest_class_or_of_the_one_that_was_chosen(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int) -> None:
+    """Of more than 32 classes one profile is kept, and which class is the weakest is known only at the end."""
+    monkeypatch.chdir(tmp_path)
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(400) % classes
+    logits = torch.randn(400, classes, generator=g) + 4 * torch.nn.functional.one_hot(labels, classes)
+    logits[labels == 3, 3] -= 6
+    save_file({"logits": logits, "labels": labels}, "mine.safetensors")
+    for words, label, called in (([], 3, "of class 3, the class with the lowest accuracy;"),
+                                 (["--profile", "2"], 2, "Panel of class 2: the mean energy of every class over the "
+                                                         "examples of class 2;")):
+        assert run("mine.safetensors", "--json", "found.json", *words).exit_code == 0
+        profile = json.loads(Path("found.json").read_text())["energy"]["profiles"][str(label)]
+        assert profile["examples"] == int((labels == label).sum())
+        assert profile["energies"] == pytest.approx((-logits[labels == label]).double().mean(0).tolist())
+        page = " ".join(Path("diagnosis.html").read_text().split())
+        assert called in page
+        assert "Second panel: the energy on the data" in page
+
+
 def test_logits_and_labels_alone_are_enough(tmp_path: Path, page: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez("two.npz", logits=np.array([[1.0, 0.0]]), labels=np.array([0]))
@@ -335,13 +357,16 @@ def test_numbers_of_few_examples_are_called_rough(mine: Path, page: list[Any]) -
 
 
 def test_a_single_panel_of_energies_is_not_called_the_second(mine: Path) -> None:
-    without_class_0 = 1 + torch.arange(78) % 39
-    save_file({"logits": torch.randn(78, 40), "labels": without_class_0}, "many.safetensors")
-    for words, says in (([], "The energy on the data (filled)"), (["--profile", "7"], "Second panel: the energy")):
-        assert run("many.safetensors", *words).exit_code == 0
+    save_file({"logits": torch.randn(78, 40), "labels": 1 + torch.arange(78) % 39}, "many.safetensors")
+    save_file({"logits": torch.randn(78, 4100), "labels": torch.arange(78)}, "most.safetensors")  # without profiles
+    for words, says in ((["most.safetensors"], "The energy on the data (filled)"),
+                        (["many.safetensors", "--profile", "0"], "The energy on the data (filled)"),  # has no examples
+                        (["many.safetensors", "--profile", "7"], "Second panel: the energy"),
+                        (["many.safetensors"], "Second panel: the energy")):
+        assert run(*words).exit_code == 0
         page = " ".join(Path("diagnosis.html").read_text().split())
         assert says in page
-        assert ("Second panel" in page) == bool(words)
+        assert ("Second panel" in page) == says.startswith("Second")
 
 
 @pytest.mark.parametrize(("words", "message"), [

@@ -137,7 +137,7 @@ def test_a_graph_is_not_kept() -> None:
     logits, target, outside = examples(50, 5)
     reader = whole(logits.requires_grad_(), target, outside)
     pickle.dumps(reader)
-    assert not any(total.requires_grad for total, *_ in reader.sums.values())
+    assert not any(total.requires_grad for total, *_ in reader.profiles.sums.values())
 
 
 @pytest.mark.timeout(120)

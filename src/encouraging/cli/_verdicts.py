@@ -97,7 +97,7 @@ def diagnose(
     profile: Annotated[
         str | None,
         typer.Option(metavar="CLASS", help="The class whose energy profile is drawn, by its number or, with --names, "
-                     "by its name. With 32 classes or fewer all are drawn."),
+                     "by its name; by default the one with the lowest accuracy."),
     ] = None,
     names: Annotated[Path | None, typer.Option(help="Class names: a text file, one per line.")] = None,
     curve: Annotated[

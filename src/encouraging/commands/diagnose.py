@@ -22,6 +22,7 @@ from ..data.logits_advice import probability_words
 from ..engine.outputs import check_outputs, write_output
 from ..errors import ArgumentError, DataError, TargetError, did_you_mean
 from ..metrics import Reader, posterior_logits
+from ..metrics._profiles import Profiles
 from ..report.numbers import plural
 from ..report.sections.out_of_distribution import UNNAMED
 from .diagnosis_table import overview
@@ -32,7 +33,7 @@ ROUGH = 30  # examples or images below which the numbers are called rough
 
 def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = None, profile: int | str | None = None,
              names: Path | None = None, curve: str | None = None, console: Console | None = None) -> list[Path]:
-    """Read the file once, print a summary, and write the page and the numbers; the paths of what was written.
+    """Read the file, print a summary, and write the page and the numbers; the paths of what was written.
 
     With ``curve``, the loss that the model was trained with, its logits are read through that loss.
     """
@@ -79,7 +80,11 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
 
 def read_through(source: Logits, profile: int | None = None, console: Console | None = None,
                  curve: Curve | None = None) -> dict[str, Any]:
-    """The diagnosis of everything in the file, in one pass, with a progress bar where there is a terminal."""
+    """The diagnosis of everything in the file, with a progress bar where there is a terminal.
+
+    One pass; where there are too many classes to keep the energy profiles of all, and none was chosen, a second look at
+    the weakest class, which is known only then.
+    """
     def posterior(logits: Tensor) -> Tensor:
         return logits if curve is None else posterior_logits(logits, curve)
 
@@ -102,8 +107,25 @@ def read_through(source: Logits, profile: int | None = None, console: Console | 
                     reader.update_outside(posterior(logits), name, first=first)
                 first += len(logits)
                 bar.advance(task, len(logits))
-    diagnosis = reader.diagnosis(counts=source.counts)
+        diagnosis = reader.diagnosis(counts=source.counts)
+        weakest = _weakest_class(diagnosis)
+        if profile is not None:
+            diagnosis["profiled"] = [profile]
+        elif weakest is not None and str(weakest) not in diagnosis["energy"]["profiles"]:
+            profiles, task = Profiles(source.classes, weakest), bar.add_task("the weakest class", total=source.examples)
+            for _, logits, labels in source.blocks():
+                rows = labels == weakest
+                if bool(rows.any()):
+                    profiles.update(posterior(logits[rows]), labels[rows])
+                bar.advance(task, len(labels))
+            diagnosis["energy"]["profiles"] = profiles.table()
     return diagnosis | ({"probabilities": True} if source.probabilities else {})
+
+
+def _weakest_class(diagnosis: Mapping[str, Any]) -> int | None:
+    """The class of the lowest accuracy among those that have examples; None with very many classes."""
+    accuracies = {label: value for label, value in enumerate(diagnosis.get("class_accuracy", ())) if value is not None}
+    return min(accuracies, key=accuracies.__getitem__, default=None)
 
 
 @contextmanager

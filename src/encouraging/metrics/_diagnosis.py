@@ -21,13 +21,14 @@ from ..class_counts import Counts
 from ..curves import Curve
 from ..errors import ArgumentError, CurveError, ShapeError
 from ._accuracy import accuracy
-from ._calibration import BINS, divided, fit_temperature, nll, reliability, temperature_bounds
+from ._calibration import BINS, nll, reliability
 from ._energy import USUAL_NAMES, energies, scores
 from ._inputs import as_tensor
 from ._margin import margins
 from ._ood import Positive, detection, mean_row, openood_row
-from ._posterior import posterior_logits
-from ._readings import Readings, Unlabelled, as_floats, read, read_unlabelled
+from ._profiles import LONGEST, Profiles
+from ._readings import Readings, Unlabelled, read, read_unlabelled
+from ._sample import Sample
 from ._shots import FEW, MANY, class_accuracy, class_margin, counts_in_order, shot_accuracy
 from ._spread import spread
 from ._teaching import mean_pulls, teaching
@@ -35,8 +36,6 @@ from ._teaching import mean_pulls, teaching
 SCHEMA = 1
 KEPT_LOGITS = 1 << 22  # of whole rows, for the temperature: 16 MiB
 KEPT_ROWS = 50_000
-ALL_PROFILES = 32  # with more classes only one has an energy profile: the one chosen, else the first
-LONGEST = 4096  # with more classes, lists with one number per class are left out
 
 
 class Reader:
@@ -44,7 +43,7 @@ class Reader:
 
     Args:
         classes: Number of classes.
-        profile: The class whose energy profile is kept where there are more than 32 classes.
+        profile: The class whose energy profile is kept where there are more than 32 classes; the first by default.
         seed: The seed of the random sample that the temperature is fitted on.
 
     Raises:
@@ -61,11 +60,11 @@ class Reader:
             raise ArgumentError(f"Reader(profile={profile}): expected a class, 0 to {classes - 1}.")
         self.classes = classes
         self.profile = profile
+        self.profiles = Profiles(classes, profile)
         self.parts: list[Readings] = []
         self.outside: dict[str, list[Unlabelled]] = {}
-        self.sums: dict[int, tuple[Tensor, Tensor, int]] = {}  # of finite logits, how many of them, examples
         self.random = torch.Generator().manual_seed(seed)
-        self.sample = _Sample(max(2, min(KEPT_ROWS, KEPT_LOGITS // max(classes, 1))))
+        self.sample = Sample(max(2, min(KEPT_ROWS, KEPT_LOGITS // max(classes, 1))))
 
     def update(self, logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int = 0) -> None:
         """Examples with their labels, tensors or arrays; errors count rows from ``first``."""
@@ -75,7 +74,7 @@ class Reader:
         if not len(block):
             return
         self.parts.append(Readings(*(getattr(block, name).cpu() for name in Readings.__dataclass_fields__)))
-        self._add_profiles(logits, target)
+        self.profiles.update(logits, target)
         self.sample.add(torch.rand(len(logits), generator=self.random, dtype=torch.float64), logits, target)
 
     def update_outside(self, logits: Tensor | np.ndarray, name: str = "outside", *, first: int = 0) -> None:
@@ -94,8 +93,7 @@ class Reader:
         self.parts += other.parts
         for name, parts in other.outside.items():
             self.outside.setdefault(name, []).extend(parts)
-        for label, sums in other.sums.items():
-            self._add_sums(label, *sums)
+        self.profiles.merge(other.profiles)
         self.sample.take(other.sample)
         return self
 
@@ -152,7 +150,7 @@ class Reader:
         diagnosis: dict[str, Any] = {
             "schema": SCHEMA, "examples": len(readings), "classes": self.classes,
             "accuracy": accuracy(readings), "nll": nll(readings),
-            "margin": margins(readings), "energy": energies(readings) | {"profiles": self._profiles()},
+            "margin": margins(readings), "energy": energies(readings) | {"profiles": self.profiles.table()},
             "calibration": {"ece": binned.ece, "mce": binned.mce, "bins": binned.rows()},
             "teaching": {"of": "test" if taught is None else "train", "shares": teaching(gap, curves),
                          "pulls": mean_pulls(gap, curves)},
@@ -181,88 +179,6 @@ class Reader:
     def _check(self, logits: Tensor) -> None:
         if logits.ndim != 2 or logits.shape[1] != self.classes:
             raise ShapeError(f"logits: expected the shape (examples, {self.classes}), got {tuple(logits.shape)}.")
-
-    def _add_profiles(self, logits: Tensor, target: Tensor) -> None:
-        if self.classes > LONGEST:
-            return
-        for label in range(self.classes) if self.classes <= ALL_PROFILES else [self.profile or 0]:
-            rows = logits[target == label].double()
-            if len(rows):
-                finite = rows.isfinite()
-                self._add_sums(label, rows.masked_fill_(~finite, 0).sum(0).cpu(), finite.sum(0).cpu(), len(rows))
-
-    def _add_sums(self, label: int, total: Tensor, finite: Tensor, examples: int) -> None:
-        if label in self.sums:
-            before, finite_before, count = self.sums[label]
-            total, finite, examples = before + total, finite_before + finite, count + examples
-        self.sums[label] = (total, finite, examples)
-
-    def _profiles(self) -> dict[str, dict[str, Any]]:
-        """Mean energies per label. None for a class that was masked out in all examples of the label."""
-        return {str(label): {"examples": examples, "energies": [-z / n if n else None for z, n in
-                                                                zip(total.tolist(), finite.tolist(), strict=True)]}
-                for label, (total, finite, examples) in sorted(self.sums.items())}
-
-
-class _Sample:
-    """A random sample of whole rows: those with the smallest random numbers, so that samples of parts can be merged
-    into a sample of the whole."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.parts: list[tuple[Tensor, Tensor, Tensor]] = []  # random number, logits, label
-        self.held = 0
-        self.below = math.inf  # rows with a larger random number cannot be in the sample
-
-    def add(self, chance: Tensor, logits: Tensor, target: Tensor) -> None:
-        chosen = (chance < self.below).nonzero()[:, 0]
-        if len(chosen) > self.size:
-            chosen = chance.topk(self.size, largest=False).indices
-        if not len(chosen):
-            return
-        self.parts.append((chance[chosen], as_floats(logits.index_select(0, chosen.to(logits.device))).cpu(),
-                           target[chosen.to(target.device)].to(torch.int64).cpu()))
-        self.held += len(chosen)
-        if self.held >= 2 * self.size:  # not at every call: whole rows are copied
-            self.thin()
-
-    def thin(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Drop the surplus and return the sample, sorted by random number: so the order of arrival does not matter."""
-        chance, logits, label = (torch.cat(column) for column in zip(*self.parts, strict=True))
-        keep = chance.topk(min(self.size, len(chance)), largest=False).indices
-        self.parts = [(chance[keep], logits[keep], label[keep])]
-        self.held = len(keep)
-        if self.held == self.size:
-            self.below = float(chance[keep[-1]])
-        return self.parts[0]
-
-    def take(self, other: _Sample) -> None:
-        for part in other.parts:
-            self.add(*part)
-
-    def read_through(self, curve: Curve, bins: int) -> dict[str, float | str]:
-        """What it changes that probabilities are read through the loss, on the half that temperatures are judged on."""
-        _, logits, label = self.thin()
-        logits, label = logits[len(label) // 2 :], label[len(label) // 2 :]
-        before, after = (read(values, label) for values in (logits, posterior_logits(logits, curve)))
-        return {"curve": repr(curve), "ece_before": reliability(before.confidence, before.correct, bins).ece,
-                "ece_after": reliability(after.confidence, after.correct, bins).ece,
-                "nll_before": nll(before), "nll_after": nll(after)}
-
-    def temperature(self, bins: int) -> dict[str, float | str] | None:
-        """The temperature fitted on one half of the sample, and its effect on the other half."""
-        if self.held < 2:
-            return None
-        _, logits, label = self.thin()
-        half = len(label) // 2
-        value = fit_temperature(logits[:half], label[:half])
-        low, high = temperature_bounds(logits[:half])
-        before, after = (read(scaled, label[half:]) for scaled in (logits[half:], divided(logits[half:], value)))
-        bound = "lowest" if value < 1.01 * low else "highest" if value > 0.99 * high else ""
-        return {"value": value, "bound": bound, "fitted_on": half, "judged_on": len(label) - half,
-                "ece_before": reliability(before.confidence, before.correct, bins).ece,
-                "ece_after": reliability(after.confidence, after.correct, bins).ece,
-                "nll_before": nll(before), "nll_after": nll(after)}
 
 
 def _finite(numbers: list[float | None]) -> list[float | None]:

@@ -35,7 +35,7 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
     chosen = next((labels for arm in arms for labels in arm.diagnosed("profiled")), None)
     profiles = [_profile(arms)] if chosen is None else [_profile(arms, str(label)) for label in chosen]
     parts = [part for part in profiles if part]
-    parts += [part for part in [_means(arms, "" if not parts else "Second" if chosen is None else "Last")] if part]
+    parts += [part for part in [_means(arms, ("", "Second", "Last")[min(len(parts), 2)])] if part]
     if not parts:
         return None
     return Picture("energies", " ".join(alt for _, alt, _ in parts),
@@ -55,8 +55,8 @@ def _profile(arms: Sequence[Arm], chosen: str | None = None) -> _Part | None:
             lines.append((arm, np.mean(np.asarray(rows, float), 0)))
     if not lines or len({len(row) for _, row in lines}) != 1:
         return None
-    several = any(len(profiles) > 1 for arm in arms for profiles in arm.diagnosed("energy", "profiles"))
-    hardest = ", the class with the lowest accuracy" if several and chosen is None else ""
+    is_hardest = chosen is None and label == _hardest_class(arms, of_all=True)
+    hardest = ", the class with the lowest accuracy" if is_hardest else ""
     label_index, classes = int(label), len(lines[0][1])
     names = next((n for arm in arms for n in arm.diagnosed("class_names") if len(n) == classes), None)
     class_name = f"class {label}" + (f", {names[label_index]}" if names else "")
@@ -116,16 +116,22 @@ def _height(arms: Sequence[Arm]) -> int:
     return max(230, 80 + 38 * len(arms))
 
 
-def _hardest_class(arms: Sequence[Arm]) -> str | None:
-    """The class of the lowest mean accuracy among those that have a profile."""
-    profiled = list(next((profiles for arm in arms for profiles in arm.diagnosed("energy", "profiles")), {}))
+def _hardest_class(arms: Sequence[Arm], *, of_all: bool = False) -> str | None:
+    """The class of the lowest mean accuracy among those that have a profile, or among all that have examples: with many
+    classes few have a profile."""
     rows = [row for arm in arms for row in arm.diagnosed("class_accuracy")]
+    if of_all:
+        candidates = [str(label) for label in range(max(map(len, rows), default=0))]
+    else:
+        candidates = list(next((profiles for arm in arms for profiles in arm.diagnosed("energy", "profiles")), {}))
 
     def accuracy(label: str) -> float:
         values = [row[int(label)] for row in rows if label.isdecimal() and int(label) < len(row)]
         numbers = [value for value in values if value is not None]
         return float(np.mean(numbers)) if numbers else math.inf
-    return min(profiled, key=accuracy, default=None)
+    if of_all and sum(math.isfinite(accuracy(label)) for label in candidates) < 2:
+        return None
+    return min(candidates, key=accuracy, default=None)
 
 
 def _means(arms: Sequence[Arm], ordinal: str) -> _Part | None:
