@@ -192,3 +192,12 @@ def test_the_best_score_is_named_as_such_and_worse_than_chance_as_such() -> None
     (words,) = below_chance(detection, 400)
     assert words.startswith("The AUROC of MaxLogit (minus the lowest energy) is below 50%, worse than chance")
     assert not list(below_chance({**detection, "examples": 5}, 400))  # five examples decide nothing
+
+
+def test_scores_that_are_as_good_at_the_digits_shown_are_named_together() -> None:
+    rates = {"min_energy": 61.2, "free_energy": 60.0, "max_probability": 64.4668, "msp": 64.4712}
+    detection = {"examples": 100, "scores": {score: {"auroc": value} for score, value in rates.items()}}
+    assert best_words(detection, "min_energy") == (
+        "The best scores on these data are the log-odds of the top class and MSP (highest probability in float32), "
+        "64.47%, which is known only afterwards.")
+    assert best_words(detection, "max_probability") == ""

@@ -26,12 +26,14 @@ def headline(detection: Mapping[str, Any], score: str) -> str:
 
 
 def best_words(detection: Mapping[str, Any], score: str) -> str:
-    """Which score was best, where it is not the one that was chosen beforehand."""
-    best, rates = max(detection["scores"].items(), key=lambda item: item[1]["auroc"])
-    if show(rates["auroc"]) == show(detection["scores"][score]["auroc"]):
+    """Which score was best, or which ones at the digits shown, where the one that was chosen beforehand is not."""
+    highest = show(max(rates["auroc"] for rates in detection["scores"].values()))
+    best = [name for name, rates in detection["scores"].items() if show(rates["auroc"]) == highest]
+    if score in best:
         return ""
-    return (f"The best score on these data is {score_words(best)}, {show(rates['auroc'])}%, which is known only "
-            "afterwards.")
+    subject = "scores on these data are" if len(best) > 1 else "score on these data is"
+    names = listed([score_words(name) for name in best])
+    return f"The best {subject} {names}, {highest}%, which is known only afterwards."
 
 
 def below_chance(detection: Mapping[str, Any], examples: int) -> Iterator[str]:
