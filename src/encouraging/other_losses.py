@@ -12,18 +12,8 @@ from .ops import dispatch, repeat
 from .ops.elementwise import sigmoid_losses, squared_errors
 from .ops.reduction import Divisor, check_divisor, reduce, writable
 from .ops.rows import compute_dtype
-from .targets import (
-    as_rows,
-    check_alpha,
-    check_factor,
-    check_flag,
-    check_input,
-    check_link,
-    check_presence,
-    check_reduction,
-    one_hot,
-    result_dtype,
-)
+from .presence import check_alpha, check_factor, check_presence
+from .targets import as_rows, check_flag, check_input, check_link, check_reduction, one_hot, result_dtype
 
 
 def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None,

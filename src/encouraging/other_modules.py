@@ -18,8 +18,8 @@ from .errors import SignatureError, did_you_mean
 from .losses import linear_curve_loss, mirror_mse_loss, sigmoid_curve_loss
 from .ops.linear import check_chunks
 from .ops.reduction import Divisor, check_divisor
+from .presence import check_alpha
 from .targets import (
-    check_alpha,
     check_buffer,
     check_class_weight,
     check_flag,

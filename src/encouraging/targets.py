@@ -17,7 +17,7 @@ from .torch_state import autocasts, values_are_readable
 REDUCTIONS = ("none", "mean", "sum")
 IMPLEMENTATIONS = ("auto", "reference", "triton")
 _LABELS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-_WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch stores these and has few operations for them
+WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch stores these and has few operations for them
 
 
 class Rows(NamedTuple):
@@ -59,7 +59,7 @@ def as_rows(input: Tensor, target: Tensor) -> Rows:
     check_dense("target", target)
     if target.device != input.device:
         raise ArgumentError(f"input is on {input.device} but target on {target.device}: move one of them.")
-    if target.dtype in _WIDE_UNSIGNED:
+    if target.dtype in WIDE_UNSIGNED:
         target = target.long()
     axis = 0 if input.ndim == 1 else 1
     classes = input.shape[axis]
@@ -186,13 +186,8 @@ def check_buffer(name: str, value: Tensor | None) -> None:
 
 
 def check_smoothing(label_smoothing: float) -> None:
-    if not _is_fraction(label_smoothing):
+    if not is_fraction(label_smoothing):
         raise ArgumentError(f"label_smoothing={label_smoothing!r}: expected a number from 0 to 1.")
-
-
-def check_alpha(alpha: float | None) -> None:
-    if alpha is not None and not _is_fraction(alpha):
-        raise ArgumentError(f"alpha={alpha!r}: expected a number from 0 to 1, the weight of positives.")
 
 
 def check_link(link: str) -> None:
@@ -200,7 +195,8 @@ def check_link(link: str) -> None:
         raise ArgumentError(f"link={link!r}: expected 'softmax' or 'sigmoid'.")
 
 
-def _is_fraction(number: object) -> bool:
+def is_fraction(number: object) -> bool:
+    """Whether this is a number from 0 to 1."""
     return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number <= 1
 
 
@@ -268,54 +264,3 @@ def checked_labels(target: Tensor, classes: int) -> Tensor:
     if values_are_readable(labels) and bool(((labels < 0) | (labels >= classes)).any()):
         raise TargetError(f"target holds labels outside 0 to {classes - 1}: there are {classes} classes.")
     return labels
-
-
-def check_presence(input: Tensor, target: Tensor) -> None:
-    """Refuse a target that is neither the index of the present class, of two or more, nor one 0, 1 or probability per
-    logit."""
-    if not isinstance(target, Tensor):
-        raise DtypeError(f"target is a {type(target).__name__}: expected a tensor of 0s and 1s or of probabilities.")
-    check_dense("target", target)
-    index = target.shape == input.shape[:-1] and input.ndim > 0 and is_integer(target)
-    if target.shape != input.shape and not index:
-        raise ShapeError(f"target has shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}: expected "
-                         "the same shape, one 0 or 1 (or a probability) for each logit, or integers of shape "
-                         f"{tuple(input.shape[:-1])}, the index of the one class that is present."
-                         f"{_one_logit_hint(input, target)}")
-    if index and input.shape[-1] == 1:
-        # As indices, 0 would mean that the one class is present and 1 that it is not: 0s and 1s would be swapped.
-        raise ShapeError(f"target is {target.dtype} of shape {tuple(target.shape)} for an input of shape "
-                         f"{tuple(input.shape)}: expected one 0 or 1 for each logit, of the same shape."
-                         f"{_one_logit_hint(input, target)}")
-    if target.device != input.device:
-        raise ArgumentError(f"input is on {input.device} but target on {target.device}: move one of them.")
-    if index:
-        return
-    if target.is_complex():
-        raise DtypeError(f"target is {target.dtype}: expected 0s and 1s, or probabilities.")
-    values = target.long() if target.dtype in _WIDE_UNSIGNED else target
-    if target.dtype != torch.bool and values_are_readable(values) and bool(((values < 0) | (values > 1)).any()):
-        raise TargetError("target holds numbers outside [0, 1]: expected 0, 1 or a probability for each logit.")
-
-
-def _one_logit_hint(input: Tensor, target: Tensor) -> str:
-    """What to do where an input with one logit per example has an axis that its target lacks."""
-    fits = input.ndim > 0 and input.shape[-1] == 1 and target.shape == input.shape[:-1]
-    return " With one logit per example pass input[..., 0], or target[..., None]." if fits else ""
-
-
-def check_factor(name: str, factor: Tensor | None, input: Tensor) -> None:
-    """Refuse a factor that does not multiply the losses of these logits elementwise."""
-    if factor is None:
-        return
-    if not isinstance(factor, Tensor) or factor.is_complex():
-        raise DtypeError(f"{name} is {getattr(factor, 'dtype', type(factor).__name__)}: expected a tensor of real "
-                         "numbers that broadcasts to the input.")
-    check_dense(name, factor)
-    if factor.device != input.device:
-        raise ArgumentError(f"{name} is on {factor.device} but input on {input.device}: move one of them.")
-    trailing = input.shape[input.ndim - factor.ndim:]
-    # Not "n not in (1, size)": torch.compile does not find a number of the compiler's in a tuple.
-    if factor.ndim > input.ndim or any(n != 1 and n != size for n, size in zip(factor.shape, trailing, strict=True)):
-        raise ShapeError(f"{name} has shape {tuple(factor.shape)}: expected one that broadcasts to the input's, "
-                         f"{tuple(input.shape)}.")

@@ -21,7 +21,8 @@ from jax.typing import ArrayLike
 from .. import curves
 from ..curves import Curve
 from ..curves._curve import check_curve
-from ..targets import check_alpha, check_smoothing
+from ..presence import check_alpha
+from ..targets import check_smoothing
 from ._jax_checks import (
     as_axis,
     as_factor,

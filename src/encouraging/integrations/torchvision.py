@@ -25,7 +25,8 @@ from ..curves import Curve, halted_focal
 from ..curves._curve import check_curve
 from ..errors import ArgumentError, DtypeError, ShapeError, did_you_mean
 from ..losses import sigmoid_curve_loss
-from ..targets import check_alpha, result_dtype
+from ..presence import check_alpha
+from ..targets import result_dtype
 
 Divisor = Literal["images", "positives", "moving_positives"]
 DIVISORS = get_args(Divisor)
