@@ -174,6 +174,12 @@ def test_labels_of_a_byte_are_labels_not_a_mask():
     assert torch.equal(layer(x, y.to(torch.uint8)), layer(x, y))
 
 
+@pytest.mark.parametrize("target", [[0, 2], torch.tensor([0, 2]).numpy()], ids=["list", "array"])
+def test_labels_that_are_no_tensor_are_refused_in_words(target):
+    with pytest.raises(DtypeError, match=r"target is a (list|ndarray): expected a tensor"):
+        LSoftmaxLinear(4, 3)(torch.randn(2, 4), target)
+
+
 def test_more_dimensions_of_examples_are_more_examples():
     layer, x, y = layer_and_data(2)
     torch.testing.assert_close(layer(x.reshape(3, 3, 6), y.reshape(3, 3)).flatten(0, 1), layer(x, y))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from .class_counts import Counts, class_counts
 from .errors import ArgumentError, DerivativeError, DtypeError, ShapeError
 from .ops.rows import compute_dtype
-from .targets import check_input, checked_labels, is_integer
+from .targets import check_input, check_tensor, checked_labels, is_integer
 from .torch_state import in_backward, in_transform
 
 
@@ -100,6 +100,7 @@ class LSoftmaxLinear(nn.Module):
         logits = nn.functional.linear(input, self.weight)
         if not self.training or target is None or self.margin == 1:
             return logits
+        check_tensor("target", target)
         if target.shape != input.shape[:-1]:
             raise ShapeError(f"target has shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}: "
                              f"expected labels of shape {tuple(input.shape[:-1])}.")

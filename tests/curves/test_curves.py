@@ -8,6 +8,7 @@ import inspect
 import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
@@ -217,3 +218,14 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         curves.by_name("conservative", logend=0.5)
     with pytest.raises(CurveError, match="None"):
         curves.by_name(None)
+
+
+@pytest.mark.parametrize("number", [np.float32(0.5), np.int64(0), torch.tensor(0.5)], ids=lambda x: type(x).__name__)
+def test_numbers_of_other_libraries_are_refused_with_the_remedy(number):
+    with pytest.raises(CurveError, match=r"Pass float\(log_end\)\."):
+        curves.encouraging(number)
+    assert curves.encouraging(float(number)).log_end == float(number)
+    for word in ("0.5", None, True):
+        with pytest.raises(CurveError) as refused:
+            curves.encouraging(word)
+        assert "float(" not in str(refused.value)

@@ -220,7 +220,9 @@ def check_parameter(curve: str, name: str, number: float, *, low: float, high: f
                     high_is_allowed: bool = True) -> None:
     """Refuse a parameter outside ``[low, high]`` (or ``[low, high)``)."""
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise CurveError(f"{curve}({name}={number!r}): expected a number, {meaning}; got {type(number).__name__}.")
+        advice = f" Pass float({name})." if hasattr(number, "__float__") and not isinstance(number, bool) else ""
+        raise CurveError(f"{curve}({name}={number!r}): expected a number, {meaning}; got {type(number).__name__}."
+                         f"{advice}")
     if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:  # more than a tensor can be multiplied by
         raise CurveError(f"{curve}({name}=...): a whole number of more than 64 bits; expected {meaning}. Pass a float.")
     inside = low <= number <= high if high_is_allowed else low <= number < high
