@@ -142,6 +142,12 @@ def test_it_starts_at_the_defaults_and_writes_them_as_python(page):
         assert eval(move(page, "curve", name)["name"], {"curves": curves}) == ENTRIES[name].factory()
 
 
+def test_a_slider_is_where_it_was_left_after_a_look_at_a_curve_that_ends_earlier(page):
+    move(page, "log_end", 1)
+    assert "log_end=0.99" in move(page, "curve", "conservative")["name"]
+    assert "log_end=1," in move(page, "curve", "encouraging")["name"]
+
+
 def test_every_slider_moves_its_picture_and_its_words(page):
     for name in MOVABLE:
         move(page, "curve", name)

@@ -34,7 +34,7 @@ const numberOf = ({ value, min }, { scale }) =>
   scale !== "log" ? Number(value) : value === min ? 0 : Number(`1e${value}`);
 const positionOf = (number, { scale }) => (scale === "log" ? Math.round(Math.log10(number)) : number);
 const sliderOf = (param) => find(`#explorer-${param.name}`);
-const moved = new Set();
+const moved = new Map(); // where the reader has left a slider, which a curve with a shorter range may not reach
 
 function paramsOf(name) {
   return Object.fromEntries(curves[name].parameters.map((param) => [param.name, numberOf(sliderOf(param), param)]));
@@ -49,7 +49,7 @@ function choose(name) {
     slider.min = positionOf(param.low, param);
     slider.max = positionOf(param.high, param);
     slider.step = param.scale === "log" ? Math.log10(param.step) : param.step;
-    if (!moved.has(param.name)) slider.value = positionOf(param.default, param);
+    slider.value = moved.get(param.name) ?? positionOf(param.default, param);
     find(`label[for="${slider.id}"]`).textContent = param.meaning;
   }
 }
@@ -177,7 +177,7 @@ function draw() {
 }
 
 select.addEventListener("input", () => choose(select.value));
-for (const slider of sliders) slider.addEventListener("input", () => moved.add(slider.dataset.param));
+for (const slider of sliders) slider.addEventListener("input", () => moved.set(slider.dataset.param, slider.value));
 root.addEventListener("input", draw);
 for (const svg of root.querySelectorAll("svg")) {
   const follow = (event) => {
