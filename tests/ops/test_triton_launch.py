@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from types import SimpleNamespace
 
@@ -12,9 +13,9 @@ pytest.importorskip("triton")
 
 import triton.language as tl
 
-from encouraging import curves
-from encouraging.ops.triton import cached_launch, hard_loss
-from kernel_cases import CLASSES, MARKS, ULP, draw
+from encouraging import curve_loss, curves
+from encouraging.ops.triton import cached_launch, hard_loss, launch, matching, sums, use_tiling
+from kernel_cases import CLASSES, MARKS, STREAMED, ULP, draw, row_error
 
 pytestmark = MARKS
 EL = curves.conservative(0.75)
@@ -158,3 +159,39 @@ def test_float16_sums_the_same_as_its_rows(reduction: str, smoothing: float) -> 
     assert leaf.grad.isfinite().all()
     ignored = hard_loss(z.clone().requires_grad_(), torch.full_like(y, -100), EL, reduction=reduction)
     assert ignored.isnan() if reduction == "mean" else ignored == 0
+
+
+@pytest.mark.parametrize("ending", ["the last program", "in order", "a launch of its own"])
+@pytest.mark.parametrize("way", [{"match_norm": True}, {"match_norm": True, "reduction": "sum"}, {},
+                                 {"label_smoothing": 0.1}, {"reduction": "none"}], ids=str)
+def test_fewer_programs_of_a_persistent_kernel_change_nothing(way: dict[str, object], ending: str,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """One program, where the kernel takes so many registers that no more fit: nobody waits for the shares of others, or
+    reads them."""
+    monkeypatch.setattr(sums, "MOST_ARRIVALS", sums.MOST_ARRIVALS if ending == "the last program" else 0)
+    monkeypatch.setattr(sums, "in_order_from", 1 if ending == "in order" else math.inf)
+    for module in (sums, launch, matching):
+        for name, kept in vars(module).items():
+            if isinstance(kept, sums.Kept):
+                monkeypatch.setattr(module, name, sums.Kept())
+    launched = cached_launch.Prepared.__call__
+
+    def as_few_as_possible(self: cached_launch.Prepared, device: int, *tensors: torch.Tensor | None) -> None:
+        if self._persistent:
+            self._kernel[(1,)](*tensors, *self._numbers, **self._constants)
+        else:
+            launched(self, device, *tensors)
+
+    monkeypatch.setattr(cached_launch.Prepared, "__call__", as_few_as_possible)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, **kind: empty(*size, **kind).fill_(1e3))
+    (logits, target), results = draw(5, seed=1), []
+    for dtype, impl in ((torch.float32, "triton"), (torch.float64, "reference")):
+        leaf = logits.detach().to(dtype).requires_grad_()
+        with use_tiling(STREAMED):
+            loss = curve_loss(leaf, target, EL, impl=impl, **way)
+            loss.backward(torch.full_like(loss, 0.75))
+        results.append((loss.detach().double(), leaf.grad))
+    (loss, gradient), (expected, slope) = results
+    torch.testing.assert_close(loss, expected, rtol=64 * ULP, atol=8 * ULP)
+    assert row_error(gradient, slope).max() <= 128 * ULP

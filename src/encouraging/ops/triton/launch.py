@@ -276,7 +276,8 @@ def prepare(problem: Problem, asked: Asked, grad: Tensor | None, tiling: Tiling,
         else:
             constants |= {"SIXTEEN_BIT": logits.dtype.itemsize == 2,
                           "TOGETHER": tiling.warps > 1 and logits.is_cuda}
-    return Prepared(kernel, programs, (*numbers, *problem.curve[2:]), is_persistent(tiling, programs), **constants)
+    persistent = is_persistent(tiling, ending if asked.sums else None)
+    return Prepared(kernel, programs, (*numbers, *problem.curve[2:]), persistent, **constants)
 
 
 def _prepare_split(problem: Problem, asked: Asked, tiling: Tiling, sizes: tuple[int, ...], phase: int, ends: int,

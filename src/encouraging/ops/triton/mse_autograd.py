@@ -220,8 +220,9 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
         most = held_to(80) if grad is not None else None
         if state is not None:
             most = 80 if programs <= 3 * processors(logits.device) else 64
-        launch(mse_streamed_kernel, programs, (*tensors, state), numbers, is_persistent(tiling, programs), **shared,
-               STATE=state is not None, maxnreg=most)
+        persistent = is_persistent(tiling, None if sums is None else sums.ending)
+        launch(mse_streamed_kernel, programs, (*tensors, state), numbers, persistent, **shared, STATE=state is not None,
+               maxnreg=most)
     else:
         launch(mse_kernel, programs, (*tensors, state), numbers, **shared, STATE=state is not None, ROWS=tiling.rows,
                PIECE=piece_of(tiling, logits, unit, 1))

@@ -227,7 +227,7 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None,
                       "SIXTEEN_BIT": logits.dtype.itemsize == 2}
         return _prepare_split(tiling, programs, sizes, grad_sizes, phase, factors, curve, constants)
     return Prepared(soft_streamed_kernel, programs, (*sizes, *grad_sizes, phase, *factors),
-                    is_persistent(tiling, programs), **constants, ENDS=ends,
+                    is_persistent(tiling, constants["LAST"] if asked.sums else None), **constants, ENDS=ends,
                     maxnreg=_most_registers(problem, by_target is not None, ends) or tiling.registers or None,
                     VECTOR=ends or 16 // logits.dtype.itemsize, SIXTEEN_BIT=logits.dtype.itemsize == 2)
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from .. import repeat
+from .finish import BY_ARRIVAL
 from .layout import ends_of, pieces
-from .sums import MOST_ARRIVALS
 
 # The tilings below are those that were fastest on an H200 (docs/kernel-notes.md). A row that stays in registers between
 # its sums and its gradient is read once; a longer one twice, the second time from the level-2 cache as far as it holds.
@@ -149,10 +149,11 @@ def split(tiling: Tiling, rows: int, classes: int, device: torch.device) -> Tili
     return replace(tiling, block=_SEGMENT_BLOCK, warps=_SEGMENT_WARPS, segments=most, registers=0)
 
 
-def is_persistent(tiling: Tiling, programs: int) -> bool:
-    """Whether a launch of so many programs may be one of fewer: each walks over rows, and the last to arrive adds up
-    what all have left."""
-    return fitted and tiling.streamed and tiling.segments == 1 and programs <= MOST_ARRIVALS
+def is_persistent(tiling: Tiling, ending: int | None) -> bool:
+    """Whether a launch may be one of fewer programs: each walks over rows, and what they leave for a sum, if there is
+    one, is added up by the last to arrive (``ending``, see ``finish.py``). Another launch would read as many shares as
+    there should have been programs, and those that count labels first would take the place of others."""
+    return fitted and tiling.streamed and tiling.segments == 1 and ending in (None, BY_ARRIVAL.value)
 
 
 def held_to(registers: int) -> int | None:
