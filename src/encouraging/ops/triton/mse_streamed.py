@@ -78,14 +78,6 @@ def _terms_of_columns(row, target, y, upstream, above_first, top, rivals, over, 
     return is_top, p, q, value, g
 
 
-@triton.jit
-def _inner(pointer, head, PER_CLASS: tl.constexpr, ENDS: tl.constexpr):
-    """Where the inner part of a row begins in a tensor, if that has a number per class."""
-    if PER_CLASS:
-        pointer = inner_row(pointer, head, ENDS)
-    return pointer
-
-
 # The sums of the losses, and of g p over the largest class and over its rivals; with VALUES it writes the losses.
 @triton.jit
 def stream_errors(row, target, y, upstream, loss, above_first, known, top, rivals, over, head, n_inner, n_classes,
@@ -95,8 +87,14 @@ def stream_errors(row, target, y, upstream, loss, above_first, known, top, rival
     n_blocks = tl.cdiv(n_inner, BLOCK)
     b_loss = tl.zeros([BLOCK // VECTOR], tl.float32)
     b_of_top, b_of_rest = b_loss, b_loss
-    inner, inner_target = inner_row(row, head, ENDS), _inner(target, head, SOFT, ENDS)
-    inner_above, inner_loss = _inner(upstream, head, UPSTREAM == EACH, ENDS), _inner(loss, head, VALUES, ENDS)
+    # What is not given cannot be handed to a function and back: Triton 3.6 refuses to return None.
+    inner, inner_target, inner_above, inner_loss = inner_row(row, head, ENDS), target, upstream, loss
+    if SOFT:
+        inner_target = inner_row(target, head, ENDS)
+    if UPSTREAM == EACH:
+        inner_above = inner_row(upstream, head, ENDS)
+    if VALUES:
+        inner_loss = inner_row(loss, head, ENDS)
     for i_block in tl.range(0, n_blocks, num_stages=1):
         o_c = (n_blocks - 1 - i_block) * BLOCK + o_b
         m_c = o_c < n_inner
@@ -131,8 +129,12 @@ def stream_slopes(row, target, y, upstream, out, above_first, scale, top, rivals
                   n_classes, SOFT: tl.constexpr, BONUS: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
                   ENDS: tl.constexpr, SIXTEEN_BIT: tl.constexpr, UPSTREAM: tl.constexpr):
     o_b = offsets(BLOCK, VECTOR)
-    inner, inner_target = inner_row(row, head, ENDS), _inner(target, head, SOFT, ENDS)
-    inner_above, inner_out = _inner(upstream, head, UPSTREAM == EACH, ENDS), inner_row(out, head, ENDS)
+    inner, inner_out = inner_row(row, head, ENDS), inner_row(out, head, ENDS)
+    inner_target, inner_above = target, upstream
+    if SOFT:
+        inner_target = inner_row(target, head, ENDS)
+    if UPSTREAM == EACH:
+        inner_above = inner_row(upstream, head, ENDS)
     for i_block in tl.range(0, tl.cdiv(n_inner, BLOCK), num_stages=1):
         o_c = i_block * BLOCK + o_b
         m_c = o_c < n_inner
