@@ -296,3 +296,22 @@ def test_by_products(tiling: Tiling) -> None:
             torch.testing.assert_close(loss, expected)
         past = hard_loss(z, y, curves.normal(), stats=0.1)[1].past
         assert past.item() == pytest.approx((p[known] > 0.1).double().mean().item())
+
+
+@pytest.mark.parametrize("tiling", [WHOLE, STREAMED, SPLIT, Tiling(1, 64, 4)],
+                         ids=["whole", "streamed", "split", "one row"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_by_products_of_classes_without_rivals(tiling: Tiling, smoothing: float) -> None:
+    """One class, or all others masked: it is certain."""
+    inf = math.inf
+    z = torch.full((4, CLASSES), -inf)
+    z[0, 2], z[1, 2], z[2, 36] = 3.0, -70.0, 5.0
+    y = torch.tensor([2, 0, 36, 1])  # certain, wrong, certain, and no class at all
+    with use_tiling(tiling):
+        stats = hard_loss(z, y, curves.conservative(0.75), stats=True, label_smoothing=smoothing)[1]
+        alone = hard_loss(torch.tensor([[3.0]]), y[3:] * 0, curves.normal(), stats=True, label_smoothing=smoothing)[1]
+    torch.testing.assert_close(stats.p, torch.tensor([1.0, 0.0, 1.0, math.nan]), equal_nan=True)
+    torch.testing.assert_close(stats.lse, torch.tensor([3.0, -70.0, 5.0, -inf]))
+    assert stats.argmax[:3].tolist() == [2, 2, 36]
+    assert stats.past == 2 / 3
+    assert (alone.p.item(), alone.lse.item(), alone.argmax.item(), alone.past.item()) == (1.0, 3.0, 0, 1.0)

@@ -202,6 +202,6 @@ def not_series(four, top_p, base):
 
 @triton.jit
 def logsumexp_with(z, top, rival_sum):
-    """logsumexp of a class and its rivals."""
+    """logsumexp of a class and its rivals, if it has any."""
     gap, p, q, surprise, log_q, top_p, log_top_p = chances(z, top, rival_sum)
-    return top - log_top_p
+    return tl.where(rival_sum == 0.0, z, top - log_top_p)
