@@ -94,8 +94,9 @@ def main() -> None:
                                     **options: Any) -> Any:
                 if "TOGETHER" in options:  # which depends on the tensors being on a GPU
                     options["TOGETHER"] = options["num_warps"] > 1
-                print(f"  {kernel.__name__:28s}{usage(run(kernel, *args, grid=grid, warmup=True, **options))}",
-                      flush=True)
+                if not warmup:  # a persistent kernel is compiled before it is launched
+                    compiled = run(kernel, *args, grid=grid, warmup=True, **options)
+                    print(f"  {kernel.__name__:28s}{usage(compiled)}", flush=True)
                 return _as(kernel, *args, grid=grid, warmup=warmup, **options)
 
             with mock.patch.object(triton.runtime.jit.JITFunction, "run", compile_and_pretend):
