@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -35,19 +36,30 @@ def test_ignored_rows_are_cleared_whatever_they_hold() -> None:
         assert torch.equal(rows, expected)
 
 
-@pytest.mark.parametrize("rows", [256, 4096])  # one block, several blocks
-def test_logits_that_are_far_apart_take_no_longer(rows: int) -> None:
+@pytest.mark.parametrize(("rows", "soft", "arguments", "most"), [
+    (256, False, {}, 3), (4096, False, {}, 3),  # one block, several blocks; with torch's exp 11 times
+    (256, False, {"label_smoothing": 0.1}, 6), (4096, False, {"label_smoothing": 0.1}, 3),  # 20, 10
+    (256, True, {}, 6), (256, False, {"label_smoothing": 0.1, "match_norm": True}, 4),      # 13, 8
+])
+def test_logits_that_are_far_apart_take_no_longer(rows: int, soft: bool, arguments: dict[str, Any],
+                                                  most: float) -> None:
     near = torch.randn(rows, 1000, generator=torch.Generator().manual_seed(0))
-    target = torch.arange(rows) % 1000
-    times = {scale: shortest(scale * near, target) for scale in (1, 40)}
-    assert times[40] < 3 * times[1], times  # with torch's exp 11 times
+    target = near.softmax(-1) if soft else torch.arange(rows) % 1000
+    times = {scale: shortest(scale * near, target, **arguments) for scale in (1, 50)}
+    assert times[50] < most * times[1], times
 
 
-def shortest(logits: Tensor, target: Tensor) -> float:
+def test_matching_norms_of_labels_takes_about_as_long_as_the_loss() -> None:
+    logits, target = 50 * torch.randn(256, 1000, generator=torch.Generator().manual_seed(0)), torch.arange(256)
+    times = [shortest(logits, target, match_norm=match) for match in (False, True)]
+    assert times[1] < 5 * times[0], times  # with torch's exp 9 times
+
+
+def shortest(logits: Tensor, target: Tensor, **arguments: Any) -> float:
     """Seconds of the processor for a loss and its gradient, so that other work beside it does not count."""
-    leaf, times = logits.requires_grad_(), []
+    leaf, times = logits.detach().requires_grad_(), []
     for _ in range(12):
         leaf.grad, start = None, time.process_time()
-        curve_loss(leaf, target, curves.conservative(0.75)).backward()
+        curve_loss(leaf, target, curves.conservative(0.75), **arguments).backward()
         times.append(time.process_time() - start)
     return min(times)

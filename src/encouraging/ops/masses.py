@@ -8,14 +8,14 @@ but the top class have :math:`p \le 1/2`, where a curve with a :attr:`~encouragi
 
 So one exponential per class is enough (and for a line one logarithm more in the forward pass, one division more in the
 backward pass); the curve's own formula is needed only for the top class and the label. Both are exact at any
-confidence: the top class's gap comes from its rivals alone, and where their exponentials relative to the highest logit
-would underflow, they are taken relative to the highest rival. This file has a first derivative only. A second
-derivative takes the plain form, ``rows.mass_gradient``; transforms take ``rows.mass_rows``.
+confidence: the top class's gap comes from its rivals alone, whose exponentials are relative to the highest of them,
+so that they do not underflow. This file has a first derivative only. A second derivative takes the plain form,
+``rows.mass_gradient``; transforms take ``rows.mass_rows``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..torch_state import PLAIN, backward_must_be_differentiable, in_forward_mode, is_eager, values_are_readable
+from .exponentials import exp_
 from .labels import zero_ignored, zero_ignored_
 from .reduction import rows_of
 from .rows import apply, compute_dtype, in_blocks, mass_gradient
@@ -69,13 +70,15 @@ def closed_rows_with_gradient(logits: Tensor, mass: Tensor, curve: Curve, label_
     return rows_of(rows), _gradient(logits, mass, label_mass, sums, curve, upstream)
 
 
-def closed_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve,
-                             label_mass: LabelMass | None = None) -> tuple[Tensor, Tensor]:
-    """The gradient of :func:`closed_rows`, and the size (N, 1) of the pulls of which it is a difference."""
-    sums = _sums(logits, mass, label_mass, curve)
+def closed_gradients_and_sizes(logits: Tensor, mass: Tensor, curves: Iterable[Curve],
+                               label_mass: LabelMass | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each curve the gradient of :func:`closed_rows`, and the size (N, 1) of the pulls of which it is a
+    difference."""
+    sums = _sums(logits, mass, label_mass, None)
     upstream = torch.ones_like(sums.rivals)
-    row = _pulls(sums, mass, logits.shape[1], curve, label_mass, upstream)
-    return _gradient(logits, mass, label_mass, sums, curve, upstream), row.others + row.pull + row.extra
+    for curve in curves:
+        row = _pulls(sums, mass, logits.shape[1], curve, label_mass, upstream)
+        yield _gradient(logits, mass, label_mass, sums, curve, upstream), row.others + row.pull + row.extra
 
 
 class _ClosedRows(torch.autograd.Function):
@@ -105,25 +108,25 @@ class _ClosedRows(torch.autograd.Function):
         return zero_ignored_(gradient, ignored), None, None, None, None, None
 
 
-def _sums(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, curve: Curve) -> _Sums:
-    sums = _zero_sums(logits.shape[0], mass)
-    parts = []
+def _sums(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, curve: Curve | None) -> _Sums:
+    """The sums of all rows; those that only values need are left at 0 where there is no curve."""
+    sums, scratch = _zero_sums(logits.shape[0], mass), None
     for z, u, label_part, sums_part in _blocks(logits, mass, label_mass, sums):
-        parts.append((_scan_(z, u, curve, None if label_part is None else label_part.label, sums_part), sums_part))
-    if not any(rebased for rebased, _ in parts):
-        return sums._replace(base=None)
-    for rebased, part in parts:
-        if not rebased and part.base is not None:
-            part.base.copy_(part.highest)
+        if scratch is None:  # one for all blocks: fresh memory for every operation would take longer than its numbers
+            scratch = [torch.empty_like(z) for _ in range(2 if mass.ndim and curve is not None else 1)]
+        _scan_(z, u, curve, None if label_part is None else label_part.label, sums_part,
+               [each[:z.shape[0]] for each in scratch])
     return sums
 
 
 def _gradient(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, sums: _Sums, curve: Curve,
               upstream: Tensor) -> Tensor:
     gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
-    rows = _pulls(sums, mass, logits.shape[1], curve, label_mass, upstream)
+    rows, scratch = _pulls(sums, mass, logits.shape[1], curve, label_mass, upstream), None
     for z, u, label_part, sums_part, row, out in _blocks(logits, mass, label_mass, sums, rows, gradient):
-        _gradient_(z, u, curve, label_part, sums_part, row, out)
+        if scratch is None and curve.form_below_half == "line":
+            scratch = torch.empty_like(z)
+        _gradient_(z, u, label_part, sums_part, row, out, None if scratch is None else scratch[:z.shape[0]])
     return gradient
 
 
@@ -146,24 +149,23 @@ def _blocks(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, *others:
 class _Sums(NamedTuple):
     """What the first pass computes for every row, all (N, 1). "The others" are all classes but the top class."""
 
-    top_class: Tensor    # the class with the highest logit
-    highest: Tensor      # that logit
-    rivals: Tensor       # sum of exp(z - base) over the others
-    distance: Tensor     # sum of mass * (z - highest)
-    logs: Tensor         # sum of mass * log(1 - p) over the others, for a line
-    label: Tensor        # z - highest of the label
-    base: Tensor | None  # highest, or in rows where that would underflow the highest of the others; None for highest
+    top_class: Tensor  # the class with the highest logit
+    highest: Tensor    # that logit
+    rivals: Tensor     # sum of exp(z - base) over the others
+    distance: Tensor   # sum of mass * (z - highest)
+    logs: Tensor       # sum of mass * log(1 - p) over the others, for a line
+    label: Tensor      # z - highest of the label
+    base: Tensor       # the highest logit of the others, or of the top class where the others are at -inf
 
     @property
     def odds(self) -> Tensor:
         """(1 - p) / p of the top class, 0 where it underflows."""
-        return self.rivals if self.base is None else self.rivals * (self.base - self.highest).exp()
+        return (self.base - self.highest).exp_().mul_(self.rivals)
 
     @property
     def gap(self) -> Tensor:
         """The top class's gap."""
-        gap = -self.rivals.log()
-        return gap if self.base is None else (self.highest - self.base) + gap
+        return (self.highest - self.base) - self.rivals.log()
 
 
 def _zero_sums(rows: int, like: Tensor) -> _Sums:
@@ -172,50 +174,41 @@ def _zero_sums(rows: int, like: Tensor) -> _Sums:
     return _Sums(numbers[0].long(), *numbers)
 
 
-def _scan_(logits: Tensor, mass: Tensor, curve: Curve, label: Tensor | None, sums: _Sums) -> bool:
-    """Fill ``sums`` for a block of rows, and say whether they have a base of their own. ``mass`` is (N, C), (C), or one
-    number for all classes."""
+def _scan_(logits: Tensor, mass: Tensor, curve: Curve | None, label: Tensor | None, sums: _Sums,
+           scratch: list[Tensor]) -> None:
+    """Fill ``sums`` for a block of rows. ``mass`` is (N, C), (C), or one number for all classes."""
     if logits.shape[1] >= WIDE and values_are_readable(logits):
         torch.gather(logits, -1, sums.top_class.copy_(top_class_of(logits)), out=sums.highest)
     else:
         torch.max(logits, -1, keepdim=True, out=(sums.highest, sums.top_class))
     sums.highest.masked_fill_(sums.highest == torch.inf, torch.nan)  # no probability, as in torch's cross-entropy
-    ahead = logits - sums.highest
     if label is not None:
-        torch.gather(ahead, -1, label, out=sums.label)
-    weights = ahead.exp().scatter_(-1, sums.top_class, 0.0)
+        torch.sub(logits.gather(-1, label), sums.highest, out=sums.label)
+    if curve is not None:
+        _distance_(logits, mass, sums, scratch)
+    others = scratch[0].copy_(logits).scatter_(-1, sums.top_class, -torch.inf)
+    highest_rival = others.amax(-1, keepdim=True)
+    torch.where(highest_rival > -torch.inf, highest_rival, sums.highest, out=sums.base)
+    weights = exp_(others.sub_(sums.base))
     torch.sum(weights, -1, keepdim=True, out=sums.rivals)
-    far = torch.finfo(mass.dtype).tiny ** 0.5
-    # Read so that NaN counts as far: it must not hide the other rows.
-    rebased = not values_are_readable(logits) or (logits.shape[0] > 0 and not float(sums.rivals.amin()) >= far)
-    if rebased:
-        weights = _rebase_(logits, sums.rivals < far, sums)
-    if mass.ndim:
-        # Not a matrix product: autocast would round it.
-        torch.sum(ahead * mass, -1, keepdim=True, out=sums.distance)
-        # A class without mass adds nothing, even where its logit is -inf. On a CPU a mask costs more than a check.
-        if not values_are_readable(logits) or bool(sums.distance.isnan().any()):
-            torch.sum(ahead.masked_fill_(mass == 0, 0.0).mul_(mass), -1, keepdim=True, out=sums.distance)
-    else:
-        torch.sum(ahead, -1, keepdim=True, out=sums.distance)
-    if curve.form_below_half == "line":
-        p_of_base = _p_and_p_of_base(sums if rebased else sums._replace(base=None))[1]
-        complements = weights.mul_(-p_of_base).add_(1.0)  # 1 - p
+    if curve is not None and curve.form_below_half == "line":
+        complements = weights.mul_(-_p_and_p_of_base(sums)[1]).add_(1.0)  # 1 - p
         if mass.ndim:
             torch.sum(complements.log_().mul_(mass), -1, keepdim=True, out=sums.logs)
         else:
             torch.prod(complements, -1, keepdim=True, out=sums.logs)  # at least 1/4; _values takes its logarithm
-    return rebased
 
 
-def _rebase_(logits: Tensor, far: Tensor, sums: _Sums) -> Tensor:
-    """The others' exponentials, in the rows that are ``far`` relative to the highest of the others; ``sums`` follow."""
-    others = logits.scatter(-1, sums.top_class, -torch.inf)
-    highest_rival = others.amax(-1, keepdim=True)
-    base = torch.where(far & (highest_rival > -torch.inf), highest_rival, sums.highest, out=sums.base)
-    weights = others.sub_(base).exp_()
-    torch.sum(weights, -1, keepdim=True, out=sums.rivals)
-    return weights
+def _distance_(logits: Tensor, mass: Tensor, sums: _Sums, scratch: list[Tensor]) -> None:
+    ahead = torch.sub(logits, sums.highest, out=scratch[0])
+    if not mass.ndim:
+        torch.sum(ahead, -1, keepdim=True, out=sums.distance)
+        return
+    # Not a matrix product: autocast would round it.
+    torch.sum(torch.mul(ahead, mass, out=scratch[1]), -1, keepdim=True, out=sums.distance)
+    # A class without mass adds nothing, even where its logit is -inf. On a CPU a mask costs more than a check.
+    if not values_are_readable(logits) or bool(sums.distance.isnan().any()):
+        torch.sum(ahead.masked_fill_(mass == 0, 0.0).mul_(mass), -1, keepdim=True, out=sums.distance)
 
 
 def _values(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: LabelMass | None) -> Tensor:
@@ -254,27 +247,28 @@ def _pulls(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: La
     return _Pulls(*_p_and_p_of_base(sums), _others(mass, top_mass, classes), pull, extra, upstream)
 
 
-def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass | None, sums: _Sums, row: _Pulls,
-              out: Tensor) -> None:
-    """The gradient of :func:`_values`, each row times its ``upstream``, into ``out``.
+def _gradient_(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, sums: _Sums, row: _Pulls, out: Tensor,
+               scratch: Tensor | None) -> None:
+    """The gradient of :func:`_values`, each row times its ``upstream``, into ``out``. ``scratch``, of the logits'
+    shape, is given for a line.
 
     For class k it is p_k times the sum over all classes of mass times pull / (1 - p), minus k's own mass times
     pull / (1 - p). The top class's term is left out of that sum and its pull is applied by itself: 1 - p of the top
     class may be 0, and the difference would lose digits.
     """
-    base = sums.highest if sums.base is None else sums.base
-    weights = torch.sub(logits, base, out=out if out.dtype == mass.dtype else None)
-    weights.exp_().scatter_(-1, sums.top_class, 0.0)
+    weights = torch.sub(logits, sums.base, out=out if out.dtype == mass.dtype else None)
+    exp_(weights).scatter_(-1, sums.top_class, 0.0)
     # Mass times pull / (1 - p) of every class, and its sum without the top class. A mass that is one number is
     # multiplied in at the end; nothing is divided by it, because a smoothing that decays makes it 0.
-    if curve.form_below_half == "line":
-        ratio = torch.mul(weights, -row.p_of_base).add_(1.0).reciprocal_()
+    if scratch is not None:
+        ratio = torch.mul(weights, -row.p_of_base, out=scratch).add_(1.0).reciprocal_()
         ratio = (ratio.mul_(mass) if mass.ndim else ratio).scatter_(-1, sums.top_class, 0.0)
         total = ratio.sum(-1, keepdim=True)
         total = (total if mass.ndim else total * mass) + row.extra
     else:
         ratio, total = (mass if mass.ndim else torch.ones_like(mass)), row.others + row.extra
-    factor = total * row.p_of_base + row.pull / sums.rivals.clamp(min=torch.finfo(mass.dtype).tiny)
+    # The highest of the others alone adds 1 to their sum; less means that there are none.
+    factor = total * row.p_of_base + row.pull / sums.rivals.clamp(min=1)
     weights.mul_(factor * row.upstream)
     weights.addcmul_(ratio, row.upstream if mass.ndim else row.upstream * mass, value=-1)
     weights.scatter_(-1, sums.top_class, (total * row.p - row.pull) * row.upstream)
@@ -286,8 +280,9 @@ def _gradient_(logits: Tensor, mass: Tensor, curve: Curve, label_mass: LabelMass
 
 def _p_and_p_of_base(sums: _Sums) -> tuple[Tensor, Tensor]:
     """The top class's p, and that of a class whose logit is the base."""
-    p = 1 / (1 + sums.odds)
-    return p, p if sums.base is None else p * (sums.base - sums.highest).exp()
+    base = (sums.base - sums.highest).exp_()
+    p = (base * sums.rivals).add_(1.0).reciprocal_()
+    return p, base.mul_(p)
 
 
 def _label_gap(sums: _Sums, label_mass: LabelMass) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,18 +6,22 @@ class probabilities: the same weights, the same ignored rows, the same means.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from .. import curves
 from ..curves import Curve
-from ..links import gap_and_rivals, label_gap
+from ..links import label_gap
+from ..torch_state import values_are_readable
 from . import masses
 from .labels import soft_mass, split_ignored, split_readable, zero_ignored, zero_ignored_
 from .masses import LabelMass
 from .reduction import reduce, rows_of
 from .rows import (
     compute_dtype,
+    gap_and_squares,
     in_blocks,
     label_gradient_in_blocks,
     label_rows,
@@ -222,16 +226,17 @@ def match_norm_lengths(logits: Tensor, target: Tensor, curve: Curve, *, weight: 
         if soft or label_smoothing:
             z, mass, label_mass, ignored = _as_masses(z, part, soft, weight, ignore_index, label_smoothing)
             if closed:
-                gradients_and_sizes = [masses.closed_gradient_and_size(z, mass, one, label_mass) for one in two_curves]
+                gradients_and_sizes = masses.closed_gradients_and_sizes(z, mass, two_curves, label_mass)
             else:
                 mass = _mass_with_labels(z, mass, label_mass)
-                gradients_and_sizes = [mass_gradient_and_size(z, mass, one) for one in two_curves]
-            rows = [*(_length(gradient) for gradient, _ in gradients_and_sizes), gradients_and_sizes[1][1]]
+                gradients_and_sizes = (mass_gradient_and_size(z, mass, one) for one in two_curves)
+            lengths_and_sizes = [(_length(gradient), size) for gradient, size in gradients_and_sizes]
+            rows = [*(length for length, _ in lengths_and_sizes), lengths_and_sizes[1][1]]
         else:
             label, ignored = split_ignored(z, part, ignore_index)
             weights = z.new_ones(label.shape) if weight is None else weight.to(dtype)[label]
-            gap, rivals = gap_and_rivals(z, label)
-            n = (1 + rivals.square().sum(-1, keepdim=True)).sqrt()
+            gap, squares = gap_and_squares(z, label)
+            n = (1 + squares).sqrt()
             rows = [(weights * one.pull(gap)).abs() * n for one in two_curves]
             rows.append(rows[1])
         lengths.append(zero_ignored(torch.cat(rows, -1), ignored))
@@ -247,9 +252,14 @@ def factor_of_lengths(lengths: Tensor) -> Tensor:
 
 
 def _length(rows: Tensor) -> Tensor:
-    """The Euclidean norm of every row, kept as a dimension, scaled so that no square over- or underflows."""
+    """The Euclidean norm of every row, kept as a dimension; where squares would over- or underflow, of scaled rows."""
     if not rows.shape[-1]:
         return rows.sum(-1, keepdim=True)
+    if values_are_readable(rows):
+        squared = (rows * rows).sum(-1, keepdim=True)
+        numbers = torch.finfo(rows.dtype)
+        if bool((squared >= rows.shape[-1] * numbers.tiny / numbers.eps).logical_and_(squared < math.inf).all()):
+            return squared.sqrt_()
     largest = rows.abs().amax(-1, keepdim=True)
-    unit = largest.masked_fill(largest == 0, 1.0)
-    return largest * (rows / unit).square().sum(-1, keepdim=True).sqrt()
+    scaled = rows / largest.masked_fill(largest == 0, 1.0)
+    return largest * scaled.mul_(scaled).sum(-1, keepdim=True).sqrt()

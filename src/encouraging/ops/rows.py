@@ -103,6 +103,16 @@ def rivals_in_blocks(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
     return highest, total
 
 
+def gap_and_squares(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """The label's gap, and the sum of the squares of the softmax over its rivals; with no derivative."""
+    rivals = without(logits, label)
+    highest = rivals.amax(-1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
+    weights = exp_(rivals.sub_(highest))
+    total = weights.sum(-1, keepdim=True)
+    squares = weights.mul_(weights).sum(-1, keepdim=True)
+    return label_gap(logits, label, highest, total.log()), squares / total.clamp(min=1).square()
+
+
 def label_gradient_in_blocks(logits: Tensor, label: Tensor, highest: Tensor, total: Tensor, pull: Tensor,
                              out: Tensor | None = None) -> Tensor:
     """The gradient of rows with this pull (N, 1), in ``out``, which may be the logits."""
