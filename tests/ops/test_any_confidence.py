@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from encouraging import curve_loss, curve_loss_and_gradient_, curves, linear_curve_loss
-from encouraging.ops import rows
+from encouraging.ops import class_sums
 from paper_formulas import ALL_CURVES, Exact, degree
 
 pytestmark = pytest.mark.hardening(7)
@@ -141,4 +141,5 @@ def test_the_plain_form_is_exact_too():
         for kind in SOFT:
             target, _, mass = case(kind, torch.float32)
             z = torch.tensor([[1e4, *RIVALS]])
-            check(rows.mass_values(z, target, curve)[0], rows.mass_gradient(z, target, curve), curve, 1e4, mass)
+            check(class_sums.mass_values(z, target, curve)[0], class_sums.mass_gradient(z, target, curve), curve, 1e4,
+                  mass)

@@ -18,7 +18,7 @@ from encouraging.curves import Curve
 from encouraging.curves._cross_entropy import CrossEntropy
 from encouraging.curves._log_bonus import Normal
 from encouraging.errors import ArgumentError, TargetError
-from encouraging.ops import reference, rows
+from encouraging.ops import class_sums, reference
 from strategies import REDUCTIONS, SEEDS
 
 CLOSED = [curves.cross_entropy(), curves.normal(), curves.normal(eps=0), curves.conservative(0.75),
@@ -263,8 +263,9 @@ def test_a_curve_of_ones_own_is_asked_for_its_own_formula():
         mass = mass if how["weight"] is None else mass * how["weight"]
         for curve in (Steeper(), Flat()):
             loss = curve_loss(logits, target, curve, reduction="sum", **how)
-            torch.testing.assert_close(loss, rows.mass_values(logits, mass, curve).sum())
-            torch.testing.assert_close(torch.autograd.grad(loss, logits)[0], rows.mass_gradient(logits, mass, curve))
+            torch.testing.assert_close(loss, class_sums.mass_values(logits, mass, curve).sum())
+            torch.testing.assert_close(torch.autograd.grad(loss, logits)[0],
+                                       class_sums.mass_gradient(logits, mass, curve))
 
 
 def test_no_rows_one_class_and_only_ignored_rows_are_torchs():

@@ -10,7 +10,7 @@ So one exponential per class is enough (and for a line one logarithm more in the
 backward pass); the curve's own formula is needed only for the top class and the label. Both are exact at any
 confidence: the top class's gap comes from its rivals alone, whose exponentials are relative to the highest of them,
 so that they do not underflow. This file has a first derivative only. A second derivative takes the plain form,
-``rows.mass_gradient``; transforms take ``rows.mass_rows``.
+``class_sums.mass_gradient``; transforms take ``rows.mass_rows``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve
-from ..torch_state import PLAIN, backward_must_be_differentiable, in_forward_mode, is_eager, values_are_readable
+from ..torch_state import backward_must_be_differentiable, in_forward_mode, is_eager, values_are_readable
+from .class_sums import WIDE, mass_gradient, top_class_of
 from .exponentials import exp_
 from .labels import zero_ignored, zero_ignored_
 from .reduction import rows_of
-from .rows import apply, compute_dtype, in_blocks, mass_gradient
-
-WIDE = 256  # classes from which on numpy finds the top one sooner than torch, and torch's softmax is the fastest exp
+from .rows import apply, compute_dtype, in_blocks
 
 
 class LabelMass(NamedTuple):
@@ -36,14 +35,6 @@ class LabelMass(NamedTuple):
 
     label: Tensor
     mass: Tensor
-
-
-def top_class_of(logits: Tensor) -> Tensor:
-    """The class (N, 1) with the highest of logits that :func:`values_are_readable`: numpy finds it among 1000 in an
-    eighth of torch's time. What numpy cannot look at, such as a subclass, is torch's."""
-    if type(logits) not in PLAIN or logits.is_neg():
-        return logits.argmax(-1, True)
-    return torch.from_numpy(logits.detach().numpy().argmax(-1, keepdims=True))
 
 
 def applies(curve: Curve) -> bool:

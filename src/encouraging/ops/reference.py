@@ -16,6 +16,7 @@ from ..curves import Curve
 from ..links import label_gap
 from ..torch_state import values_are_readable
 from . import masses
+from .class_sums import mass_gradient_and_size, values_and_gradient
 from .labels import soft_mass, split_ignored, split_readable, zero_ignored, zero_ignored_
 from .masses import LabelMass
 from .reduction import reduce, rows_of
@@ -25,10 +26,7 @@ from .rows import (
     in_blocks,
     label_gradient_in_blocks,
     label_rows,
-    mass_gradient,
-    mass_gradient_and_size,
     mass_rows,
-    mass_values,
     rivals_in_blocks,
 )
 from .small import fits_cache, fits_plainly, is_small, small_loss, weight_fits
@@ -49,24 +47,21 @@ def hard_loss(logits: Tensor, target: Tensor, curve: Curve, *, weight: Tensor | 
     label, ignored = split_ignored(logits, target, ignore_index)
     if label_smoothing and masses.applies(curve) and not (weight is not None and weight.requires_grad):
         return _closed_smooth_loss(logits, label, ignored, curve, weight, label_smoothing, reduction)
-    if label_smoothing:  # two gradients are added: in full precision, so that their sum is rounded only once
-        logits = logits.to(compute_dtype(logits.dtype))
-    if not label_smoothing and is_small(logits) and not (weight is not None and weight.requires_grad):
+    if label_smoothing:
+        of_label, mass = _hard_mass(logits, label, weight, compute_dtype(logits.dtype))
+        of_label = zero_ignored(of_label, ignored)
+        mass = _mass_with_labels(logits, mass * (label_smoothing / logits.shape[1]),
+                                 LabelMass(label, (1 - label_smoothing) * of_label))
+        # What an ignored row holds, such as NaN, must not reach the sum over the classes.
+        rows = zero_ignored(mass_rows(zero_ignored(logits, ignored), mass, curve)[:, None], ignored)[:, 0]
+        return reduce(rows, reduction, _divisor(None if weight is None else of_label[:, 0], ignored, reduction))
+    if is_small(logits) and not (weight is not None and weight.requires_grad):
         return small_loss(logits, label, ignored, curve, weight, reduction)
     rows = label_rows(logits, label, ignored, curve)
     weights = None
     if weight is not None:
-        weight = weight.to(rows.dtype)
-        weights = zero_ignored(weight[label], ignored)[:, 0]
+        weights = zero_ignored(weight.to(rows.dtype)[label], ignored)[:, 0]
         rows = rows * weights
-    if label_smoothing:
-        classes = logits.shape[1]
-        class_weights = rows.new_ones(classes) if weight is None else weight
-        # What an ignored row holds, such as NaN, must not reach the sum over the classes.
-        safe_logits = zero_ignored(logits, ignored)
-        mass = (class_weights / classes).expand(logits.shape)
-        over_classes = zero_ignored(mass_rows(safe_logits, mass, curve)[:, None], ignored)[:, 0]
-        rows = (1 - label_smoothing) * rows + label_smoothing * over_classes
     return reduce(rows, reduction, _divisor(weights, ignored, reduction))
 
 
@@ -161,8 +156,9 @@ def _masses_with_gradient_(logits: Tensor, target: Tensor, curve: Curve, soft: b
         losses = z.new_empty(z.shape[0], dtype=dtype)
         for part, u, up, out, slope in in_blocks(z, mass, above, losses, logits):
             part = part.to(dtype)
-            out.copy_(mass_values(part, u, curve))
-            slope.copy_(mass_gradient(part, u, curve).mul_(up))
+            values, gradient = values_and_gradient(part, u, curve)
+            out.copy_(values)
+            slope.copy_(gradient.mul_(up))
     if ignored is not None:
         losses.masked_fill_(ignored[:, 0], 0.0)
         zero_ignored_(logits, ignored)

@@ -28,10 +28,11 @@ from ..torch_state import (
     needs_plain_operations,
     read_before_function,
 )
+from .class_sums import gradient_of_block, mass_gradient, mass_values, values_and_gradient, values_of_block
 from .exponentials import exp_
 from .labels import zero_ignored, zero_ignored_
 from .reduction import rows_of
-from .small import is_small, small_loss
+from .small import fits_cache, is_small, small_loss
 
 _BLOCK_BYTES = {"cpu": 1 << 20}  # a block and its scratch copy stay in the second-level cache
 _BLOCK_BYTES_ELSEWHERE = 1 << 29  # scratch stays small beside the logits, and launches are few
@@ -62,6 +63,8 @@ def mass_rows(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     if needs_plain_operations():
         dtype = compute_dtype(logits.dtype)
         return mass_values(logits.to(dtype), mass.to(dtype), curve)
+    if fits_cache(logits) and not mass.requires_grad and torch.is_grad_enabled() and logits.requires_grad:
+        return apply(_SmallMassRows, logits, mass, curve)  # type: ignore[no-any-return]
     compiling = torch.compiler.is_compiling()
     if compiling:
         read_before_function(curve.params.values())
@@ -77,12 +80,13 @@ def apply(op: type[torch.autograd.Function], *arguments: Any) -> Any:
     return op.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
-def in_blocks(logits: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The tensors in blocks of rows that keep scratch memory small; as one block where a compiler traces."""
+def in_blocks(logits: Tensor, *others: Tensor, share: int = 1) -> Iterator[tuple[Tensor, ...]]:
+    """The tensors in blocks of rows that keep scratch memory small; as one block where a compiler traces. Blocks of a
+    smaller ``share`` are for formulas with many scratch copies."""
     rows = logits.shape[0]
     if is_eager():
         budget = _BLOCK_BYTES.get(logits.device.type, _BLOCK_BYTES_ELSEWHERE)
-        rows = max(1, budget // max(1, logits.shape[1] * compute_dtype(logits.dtype).itemsize))
+        rows = max(1, budget // share // max(1, logits.shape[1] * compute_dtype(logits.dtype).itemsize))
     if rows >= logits.shape[0]:
         yield logits, *others
     else:
@@ -186,34 +190,6 @@ class _LabelRowsForward(_LabelRows):
 # A mass over the classes of a row
 
 
-def mass_values(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
-    """``sum_k u_k phi(p_k)``. A class without mass adds nothing, even where its value is infinite."""
-    return torch.where(mass == 0, 0.0, mass * curve.value(class_gaps(logits)[0])).sum(-1)
-
-
-def mass_gradient(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
-    """``p_j sum_k u_k r_k - u_j r_j`` with ``r = pull / (1 - p)``. The top class is treated separately, because its
-    1 - p may be 0."""
-    return _mass_gradient_and_pulls(logits, mass, curve)[0]
-
-
-def mass_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:
-    """:func:`mass_gradient`, and the size (N, 1) of the pulls of which it is a difference: its rounding error is in
-    proportion to that."""
-    gradient, pull = _mass_gradient_and_pulls(logits, mass, curve)
-    return gradient, pull.abs().sum(-1, keepdim=True)
-
-
-def _mass_gradient_and_pulls(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:
-    gaps, softmax, top_class, rivals_of_top = class_gaps(logits)
-    pull = mass * curve.pull(gaps)
-    pull_of_top = pull.gather(-1, top_class)
-    ratio = (pull / torch.sigmoid(-gaps.scatter(-1, top_class, 0.0))).scatter(-1, top_class, 0.0)
-    gradient = (softmax * ratio.sum(-1, keepdim=True) - ratio
-                + (pull_of_top * rivals_of_top).scatter(-1, top_class, -pull_of_top))
-    return gradient, pull
-
-
 class _MassRows(torch.autograd.Function):
     @staticmethod
     def forward(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
@@ -221,8 +197,8 @@ class _MassRows(torch.autograd.Function):
         if not is_eager():
             return mass_values(logits.to(dtype), mass.to(dtype), curve)
         out = logits.new_empty(logits.shape[0], dtype=dtype)
-        for z, u, rows in in_blocks(logits, mass, out):
-            rows.copy_(mass_values(z.to(dtype), u.to(dtype), curve))
+        for z, u, rows in in_blocks(logits, mass, out, share=2):
+            rows.copy_(values_of_block(z.to(dtype), u.to(dtype), curve))
         return out
 
     @staticmethod
@@ -242,8 +218,8 @@ class _MassRows(torch.autograd.Function):
             gradient = upstream[:, None] * mass_gradient(logits.to(dtype), mass.to(dtype), ctx.curve)
             return gradient.to(logits.dtype), by_mass, None
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
-        for z, u, up, out in in_blocks(logits, mass, upstream[:, None], gradient):
-            out.copy_(mass_gradient(z.to(dtype), u.to(dtype), ctx.curve).mul_(up))
+        for z, u, up, out in in_blocks(logits, mass, upstream[:, None], gradient, share=2):
+            out.copy_(gradient_of_block(z.to(dtype), u.to(dtype), ctx.curve).mul_(up))
         return gradient, by_mass, None
 
     @staticmethod
@@ -251,6 +227,31 @@ class _MassRows(torch.autograd.Function):
         size = info.batch_size
         rows = mass_rows(_fold(logits, in_dims[0], size), _fold(mass, in_dims[1], size), curve)
         return _unfold(rows, size), 0
+
+
+class _SmallMassRows(torch.autograd.Function):
+    """:class:`_MassRows` of logits that fit the cache: the gradient of the rows is saved by the forward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
+        dtype = compute_dtype(logits.dtype)
+        mass = mass.to(dtype)
+        out = logits.new_empty(logits.shape[0], dtype=dtype)
+        gradient = logits.new_empty(logits.shape, dtype=dtype)
+        for z, u, rows, slope in in_blocks(logits, mass, out, gradient, share=2):
+            values, part = values_and_gradient(z.to(dtype), u, curve)
+            rows.copy_(values)
+            slope.copy_(part)
+        ctx.curve = curve
+        ctx.save_for_backward(logits, mass, gradient)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, None, None]:
+        logits, mass, gradient = ctx.saved_tensors
+        if backward_must_be_differentiable(upstream):
+            gradient = mass_gradient(logits.to(mass.dtype), mass, ctx.curve)
+        return (upstream[:, None] * gradient).to(logits.dtype), None, None
 
 
 class _MassRowsForward(_MassRows):

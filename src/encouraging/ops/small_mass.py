@@ -22,9 +22,9 @@ from ..curves import Curve
 from ..curves._cross_entropy import CrossEntropy
 from ..curves._together import constant, value_and_pull
 from ..torch_state import backward_must_be_differentiable
+from .class_sums import WIDE, mass_gradient, top_class_of
 from .labels import zero_ignored
-from .masses import WIDE, LabelMass, top_class_of
-from .rows import mass_gradient
+from .masses import LabelMass
 from .small import reduced, sum_divisor
 
 
@@ -201,7 +201,7 @@ def _gradient(saved: _Saved, mass: _Mass, upstream: Tensor) -> Tensor:
 
 class _SmallMassLoss(torch.autograd.Function):
     """Attaches the derivatives to a loss that is already computed. A second derivative is that of
-    ``rows.mass_gradient``."""
+    ``class_sums.mass_gradient``."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, loss: tuple[Tensor], mass: _Mass, saved: _Saved, curve: Curve,

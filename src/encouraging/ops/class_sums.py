@@ -1,0 +1,138 @@
+"""Sums over all classes of a row, ``sum_k u_k phi(p_k)`` for a mass ``u`` over the classes, for any curve.
+
+:func:`mass_values` and :func:`mass_gradient` are plain differentiable formulas. The functions of a block compute
+the same numbers below autograd in eager mode, with one exponential per class instead of two and in little memory.
+``masses.py`` has a closed form for some curves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..curves import Curve
+from ..curves._curve import nll
+from ..curves._together import value_and_pull
+from ..links import class_gaps, without
+from ..torch_state import PLAIN, in_forward_mode, is_eager, values_are_readable
+from .exponentials import exp_
+
+WIDE = 256  # classes from which on numpy finds the top one sooner than torch, and torch's softmax is the fastest exp
+
+
+def top_class_of(logits: Tensor) -> Tensor:
+    """The class (N, 1) with the highest of logits that :func:`values_are_readable`: numpy finds it among 1000 in an
+    eighth of torch's time. What numpy cannot look at, such as a subclass, is torch's."""
+    if type(logits) not in PLAIN or logits.is_neg():
+        return logits.argmax(-1, True)
+    return torch.from_numpy(logits.detach().numpy().argmax(-1, keepdims=True))
+
+
+def mass_values(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
+    """``sum_k u_k phi(p_k)``. A class without mass adds nothing, even where its value is infinite."""
+    return torch.where(mass == 0, 0.0, mass * curve.value(class_gaps(logits)[0])).sum(-1)
+
+
+def mass_gradient(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
+    """``p_j sum_k u_k r_k - u_j r_j`` with ``r = pull / (1 - p)``. The top class is treated separately, because its
+    1 - p may be 0."""
+    return _gradient_and_pulls(logits, mass, curve)[0]
+
+
+def _gradient_and_pulls(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:
+    gaps, softmax, top_class, rivals_of_top = class_gaps(logits)
+    pull = mass * curve.pull(gaps)
+    pull_of_top = pull.gather(-1, top_class)
+    ratio = (pull / torch.sigmoid(-gaps.scatter(-1, top_class, 0.0))).scatter(-1, top_class, 0.0)
+    gradient = (softmax * ratio.sum(-1, keepdim=True) - ratio
+                + (pull_of_top * rivals_of_top).scatter(-1, top_class, -pull_of_top))
+    return gradient, pull
+
+
+class _Block(NamedTuple):
+    """A block of rows as the sums over the classes need it, with no derivative. Columns are (N, 1)."""
+
+    gaps: Tensor           # of every class
+    weights: Tensor        # exponentials relative to the highest rival of the top class, for which it is 0
+    top_class: Tensor
+    gap_of_top: Tensor
+    p_of_base: Tensor      # of a class that is as high as that rival
+    total: Tensor          # sum of the weights
+
+
+def _gaps_of_block(logits: Tensor) -> _Block:
+    """As ``links.class_gaps``, with one exponential per class and little memory."""
+    if logits.shape[1] >= WIDE and values_are_readable(logits):
+        top_class = top_class_of(logits)
+    else:
+        top_class = logits.argmax(-1, keepdim=True)
+    weights = without(logits, top_class)
+    highest = logits.gather(-1, top_class)
+    highest = highest.masked_fill(highest == torch.inf, torch.nan)
+    base = weights.amax(-1, keepdim=True)
+    base = torch.where(base > -torch.inf, base, highest)
+    total = exp_(weights.sub_(base)).sum(-1, keepdim=True)
+    gap_of_top = (highest - base) - total.log()
+    log_of_top = nll(gap_of_top)
+    p_of_base = (base - highest - log_of_top).exp()
+    gaps = torch.sub(logits, highest).sub_(log_of_top)
+    gaps.sub_((weights * -p_of_base).log1p_()).scatter_(-1, top_class, gap_of_top)
+    return _Block(gaps, weights, top_class, gap_of_top, p_of_base, total)
+
+
+def values_of_block(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
+    """:func:`mass_values` below autograd, for a block of rows in eager mode."""
+    return _sum_of_values(curve.value(_gaps_of_block(logits).gaps), mass)
+
+
+def _sum_of_values(values: Tensor, mass: Tensor) -> Tensor:
+    rows = (values * mass).sum(-1)
+    if values_are_readable(rows) and not bool(rows.isnan().any()):
+        return rows
+    return torch.where(mass == 0, 0.0, values * mass).sum(-1)
+
+
+def _gradient_of_pulls(block: _Block, pull: Tensor) -> Tensor:
+    """:func:`mass_gradient` of these pulls, written over the block and the pulls."""
+    gaps, weights, top_class, gap_of_top, p_of_base, total = block
+    pull_of_top = pull.gather(-1, top_class)
+    ratio = pull.div_(torch.mul(weights, -p_of_base, out=gaps).add_(1.0)).scatter_(-1, top_class, 0.0)
+    of_others = ratio.sum(-1, keepdim=True)
+    # The highest rival alone adds 1 to the total; less means that there are no rivals.
+    weights.mul_(of_others * p_of_base + pull_of_top / total.clamp(min=1)).sub_(ratio)
+    return weights.scatter_(-1, top_class, of_others * torch.sigmoid(gap_of_top) - pull_of_top)
+
+
+def values_and_gradient(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:
+    """:func:`mass_values` and :func:`mass_gradient` of a block of rows, below autograd."""
+    if not _is_plain():
+        return mass_values(logits, mass, curve), mass_gradient(logits, mass, curve)
+    block = _gaps_of_block(logits)
+    values, pulls = value_and_pull(curve, block.gaps) if logits.is_cpu else (curve.value(block.gaps),
+                                                                            curve.pull(block.gaps))
+    return _sum_of_values(values, mass), _gradient_of_pulls(block, mass * pulls)
+
+
+def gradient_of_block(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
+    """:func:`mass_gradient`, as :func:`values_of_block`."""
+    block = _gaps_of_block(logits)
+    return _gradient_of_pulls(block, mass * curve.pull(block.gaps))
+
+
+def mass_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:
+    """:func:`mass_gradient` of a block of rows, below autograd, and the size (N, 1) of the pulls of which it is a
+    difference: its rounding error is in proportion to that."""
+    if not _is_plain():
+        gradient, pull = _gradient_and_pulls(logits, mass, curve)
+        return gradient, pull.abs().sum(-1, keepdim=True)
+    block = _gaps_of_block(logits)
+    pull = mass * curve.pull(block.gaps)
+    size = pull.abs().sum(-1, keepdim=True)
+    return _gradient_of_pulls(block, pull), size
+
+
+def _is_plain() -> bool:
+    """Whether numbers can be written over, with no transform, no compiler and no tangent around."""
+    return is_eager() and not in_forward_mode()
