@@ -51,19 +51,19 @@ def _gradient_and_pulls(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Ten
     return gradient, pull
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
     """A block of rows as the sums over the classes need it, with no derivative. Columns are (N, 1)."""
 
-    gaps: Tensor           # of every class
-    weights: Tensor        # exponentials relative to the highest rival of the top class, for which it is 0
+    weights: Tensor     # exponentials relative to the highest rival of the top class, for which it is 0
     top_class: Tensor
+    highest: Tensor     # the top class's logit
     gap_of_top: Tensor
-    p_of_base: Tensor      # of a class that is as high as that rival
-    total: Tensor          # sum of the weights
+    p_of_base: Tensor   # of a class that is as high as that rival
+    total: Tensor       # sum of the weights
 
 
-def _gaps_of_block(logits: Tensor) -> _Block:
-    """As ``links.class_gaps``, with one exponential per class and little memory."""
+def block_of(logits: Tensor) -> Block:
+    """What ``links.class_gaps`` computes but the gaps, with one exponential per class and little memory."""
     if logits.shape[1] >= WIDE and values_are_readable(logits):
         top_class = top_class_of(logits)
     else:
@@ -75,16 +75,19 @@ def _gaps_of_block(logits: Tensor) -> _Block:
     base = torch.where(base > -torch.inf, base, highest)
     total = exp_(weights.sub_(base)).sum(-1, keepdim=True)
     gap_of_top = (highest - base) - total.log()
-    log_of_top = nll(gap_of_top)
-    p_of_base = (base - highest - log_of_top).exp()
-    gaps = torch.sub(logits, highest).sub_(log_of_top)
-    gaps.sub_((weights * -p_of_base).log1p_()).scatter_(-1, top_class, gap_of_top)
-    return _Block(gaps, weights, top_class, gap_of_top, p_of_base, total)
+    p_of_base = (base - highest - nll(gap_of_top)).exp()
+    return Block(weights, top_class, highest, gap_of_top, p_of_base, total)
+
+
+def _gaps(logits: Tensor, block: Block) -> Tensor:
+    """The gap of every class of a block."""
+    gaps = torch.sub(logits, block.highest).sub_(nll(block.gap_of_top))
+    return gaps.sub_((block.weights * -block.p_of_base).log1p_()).scatter_(-1, block.top_class, block.gap_of_top)
 
 
 def values_of_block(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """:func:`mass_values` below autograd, for a block of rows in eager mode."""
-    return _sum_of_values(curve.value(_gaps_of_block(logits).gaps), mass)
+    return _sum_of_values(curve.value(_gaps(logits, block_of(logits))), mass)
 
 
 def _sum_of_values(values: Tensor, mass: Tensor) -> Tensor:
@@ -94,11 +97,11 @@ def _sum_of_values(values: Tensor, mass: Tensor) -> Tensor:
     return torch.where(mass == 0, 0.0, values * mass).sum(-1)
 
 
-def _gradient_of_pulls(block: _Block, pull: Tensor) -> Tensor:
-    """:func:`mass_gradient` of these pulls, written over the block and the pulls."""
-    gaps, weights, top_class, gap_of_top, p_of_base, total = block
+def gradient_of_pulls(block: Block, pull: Tensor, scratch: Tensor | None = None) -> Tensor:
+    """:func:`mass_gradient` of these pulls of all classes, written over the block and the pulls."""
+    weights, top_class, _, gap_of_top, p_of_base, total = block
     pull_of_top = pull.gather(-1, top_class)
-    ratio = pull.div_(torch.mul(weights, -p_of_base, out=gaps).add_(1.0)).scatter_(-1, top_class, 0.0)
+    ratio = pull.div_(torch.mul(weights, -p_of_base, out=scratch).add_(1.0)).scatter_(-1, top_class, 0.0)
     of_others = ratio.sum(-1, keepdim=True)
     # The highest rival alone adds 1 to the total; less means that there are no rivals.
     weights.mul_(of_others * p_of_base + pull_of_top / total.clamp(min=1)).sub_(ratio)
@@ -107,32 +110,33 @@ def _gradient_of_pulls(block: _Block, pull: Tensor) -> Tensor:
 
 def values_and_gradient(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:
     """:func:`mass_values` and :func:`mass_gradient` of a block of rows, below autograd."""
-    if not _is_plain():
+    if not is_plain():
         return mass_values(logits, mass, curve), mass_gradient(logits, mass, curve)
-    block = _gaps_of_block(logits)
-    values, pulls = value_and_pull(curve, block.gaps) if logits.is_cpu else (curve.value(block.gaps),
-                                                                            curve.pull(block.gaps))
-    return _sum_of_values(values, mass), _gradient_of_pulls(block, mass * pulls)
+    block = block_of(logits)
+    gaps = _gaps(logits, block)
+    values, pulls = value_and_pull(curve, gaps) if logits.is_cpu else (curve.value(gaps), curve.pull(gaps))
+    return _sum_of_values(values, mass), gradient_of_pulls(block, mass * pulls)
 
 
 def gradient_of_block(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """:func:`mass_gradient`, as :func:`values_of_block`."""
-    block = _gaps_of_block(logits)
-    return _gradient_of_pulls(block, mass * curve.pull(block.gaps))
+    block = block_of(logits)
+    gaps = _gaps(logits, block)
+    return gradient_of_pulls(block, mass * curve.pull(gaps), gaps)
 
 
 def mass_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:
     """:func:`mass_gradient` of a block of rows, below autograd, and the size (N, 1) of the pulls of which it is a
     difference: its rounding error is in proportion to that."""
-    if not _is_plain():
+    if not is_plain():
         gradient, pull = _gradient_and_pulls(logits, mass, curve)
         return gradient, pull.abs().sum(-1, keepdim=True)
-    block = _gaps_of_block(logits)
-    pull = mass * curve.pull(block.gaps)
+    block = block_of(logits)
+    pull = mass * curve.pull(_gaps(logits, block))
     size = pull.abs().sum(-1, keepdim=True)
-    return _gradient_of_pulls(block, pull), size
+    return gradient_of_pulls(block, pull), size
 
 
-def _is_plain() -> bool:
+def is_plain() -> bool:
     """Whether numbers can be written over, with no transform, no compiler and no tangent around."""
     return is_eager() and not in_forward_mode()
