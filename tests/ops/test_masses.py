@@ -168,3 +168,16 @@ def test_curves_without_a_closed_form_take_no_longer_where_logits_are_far_apart(
             steps.append(time.process_time() - start)
         times[scale] = min(steps)
     assert times[30] < 3 * times[1], times  # with torch's exp 3.8 times
+
+
+def test_large_batches_of_probabilities_allocate_little_beside_the_gradient():
+    logits = torch.randn(2500, 1000, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    target = torch.full((2500, 1000), 1e-3)
+    with torch.autograd.profiler.profile(profile_memory=True) as profile:
+        curve_loss(logits, target, curves.normal()).backward()
+    live = peak = 0
+    for event in sorted(profile.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            peak = max(peak, live)
+    assert peak < 1.5 * logits.nbytes, peak  # 3 times with the mass in float64

@@ -56,7 +56,7 @@ def closed_rows_with_gradient(logits: Tensor, mass: Tensor, curve: Curve, label_
                               upstream: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """:func:`closed_rows` and its gradient times ``upstream`` (N, 1), below autograd."""
     sums = _sums(logits, mass, label_mass, curve)
-    rows = _values(sums, mass, logits.shape[1], curve, label_mass)
+    rows = _values(sums, mass, curve, label_mass)
     upstream = torch.ones_like(rows) if upstream is None else upstream
     return rows_of(rows), _gradient(logits, mass, label_mass, sums, curve, upstream)
 
@@ -68,7 +68,7 @@ def closed_gradients_and_sizes(logits: Tensor, mass: Tensor, curves: Iterable[Cu
     sums = _sums(logits, mass, label_mass, None)
     upstream = torch.ones_like(sums.rivals)
     for curve in curves:
-        row = _pulls(sums, mass, logits.shape[1], curve, label_mass, upstream)
+        row = _pulls(sums, mass, curve, label_mass, upstream)
         yield _gradient(logits, mass, label_mass, sums, curve, upstream), row.others + row.pull + row.extra
 
 
@@ -81,7 +81,7 @@ class _ClosedRows(torch.autograd.Function):
         sums = _sums(logits, mass, label_mass, curve)
         ctx.curve = curve
         ctx.save_for_backward(logits, mass, label, added, ignored, *sums)
-        return rows_of(zero_ignored(_values(sums, mass, logits.shape[1], curve, label_mass), ignored))
+        return rows_of(zero_ignored(_values(sums, mass, curve, label_mass), ignored))
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -113,7 +113,7 @@ def _sums(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, curve: Cur
 def _gradient(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, sums: _Sums, curve: Curve,
               upstream: Tensor) -> Tensor:
     gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
-    rows, scratch = _pulls(sums, mass, logits.shape[1], curve, label_mass, upstream), None
+    rows, scratch = _pulls(sums, mass, curve, label_mass, upstream), None
     for z, u, label_part, sums_part, row, out in _blocks(logits, mass, label_mass, sums, rows, gradient):
         if scratch is None and curve.form_below_half == "line":
             scratch = torch.empty_like(z)
@@ -146,6 +146,7 @@ class _Sums(NamedTuple):
     distance: Tensor   # sum of mass * (z - highest)
     logs: Tensor       # sum of mass * log(1 - p) over the others, for a line
     label: Tensor      # z - highest of the label
+    others: Tensor     # the mass of all classes but the top class
     base: Tensor       # the highest logit of the others, or of the top class where the others are at -inf
 
     @property
@@ -161,7 +162,7 @@ class _Sums(NamedTuple):
 
 def _zero_sums(rows: int, like: Tensor) -> _Sums:
     """Buffers for the sums of so many rows."""
-    numbers = like.new_zeros(6, rows, 1)
+    numbers = like.new_zeros(7, rows, 1)
     return _Sums(numbers[0].long(), *numbers)
 
 
@@ -175,6 +176,7 @@ def _scan_(logits: Tensor, mass: Tensor, curve: Curve | None, label: Tensor | No
     sums.highest.masked_fill_(sums.highest == torch.inf, torch.nan)  # no probability, as in torch's cross-entropy
     if label is not None:
         torch.sub(logits.gather(-1, label), sums.highest, out=sums.label)
+    _others_(mass, logits.shape[1], sums, scratch[0])
     if curve is not None:
         _distance_(logits, mass, sums, scratch)
     others = scratch[0].copy_(logits).scatter_(-1, sums.top_class, -torch.inf)
@@ -190,6 +192,15 @@ def _scan_(logits: Tensor, mass: Tensor, curve: Curve | None, label: Tensor | No
             torch.prod(complements, -1, keepdim=True, out=sums.logs)  # at least 1/4; _values takes its logarithm
 
 
+def _others_(mass: Tensor, classes: int, sums: _Sums, scratch: Tensor) -> None:
+    if mass.ndim == 2:
+        torch.sum(scratch.copy_(mass).scatter_(-1, sums.top_class, 0.0), -1, keepdim=True, out=sums.others)
+    elif mass.ndim:  # in float64, because the difference cancels
+        sums.others.copy_(mass.sum(-1, keepdim=True, dtype=torch.float64) - mass[sums.top_class])
+    else:
+        sums.others.copy_(mass * (classes - 1))
+
+
 def _distance_(logits: Tensor, mass: Tensor, sums: _Sums, scratch: list[Tensor]) -> None:
     ahead = torch.sub(logits, sums.highest, out=scratch[0])
     if not mass.ndim:
@@ -202,14 +213,14 @@ def _distance_(logits: Tensor, mass: Tensor, sums: _Sums, scratch: list[Tensor])
         torch.sum(ahead.masked_fill_(mass == 0, 0.0).mul_(mass), -1, keepdim=True, out=sums.distance)
 
 
-def _values(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: LabelMass | None) -> Tensor:
+def _values(sums: _Sums, mass: Tensor, curve: Curve, label_mass: LabelMass | None) -> Tensor:
     """The loss (N, 1) of all rows."""
     top_mass = _at(mass, sums.top_class)
     distance, logs = sums.distance, sums.logs
     if not mass.ndim:
         distance, logs = distance * mass, logs.log() * mass if curve.form_below_half == "line" else logs
     value = torch.where(top_mass == 0, 0.0, top_mass * curve.value(sums.gap))
-    value += _others(mass, top_mass, classes) * sums.odds.log1p() - distance + logs
+    value += sums.others * sums.odds.log1p() - distance + logs
     if label_mass is not None:
         value += label_mass.mass * curve.value(_label_gap(sums, label_mass)[0])
     return value
@@ -226,8 +237,7 @@ class _Pulls(NamedTuple):
     upstream: Tensor
 
 
-def _pulls(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: LabelMass | None,
-           upstream: Tensor) -> _Pulls:
+def _pulls(sums: _Sums, mass: Tensor, curve: Curve, label_mass: LabelMass | None, upstream: Tensor) -> _Pulls:
     top_mass = _at(mass, sums.top_class).expand(upstream.shape)
     pull, extra = top_mass, torch.zeros_like(upstream)
     if label_mass is not None:
@@ -235,7 +245,7 @@ def _pulls(sums: _Sums, mass: Tensor, classes: int, curve: Curve, label_mass: La
         pull = pull + torch.where(on_top, label_mass.mass, 0.0)
         extra = torch.where(on_top, 0.0, label_mass.mass * curve.pull(gap) / (1 - p))
     pull = pull * curve.pull(sums.gap)
-    return _Pulls(*_p_and_p_of_base(sums), _others(mass, top_mass, classes), pull, extra, upstream)
+    return _Pulls(*_p_and_p_of_base(sums), sums.others, pull, extra, upstream)
 
 
 def _gradient_(logits: Tensor, mass: Tensor, label_mass: LabelMass | None, sums: _Sums, row: _Pulls, out: Tensor,
@@ -288,10 +298,3 @@ def _at(mass: Tensor, index: Tensor) -> Tensor:
     if mass.ndim == 2:
         return mass.gather(-1, index)
     return mass[index] if mass.ndim else mass
-
-
-def _others(mass: Tensor, top_mass: Tensor, classes: int) -> Tensor:
-    """The mass of all classes but the one with ``top_mass``; summed in float64, because the difference cancels."""
-    if not mass.ndim:
-        return (mass * (classes - 1)).expand(top_mass.shape)
-    return (mass.sum(-1, keepdim=True, dtype=torch.float64) - top_mass).to(mass.dtype)
