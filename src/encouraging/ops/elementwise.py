@@ -12,6 +12,7 @@ from ..curves._curve import nll
 from ..links import class_gaps, sigmoid_gap
 from ..torch_state import (
     backward_must_be_differentiable,
+    in_forward_mode,
     needs_plain_operations,
     read_before_function,
     values_are_readable,
@@ -44,6 +45,10 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
     if alpha is not None:
         for_positives = alpha * for_positives
     for_negatives = 1.0 if alpha is None else 1 - alpha
+    # A weight of 0 leaves nothing of an infinite value below, which matters only for probabilities and such weights.
+    if (target.is_floating_point() and pos_weight is None and alpha not in (0, 1) and values_are_readable(target)
+            and not target.requires_grad and not in_forward_mode() and bool((target == target.bool()).all())):
+        target = target.bool()  # a class is present or not: one value per logit instead of two
     if target.is_floating_point():
         presence = target.to(dtype)
         loss = (_weighted(presence * for_positives, curve_values(logits, curve))
