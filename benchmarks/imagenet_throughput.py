@@ -36,6 +36,7 @@ from encouraging.data.decode import decode, simplejpeg
 from encouraging.data.draw import seed_all
 from encouraging.data.file_loader import FileLoader
 from encouraging.data.picture_transforms import training_transform
+from encouraging.data.sources import Request
 from encouraging.engine import StagePlan, Train
 from encouraging.engine.distributed import World
 from encouraging.engine.optim import build_optimizer
@@ -210,7 +211,8 @@ def profile(folder: Path, size: int) -> dict[str, float]:
     count = len(paths)
     costs = {name: _cost(lambda step=step: [step(index) for index in range(count)], count)
              for name, step in steps.items()}
-    return {**costs, "all": _cost(lambda: reader[1, 1, 0, list(range(count))], count)}
+    request = Request(1, 1, 0, list(range(count)), [0] * count)
+    return {**costs, "all": _cost(lambda: reader[request], count)}
 
 
 def _cost(work: Callable[[], object], count: int) -> float:

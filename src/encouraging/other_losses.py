@@ -9,11 +9,20 @@ from torch import Tensor
 from .curves import Curve
 from .curves._curve import check_curve
 from .ops import dispatch, repeat
-from .ops.elementwise import sigmoid_losses, squared_errors
+from .ops.elementwise import mirrored_errors_of_labels, sigmoid_losses, squared_errors
 from .ops.reduction import Divisor, check_divisor, reduce, writable
 from .ops.rows import compute_dtype
 from .presence import check_alpha, check_factor, check_presence
-from .targets import as_rows, check_flag, check_input, check_link, check_reduction, one_hot, result_dtype
+from .targets import (
+    as_rows,
+    check_flag,
+    check_input,
+    check_link,
+    check_reduction,
+    checked_labels,
+    one_hot,
+    result_dtype,
+)
 
 
 def sigmoid_curve_loss(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None = None,
@@ -120,6 +129,10 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
             repeat.remember(signature, dispatch.kernels().repeated_mse_loss(input, reduction, divisor))
         arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor, "dtype": result_dtype(input)}
         loss: Tensor = dispatch.kernels().mse_loss(rows.logits, rows.target, bonus=bonus, link=link, **arguments)
+    elif bonus and link == "softmax" and reduction != "none" and not rows.soft and rows.classes:
+        losses = mirrored_errors_of_labels(rows.logits, checked_labels(rows.target, rows.classes)[:, None])
+        # A mean is over examples and classes.
+        loss = reduce(losses, reduction, losses.shape[0] * rows.classes if divisor is None else divisor)
     else:
         logits = rows.logits.to(compute_dtype(input.dtype))
         truth = rows.target.to(logits.dtype) if rows.soft else one_hot(rows, logits.dtype)
@@ -128,4 +141,4 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
         axis = min(1, input.ndim - 1)
         loss = loss.reshape(*rows.shape, loss.shape[-1]).movedim(-1, axis)
     dtype = result_dtype(input)
-    return loss if loss.dtype == dtype else loss.to(dtype)
+    return writable(loss if loss.dtype == dtype else loss.to(dtype))

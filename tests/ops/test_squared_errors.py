@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from encouraging import mirror_mse_loss
 from encouraging.links import class_gaps
@@ -83,3 +84,27 @@ def test_logits_that_are_far_apart_take_no_longer() -> None:
             steps.append(time.process_time() - start)
         times[scale] = min(steps)
     assert times[30] < 2 * times[1], times  # with torch's exp 2.7 times
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(7, 5), (3, 4, 2), (5,), (200, 1000), (4, 1), (0, 3)], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_labels_with_the_mirror_need_no_one_hot_matrix(shape: tuple[int, ...], reduction: str,
+                                                       dtype: torch.dtype) -> None:
+    """A row's sum is a function of the label's probability: the same as with the matrix, as probabilities."""
+    g = torch.Generator().manual_seed(1)
+    z = (6 * torch.randn(shape, generator=g, dtype=torch.float64)).to(dtype)
+    axis = 0 if len(shape) == 1 else 1
+    y = torch.randint(shape[axis], shape[:axis] + shape[axis + 1:], generator=g)
+    hot = F.one_hot(y, shape[axis]).movedim(-1, axis).to(torch.float64)
+    for divisor in (None, 3.0) if reduction == "mean" else (None,):
+        leaf, exact = z.clone().requires_grad_(), z.clone().double().requires_grad_()
+        loss = mirror_mse_loss(leaf, y.int(), reduction=reduction, divisor=divisor)
+        expected = mirror_mse_loss(exact, hot, reduction=reduction, divisor=divisor)
+        near = {"rtol": 4 * torch.finfo(dtype).eps, "atol": 64 * torch.finfo(dtype).eps, "equal_nan": True}
+        torch.testing.assert_close(loss.double(), expected.detach(), **near)
+        assert loss.dtype == dtype
+        if z.numel():
+            for one in (loss, expected):
+                one.backward()
+            torch.testing.assert_close(leaf.grad.double(), exact.grad, **near)

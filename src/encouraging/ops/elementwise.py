@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..curves import Curve
+from ..curves import Curve, square
 from ..curves._curve import nll
 from ..links import class_gaps, sigmoid_gap
 from ..torch_state import (
@@ -18,7 +18,7 @@ from ..torch_state import (
     values_are_readable,
 )
 from .class_sums import Block, block_of, gradient_of_pulls, is_plain
-from .rows import apply, compute_dtype, in_blocks
+from .rows import apply, compute_dtype, in_blocks, label_rows
 
 
 def curve_values(gap: Tensor, curve: Curve) -> Tensor:
@@ -79,6 +79,12 @@ def squared_errors(logits: Tensor, truth: Tensor, bonus: bool, link: str = "soft
     if link == "softmax" and is_plain() and not truth.requires_grad and truth.dtype == logits.dtype:
         return apply(_SquaredErrors, logits, truth, bonus)  # type: ignore[no-any-return]
     return _squared_errors(class_gaps(logits)[0] if link == "softmax" else logits, truth, bonus)
+
+
+def mirrored_errors_of_labels(logits: Tensor, label: Tensor) -> Tensor:
+    """:func:`squared_errors` with its mirror, summed over the classes of every row (N) of labels (N, 1). They are
+    ``2 |y - p| - 1``, and the rivals' probabilities add up to the label's 1 - p: the sum is ``4 (1 - p) - C``."""
+    return 2 * label_rows(logits, label, None, square(bonus=True)) + (2 - logits.shape[-1])
 
 
 def _squared_errors(gaps: Tensor, truth: Tensor, bonus: bool) -> Tensor:
