@@ -1,15 +1,20 @@
-"""Small finished runs of the digits, trained once for all tests of the commands that use them."""
+"""Small finished runs of the digits, trained once for all tests of the commands, and a small file of logits."""
 
 from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
+from safetensors.torch import save_file
 
+from diagnose_calls import content
 from encouraging.commands.run import run_recipe
+from encouraging.report import diagnosis_page as diagnosis_page_module
 
 RECIPE = """
 about = "Digits under attack, for tests."
@@ -48,3 +53,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def runs(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "hit"))
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save_file(content(), tmp_path / "mine.safetensors")
+    return tmp_path / "mine.safetensors"
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Mapping[str, Any], str, Sequence[str]]]:
+    """Stands in for the page and keeps what it was given."""
+    given: list[tuple[Mapping[str, Any], str, Sequence[str]]] = []
+
+    def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str] = (),
+                       warnings: Sequence[str] = ()) -> str:
+        given.append((diagnosis, title, [*warnings, *notes]))
+        return f"<title>{title}</title>"
+
+    monkeypatch.setattr(diagnosis_page_module, "diagnosis_page", diagnosis_page)
+    return given
