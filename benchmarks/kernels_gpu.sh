@@ -13,8 +13,8 @@
 #                             seems slower is measured again at the end (bench-again.json), when the GPU has another clock
 #     matrix.json             every argument beside torch, by matrix_gpu.py: JOBS processes compile all of it before
 #                             anything is timed
-#     random-S.json           DRAWS calls (default 40) drawn at random, three seeds from SEED on (default: fresh ones), by
-#                             the same call of matrix_gpu.py
+#     random-S.json           DRAWS calls (default 40) drawn at random, SEEDS seeds (default 3) from SEED on (default: fresh
+#                             ones), by the same call of matrix_gpu.py
 #     ways.json, ways.txt     ways of the kernels that can be switched: ways_gpu.py fit, later and sums
 #     summary.txt             one line per result
 #
@@ -30,7 +30,7 @@
 set -uo pipefail
 out=${1:?OUT} seconds=${2:-540} jobs=${3:-15}
 check_seconds=${CHECK_SECONDS:-$([ "${ONLY:-}" = checks ] && echo 420 || echo 150)}
-draws=${DRAWS:-40} seed=${SEED:-$(($(date +%s) % 100000))}
+draws=${DRAWS:-40} n_seeds=${SEEDS:-3} seed=${SEED:-$(($(date +%s) % 100000))}
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
 export PYTHONPATH="$here/../src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
@@ -100,7 +100,7 @@ matrix() {
         number=${file##*/random-}
         [ -f "$file" ] && ! complete "$file" && seeds+=("${number%.json}")
     done
-    for ((number = seed; $(drawn) + ${#seeds[@]} < 3; number++)); do
+    for ((number = seed; $(drawn) + ${#seeds[@]} < n_seeds; number++)); do
         [ -f "$out/random-$number.json" ] || seeds+=("$number")
     done
     if complete "$out/matrix.json"; then
