@@ -52,10 +52,15 @@ def test_compiled_as_one_graph_values_and_gradients_are_the_same(curve):
 def test_compiled_sigmoid_mirror_mse_and_match_norm_are_the_same():
     logits, label = batch()
     presence = F.one_hot(label, CLASSES)
+    soft = logits.flip(0).softmax(-1)
+    upstream = torch.linspace(-1, 1, logits.numel(), dtype=torch.float64).view_as(logits)
 
     def losses(z):
         return (sigmoid_curve_loss(z, presence, curves.focal(2.0), alpha=0.25) + mirror_mse_loss(z, label)
-                + curve_loss(z, label, curves.normal(), match_norm=True))
+                + curve_loss(z, label, curves.normal(), match_norm=True)
+                + mirror_mse_loss(z, label, bonus=False) + mirror_mse_loss(z, soft, bonus=False)
+                + (mirror_mse_loss(z, soft, reduction="none") * upstream).sum()
+                + mirror_mse_loss(z, label, link="sigmoid") + mirror_mse_loss(z, soft, bonus=False, link="sigmoid"))
 
     results = []
     for function in (losses, compiled(losses)):

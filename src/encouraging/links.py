@@ -14,9 +14,17 @@ from torch import Tensor
 from .curves._curve import nll
 
 
+def put(rows: Tensor, index: Tensor, value: float | Tensor) -> Tensor:
+    """The rows with ``value``, a number or a column, at the class of each that ``index`` names. Columns have a last
+    dimension of 1."""
+    if torch.compiler.is_compiling():  # a comparison is part of the loop around it, a scatter a copy and a loop
+        return torch.where(torch.arange(rows.shape[-1], device=rows.device) == index, value, rows)
+    return rows.scatter(-1, index, value)
+
+
 def without(logits: Tensor, label: Tensor) -> Tensor:
     """The logits with the label's own set to -inf. ``label`` has a last dimension of 1."""
-    return logits.scatter(-1, label, -torch.inf)
+    return put(logits, label, -torch.inf)
 
 
 def label_gap(logits: Tensor, label: Tensor, highest: Tensor, log_total: Tensor) -> Tensor:

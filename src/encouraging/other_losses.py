@@ -9,9 +9,10 @@ from torch import Tensor
 from .curves import Curve
 from .curves._curve import check_curve
 from .ops import dispatch, repeat
-from .ops.elementwise import mirrored_errors_of_labels, sigmoid_losses, squared_errors
+from .ops.elementwise import sigmoid_losses
 from .ops.reduction import Divisor, check_divisor, reduce, writable
 from .ops.rows import compute_dtype
+from .ops.squares import squared_errors, sums_of_squared_errors
 from .presence import check_alpha, check_factor, check_presence
 from .targets import (
     as_rows,
@@ -19,7 +20,6 @@ from .targets import (
     check_input,
     check_link,
     check_reduction,
-    checked_labels,
     one_hot,
     result_dtype,
 )
@@ -129,14 +129,14 @@ def mirror_mse_loss(input: Tensor, target: Tensor, *, bonus: bool = True, link: 
             repeat.remember(signature, dispatch.kernels().repeated_mse_loss(input, reduction, divisor))
         arguments: dict[str, Any] = {"reduction": reduction, "divisor": divisor, "dtype": result_dtype(input)}
         loss: Tensor = dispatch.kernels().mse_loss(rows.logits, rows.target, bonus=bonus, link=link, **arguments)
-    elif bonus and link == "softmax" and reduction != "none" and not rows.soft and rows.classes:
-        losses = mirrored_errors_of_labels(rows.logits, checked_labels(rows.target, rows.classes)[:, None])
+    elif reduction != "none":
+        losses = sums_of_squared_errors(rows, bonus, link)
         # A mean is over examples and classes.
         loss = reduce(losses, reduction, losses.shape[0] * rows.classes if divisor is None else divisor)
     else:
         logits = rows.logits.to(compute_dtype(input.dtype))
         truth = rows.target.to(logits.dtype) if rows.soft else one_hot(rows, logits.dtype)
-        loss = reduce(squared_errors(logits, truth, bonus, link), reduction, divisor)
+        loss = squared_errors(logits, truth, bonus, link)
     if reduction == "none":
         axis = min(1, input.ndim - 1)
         loss = loss.reshape(*rows.shape, loss.shape[-1]).movedim(-1, axis)

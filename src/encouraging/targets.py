@@ -255,6 +255,8 @@ def result_dtype(input: Tensor, target: Tensor | None = None) -> torch.dtype:
 def one_hot(rows: Rows, dtype: torch.dtype) -> Tensor:
     """Labels as rows of 0 and 1. A label that names no class is refused where its value can be read."""
     labels = checked_labels(rows.target, rows.classes)
+    if torch.compiler.is_compiling():  # a comparison is part of the loop around it, a scatter is not
+        return (labels[:, None] == torch.arange(rows.classes, device=labels.device)).to(dtype)
     return torch.zeros_like(rows.logits, dtype=dtype).scatter(-1, labels[:, None], 1.0)
 
 

@@ -18,7 +18,7 @@ from triton.runtime.interpreter import interpreter_builder
 
 from encouraging import curves
 from encouraging.ops import reference
-from encouraging.ops.elementwise import squared_errors
+from encouraging.ops.squares import squared_errors
 from encouraging.ops.triton import Tiling, hard_loss, loss_and_gradient_, mse_autograd, soft_loss, use_tiling
 from encouraging.ops.triton.layout import ends_of
 from kernel_cases import MARKS, ULP, draw, row_error, truth

@@ -13,8 +13,8 @@ pytest.importorskip("triton")
 
 from encouraging import mirror_mse_loss
 from encouraging.ops import dispatch
-from encouraging.ops.elementwise import squared_errors
 from encouraging.ops.reduction import reduce
+from encouraging.ops.squares import squared_errors
 from encouraging.ops.triton import Tiling, mse_loss, use_tiling
 from kernel_cases import CLASSES, MARKS, SIXTEEN, SPLIT, STREAMED, ULP, draw, row_error
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import curves
 from ..curves import Curve
-from ..links import label_gap
+from ..links import label_gap, put
 from ..torch_state import values_are_readable
 from . import masses
 from .class_sums import mass_gradient_and_size, values_and_gradient
@@ -180,7 +180,11 @@ def _as_masses(logits: Tensor, target: Tensor, soft: bool, weight: Tensor | None
 
 def _mass_with_labels(logits: Tensor, mass: Tensor, label_mass: LabelMass | None) -> Tensor:
     """The mass (N, C), with what the labels add to it."""
-    return mass if label_mass is None else mass.expand(logits.shape).scatter_add(-1, *label_mass)
+    if label_mass is None:
+        return mass
+    if torch.compiler.is_compiling():  # see links.put
+        return mass + put(torch.zeros_like(logits, dtype=mass.dtype), *label_mass)
+    return mass.expand(logits.shape).scatter_add(-1, *label_mass)
 
 
 def _hard_mass(logits: Tensor, label: Tensor, weight: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

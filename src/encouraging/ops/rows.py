@@ -28,6 +28,7 @@ from ..torch_state import (
     needs_plain_operations,
     read_before_function,
 )
+from . import traced
 from .class_sums import gradient_of_block, mass_gradient, mass_values, values_and_gradient, values_of_block
 from .exponentials import exp_
 from .labels import zero_ignored, zero_ignored_
@@ -154,6 +155,10 @@ class _LabelRows(torch.autograd.Function):
         if upstream is None:
             return None, None, None, None
         logits, label, ignored, gap, highest, total = ctx.saved_tensors
+        if torch.compiler.is_compiling():
+            z = zero_ignored(logits, ignored).to(compute_dtype(logits.dtype))
+            gradient = traced.label_gradient(z, label, ctx.curve, upstream[:, None])
+            return zero_ignored(gradient, ignored).to(logits.dtype), None, None, None
         if backward_must_be_differentiable(upstream):
             # What an ignored row holds, such as NaN, must not reach a second derivative.
             gap, rivals = gap_and_rivals(zero_ignored(logits, ignored).to(compute_dtype(logits.dtype)), label)
@@ -194,6 +199,8 @@ class _MassRows(torch.autograd.Function):
     @staticmethod
     def forward(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
         dtype = compute_dtype(logits.dtype)
+        if torch.compiler.is_compiling():
+            return traced.mass_values(logits.to(dtype), mass.to(dtype), curve)
         if not is_eager():
             return mass_values(logits.to(dtype), mass.to(dtype), curve)
         out = logits.new_empty(logits.shape[0], dtype=dtype)
@@ -211,6 +218,12 @@ class _MassRows(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         logits, mass = ctx.saved_tensors
         dtype = upstream.dtype
+        if torch.compiler.is_compiling():
+            z, by_mass = logits.to(dtype), None
+            if ctx.needs_input_grad[1]:
+                by_mass = (upstream[:, None] * traced.class_values(z, ctx.curve)).to(mass.dtype)
+            gradient = traced.mass_gradient(z, mass.to(dtype) * upstream[:, None], ctx.curve)
+            return gradient.to(logits.dtype), by_mass, None
         by_mass = None
         if ctx.needs_input_grad[1]:
             by_mass = (upstream[:, None] * ctx.curve.value(class_gaps(logits.to(dtype))[0])).to(mass.dtype)

@@ -1,5 +1,5 @@
 """The kernels of the squared error of a softmax as a differentiable operation; the plain twin is
-``elementwise.squared_errors``."""
+``squares.squared_errors``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 from ...curves import square
 from ...torch_state import is_batched
 from .. import repeat
-from ..elementwise import squared_errors
 from ..reduction import Divisor
+from ..squares import squared_errors
 from .autograd import repeated_loss
 from .cached_launch import launch
 from .curves import Mirror
