@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -33,6 +33,52 @@ def value_and_pull(curve: Curve, gap: Tensor) -> tuple[Tensor, Tensor]:
     """
     together = _TOGETHER.get(type(curve))  # the exact type: a subclass may have changed the formula
     return (curve.value(gap), curve.pull(gap)) if together is None else together(curve, gap)
+
+
+def value_of_many(curve: Curve, gap: Tensor) -> Tensor:
+    """``curve.value(gap)`` up to rounding, of so many gaps on a CPU that the time per number decides, for a caller that
+    needs no derivatives. torch's ``where`` takes 3 ns per number there if its mask is irregular, ``clamp`` 0.1.
+
+    >>> from encouraging import curves
+    >>> value_of_many(curves.conservative(0.75), torch.tensor([1.0, 3.0]))
+    tensor([-1.0000, -2.1480])
+    """
+    if _has_near_edge(curve):
+        edge, remainder = logit(curve.log_end), 1 - curve.log_end
+        past = gap.clamp(min=edge).neg_()
+        tangent = _softplus(past, 1, 40).add_(past.sigmoid_(), alpha=1 / remainder)
+        return tangent.sub_(gap.clamp(max=edge)).add_(math.log(remainder) - 1 + edge)
+    if _is_focal(curve):
+        minus = gap.neg()
+        return _softplus(minus, 1, 40).mul_(minus.sigmoid_().pow_(curve.gamma))
+    return curve.value(gap)
+
+
+def pull_of_many(curve: Curve, gap: Tensor) -> Tensor:
+    """``curve.pull(gap)``, as :func:`value_of_many`."""
+    if _has_near_edge(curve):
+        past = gap.clamp(min=logit(curve.log_end))
+        q = past.neg().sigmoid_()
+        return torch.addcmul(q, q, past.sigmoid_(), value=1 / (1 - curve.log_end))
+    if _is_focal(curve):
+        minus = gap.neg()
+        # p * log p is 0 at p = 0, where its second factor is infinite.
+        surprise = _softplus(minus, 1, 40).clamp_(max=torch.finfo(gap.dtype).max)
+        q = minus.sigmoid_()
+        return surprise.mul_(gap.sigmoid()).mul_(curve.gamma).add_(q).mul_(q.pow_(curve.gamma))
+    return curve.pull(gap)
+
+
+# The exact types: a subclass may have changed the formula.
+
+
+def _has_near_edge(curve: Curve) -> TypeGuard[Conservative]:
+    """Whether it has an edge, so near 0 that adding and subtracting it costs no digits."""
+    return type(curve) is Conservative and 0.02 <= curve.log_end <= 0.98
+
+
+def _is_focal(curve: Curve) -> TypeGuard[Focal]:
+    return type(curve) is Focal and curve.gamma > 0
 
 
 @functools.lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..curves import Curve
 from ..curves._curve import nll
-from ..curves._together import value_and_pull
+from ..curves._together import pull_of_many, value_of_many
 from ..links import class_gaps, without
 from ..torch_state import PLAIN, in_forward_mode, is_eager, values_are_readable
 from .exponentials import exp_
@@ -87,7 +87,8 @@ def _gaps(logits: Tensor, block: Block) -> Tensor:
 
 def values_of_block(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """:func:`mass_values` below autograd, for a block of rows in eager mode."""
-    return _sum_of_values(curve.value(_gaps(logits, block_of(logits))), mass)
+    gaps = _gaps(logits, block_of(logits))
+    return _sum_of_values(value_of_many(curve, gaps) if gaps.is_cpu else curve.value(gaps), mass)
 
 
 def _sum_of_values(values: Tensor, mass: Tensor) -> Tensor:
@@ -114,15 +115,19 @@ def values_and_gradient(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Ten
         return mass_values(logits, mass, curve), mass_gradient(logits, mass, curve)
     block = block_of(logits)
     gaps = _gaps(logits, block)
-    values, pulls = value_and_pull(curve, gaps) if logits.is_cpu else (curve.value(gaps), curve.pull(gaps))
-    return _sum_of_values(values, mass), gradient_of_pulls(block, mass * pulls)
+    values = value_of_many(curve, gaps) if gaps.is_cpu else curve.value(gaps)
+    return _sum_of_values(values, mass), gradient_of_pulls(block, mass * _pulls(curve, gaps))
 
 
 def gradient_of_block(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """:func:`mass_gradient`, as :func:`values_of_block`."""
     block = block_of(logits)
     gaps = _gaps(logits, block)
-    return gradient_of_pulls(block, mass * curve.pull(gaps), gaps)
+    return gradient_of_pulls(block, mass * _pulls(curve, gaps), gaps)
+
+
+def _pulls(curve: Curve, gaps: Tensor) -> Tensor:
+    return pull_of_many(curve, gaps) if gaps.is_cpu else curve.pull(gaps)
 
 
 def mass_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..curves import Curve
+from ..curves._together import pull_of_many, value_of_many
 from ..links import sigmoid_gap
-from ..torch_state import in_forward_mode, needs_plain_operations, read_before_function, values_are_readable
-from .rows import compute_dtype
+from ..torch_state import (
+    backward_must_be_differentiable,
+    in_forward_mode,
+    is_eager,
+    needs_plain_operations,
+    read_before_function,
+    values_are_readable,
+)
+from .rows import apply, compute_dtype, in_blocks
 
 
 def curve_values(gap: Tensor, curve: Curve) -> Tensor:
@@ -42,7 +52,17 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
             and not target.requires_grad and not in_forward_mode() and bool((target == target.bool()).all())):
         target = target.bool()  # a class is present or not: one value per logit instead of two
     if target.is_floating_point():
-        presence = target.to(dtype)
+        target = target.to(dtype)
+    elif target.shape == logits.shape:
+        target = target.bool()
+    else:
+        target = target.long()[..., None] == torch.arange(logits.shape[-1], device=target.device)
+    if not mse and _has_rules() and not _need_gradient(target, for_positives):
+        curves = curve, negative_curve
+        loss: Tensor = apply(_SigmoidLosses, logits, target, *curves, for_positives, for_negatives)
+        return loss if weight is None else loss * weight
+    if target.is_floating_point():
+        presence = target
         loss = (_weighted(presence * for_positives, curve_values(logits, curve))
                 + _weighted((1 - presence) * for_negatives, curve_values(-logits, negative_curve)))
         if mse:
@@ -50,20 +70,111 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
             p = torch.sigmoid(logits)
             loss = loss - (2 * between * p * torch.sigmoid(-logits) if curve.params["bonus"] else between)
     else:
-        positive = target.bool() if target.shape == logits.shape else (
-            target.long()[..., None] == torch.arange(logits.shape[-1], device=target.device))
-        gap = sigmoid_gap(logits, positive)
+        gap = sigmoid_gap(logits, target)
         loss = curve_values(gap, curve)
         if negative_curve is not curve:  # not !=, which a compiler cannot ask of numbers that a schedule changes
-            loss = torch.where(positive, loss, curve_values(gap, negative_curve))
+            loss = torch.where(target, loss, curve_values(gap, negative_curve))
         if pos_weight is not None or alpha is not None:
-            loss = loss * torch.where(positive, for_positives, torch.full_like(loss, for_negatives))
+            loss = loss * torch.where(target, for_positives, torch.full_like(loss, for_negatives))
     return loss if weight is None else loss * weight
+
+
+def _has_rules() -> bool:
+    """Whether :class:`_SigmoidLosses` has all derivatives that can be asked for: it knows no transforms."""
+    return (is_eager() or torch.compiler.is_compiling()) and not in_forward_mode() and not needs_plain_operations()
+
+
+def _need_gradient(*tensors: object) -> bool:
+    return any(isinstance(each, Tensor) and each.requires_grad for each in tensors)
 
 
 def _weighted(weight: Tensor, values: Tensor) -> Tensor:
     """Their product, in which a weight of 0 leaves nothing of an infinite value."""
     return weight * torch.where((weight == 0) & values.isinf(), 0.0, values)
+
+
+class _SigmoidLosses(torch.autograd.Function):
+    """:func:`sigmoid_losses` without a weight, in blocks that stay in the cache. The target is bool or of the logits'
+    type, and ``for_positives`` is a number or broadcasts to the logits."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, curve: Curve, negative_curve: Curve,
+                for_positives: float | Tensor, for_negatives: float) -> Tensor:
+        ctx.curves, ctx.for_negatives = (curve, negative_curve), for_negatives
+        ctx.for_positives = None if isinstance(for_positives, Tensor) else for_positives
+        ctx.save_for_backward(logits, target, for_positives if isinstance(for_positives, Tensor) else None)
+        return _in_blocks(_losses, logits, (target,), ctx.curves, for_positives, for_negatives)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target, for_positives = ctx.saved_tensors
+        for_positives = ctx.for_positives if for_positives is None else for_positives
+        if backward_must_be_differentiable(upstream):
+            slope = _slopes(logits, target, upstream, ctx.curves, for_positives, ctx.for_negatives)
+        else:
+            slope = _in_blocks(_slopes, logits, (target, upstream), ctx.curves, for_positives, ctx.for_negatives)
+        return slope, None, None, None, None, None
+
+
+def _in_blocks(function: Callable[..., Tensor], logits: Tensor, others: tuple[Tensor, ...], curves: tuple[Curve, Curve],
+               for_positives: float | Tensor, for_negatives: float) -> Tensor:
+    """A function of numbers that are each on their own, in blocks; at once where a compiler makes its own loops."""
+    if not is_eager():
+        return function(logits, *others, curves, for_positives, for_negatives)
+    out = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    shape = (-1, logits.shape[-1]) if logits.ndim > 1 and logits.numel() else (-1, 1)
+    parts = [tensor.expand(logits.shape).reshape(shape) for tensor in (*others, for_positives)
+             if isinstance(tensor, Tensor)]
+    for z, result, *part in in_blocks(logits.reshape(shape), out.view(shape), *parts, share=2):
+        positives = part.pop() if isinstance(for_positives, Tensor) else for_positives
+        result.copy_(function(z, *part, curves, positives, for_negatives))
+    return out
+
+
+def _losses(logits: Tensor, target: Tensor, curves: tuple[Curve, Curve], for_positives: float | Tensor,
+            for_negatives: float) -> Tensor:
+    (curve, negative_curve), value = curves, value_of_many if values_are_readable(logits) else _value
+    if target.is_floating_point():
+        values = value(curve, logits), value(negative_curve, -logits)
+        weights = target * for_positives, (1 - target) * for_negatives
+        loss = torch.addcmul(weights[0] * values[0], weights[1], values[1])
+        if values_are_readable(loss) and math.isfinite(float(loss.sum())):
+            return loss
+        return _weighted(weights[0], values[0]) + _weighted(weights[1], values[1])
+    gap = sigmoid_gap(logits, target)
+    loss = value(curve, gap)
+    if negative_curve is not curve:  # not !=, which a compiler cannot ask of numbers that a schedule changes
+        loss = torch.where(target, loss, value(negative_curve, gap))
+    return _scaled(loss, target, for_positives, for_negatives)
+
+
+def _slopes(logits: Tensor, target: Tensor, upstream: Tensor, curves: tuple[Curve, Curve],
+            for_positives: float | Tensor, for_negatives: float) -> Tensor:
+    """The derivative of :func:`_losses` times the upstream gradient."""
+    plain = values_are_readable(logits) and not backward_must_be_differentiable(upstream)
+    (curve, negative_curve), pull_of = curves, pull_of_many if plain else _pull
+    if target.is_floating_point():
+        of_negatives = (1 - target) * for_negatives * pull_of(negative_curve, -logits)
+        return upstream * (of_negatives - target * for_positives * pull_of(curve, logits))
+    gap = sigmoid_gap(logits, target)
+    pull = pull_of(curve, gap)
+    if negative_curve is not curve:
+        pull = torch.where(target, pull, pull_of(negative_curve, gap))
+    return sigmoid_gap(-upstream, target) * _scaled(pull, target, for_positives, for_negatives)
+
+
+def _value(curve: Curve, gap: Tensor) -> Tensor:
+    return curve.value(gap)
+
+
+def _pull(curve: Curve, gap: Tensor) -> Tensor:
+    return curve.pull(gap)
+
+
+def _scaled(numbers: Tensor, positive: Tensor, for_positives: float | Tensor, for_negatives: float) -> Tensor:
+    if not isinstance(for_positives, Tensor) and for_positives == for_negatives == 1:
+        return numbers
+    return numbers * torch.where(positive, for_positives, torch.full_like(numbers, for_negatives))
 
 
 class _Values(torch.autograd.Function):
