@@ -101,6 +101,8 @@ def test_the_options_of_the_model_reach_it(recipe):
     ({"task": "mine.py:Half"}, ["task: ", "is not a class of tasks", "encouraging.tasks.BaseTask"]),
     ({"task": "nowhere.py:Half"}, ["task: ", "there is no file nowhere.py in "]),
     ({"task": "nowhere:Half"}, ["task: ", "there is no module 'nowhere' in ", "nor installed"]),
+    ({"task": ":Half"}, ["task: ':Half' names no module: expected module:name or file.py:name"]),
+    ({"data": ".relative:images"}, ["data: ", "names no module"]),
     ({"data": "mine:image"}, ["data: ", "Did you mean 'images'?"]),
     ({"data": "mine:WIDTH"}, ["data: ", "has the type int: expected a function"]),
     ({"data": "digit"}, ["data: no dataset is called 'digit'", "Did you mean 'digits'?", "folder:PATH"]),

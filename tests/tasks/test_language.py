@@ -232,6 +232,7 @@ def test_the_terminal_shows_bits(runs):
 
 @pytest.mark.parametrize(("override", "words"), [
     ("data=mnist", "mnist is no running text"), ("data=tinyshakespear", "Did you mean 'tinyshakespeare'"),
+    ("data=nowhere.py:read", "data: 'nowhere.py:read': there is no file nowhere.py"),
     ("options.contxt=9", "Did you mean 'context'"), ("options.vocabulary=99", "256"),
     ("options.test=0.95", "leave no text to train on"),
     ("model=gtp", "Did you mean 'gpt'"), ("model_options.width_=3", "Did you mean 'width'"),
