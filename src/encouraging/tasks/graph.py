@@ -28,7 +28,8 @@ from ..models.graph_named import build_graph_model, check_graph_model, graph_pac
 from .classification import POSTERIOR, Classification, readable_curve
 from .data_check import check_data
 from .joined import joined
-from .objective import Objective, ObjectiveConfig, compared_curves
+from .objective import Objective
+from .objective_config import ObjectiveConfig, compared_curves
 from .options import read_options
 from .spec import TaskSpec
 

@@ -29,7 +29,8 @@ from ..models.continuation import continued
 from ..models.language_named import build_language_model, check_language_model
 from .classification import POSTERIOR, readable_curve
 from .data_check import check_data
-from .objective import Objective, compared_curves
+from .objective import Objective
+from .objective_config import compared_curves
 from .options import read_options
 from .spec import TaskSpec
 from .token_loss import check_token_stage, token_loss
