@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from encouraging.attacks import Attack, accuracy_over_eps, adversarial_batch, autoattack, fgsm, pgd
+from encouraging.errors import ArgumentError
 
 
 class Holder:
@@ -80,6 +82,19 @@ def test_autoattack_adds_no_gradients_to_a_module_that_a_function_calls(kind: st
     x = torch.rand(8, 1, 4, 4)
     autoattack(around(net, kind), x, net.eval()(x)[0].argmax(1), 0.02, parts=["fab-t"])
     assert all(parameter.grad is None and parameter.requires_grad for parameter in net.parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_of_a_function_around_another_module_is_refused(tmp_path: Path, kind: str) -> None:
+    torch.manual_seed(0)
+    net, other = Pair().eval(), Pair().eval()
+    x, y = torch.rand(8, 1, 4, 4), torch.randint(3, (8,))
+    path = tmp_path / "state.json"
+    first, again = (accuracy_over_eps(around(net, kind), x, y, [Attack("fgsm")], [0, 0.1], state_path=path).table()
+                    for _ in range(2))
+    assert first == again
+    with pytest.raises(ArgumentError, match="state of another model"):
+        accuracy_over_eps(around(other, kind), x, y, [Attack("fgsm")], [0, 0.1], state_path=path)
 
 
 class NormalisedInPlace(nn.Module):
