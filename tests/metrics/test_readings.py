@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from encouraging import curve_loss
 from encouraging.curves import Curve, cross_entropy, normal
 from encouraging.errors import ArgumentError, DtypeError, ShapeError, TargetError
-from encouraging.metrics import _readings as readings
 from encouraging.metrics import (
+    _blocks,
     conditional_energy,
     correct,
     free_energy,
@@ -188,7 +188,7 @@ def test_the_size_of_the_blocks_is_nobody_s_business(monkeypatch: pytest.MonkeyP
     logits, target = mixed(101, 5)
     logits[::3] *= 100
     whole, unlabelled = read(logits, target), read_unlabelled(logits)
-    monkeypatch.setattr(readings, "BLOCK", block)
+    monkeypatch.setattr(_blocks, "BLOCK", block)
     for name in ("label", "score", "rival", "rival_excess", "log_odds"):
         torch.testing.assert_close(getattr(read(logits, target), name), getattr(whole, name), rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(read_unlabelled(logits).log_odds, unlabelled.log_odds, rtol=1e-6, atol=1e-7)
