@@ -169,7 +169,7 @@ def test_a_folder_of_my_images_is_trained_on(recipe, tmp_path):
             (tmp_path / "images" / split / name).mkdir(parents=True)
             Image.new("L", (8, 8), shade).save(tmp_path / "images" / split / name / "0.png")
     path = recipe(data="folder:images")  # looked for in the current folder
-    train(read_recipe(path), tmp_path / "runs", "ce")
+    assert RunDir(train(read_recipe(path), tmp_path / "runs", "ce")).done
 
 
 def test_runs_that_fail_with_the_same_words_share_a_line(recipe, tmp_path):
