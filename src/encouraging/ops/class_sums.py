@@ -114,7 +114,7 @@ def values_and_gradient(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Ten
         return mass_values(logits, mass, curve), mass_gradient(logits, mass, curve)
     block = block_of(logits)
     gaps = _gaps(logits, block)
-    values, pulls = value_and_pull(curve, gaps) if logits.is_cpu else (curve.value(gaps), curve.pull(gaps))
+    values, pulls = value_and_pull(curve, gaps) if values_are_readable(gaps) else (curve.value(gaps), curve.pull(gaps))
     return _sum_of_values(values, mass), gradient_of_pulls(block, mass * pulls)
 
 
