@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis searches, and the markers."""
+"""What all tests share: how hypothesis searches, and stand-ins for what takes long."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -8,10 +8,6 @@ from markupsafe import Markup
 settings.register_profile("encouraging", deadline=None, print_blob=True, max_examples=40,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("encouraging")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "hardening(number): a point of what breaking the package on purpose has shown")
 
 
 @pytest.fixture

@@ -20,26 +20,15 @@ from torch.nn import functional as F
 
 from encouraging import curve_loss, curves, loss_divisor, parallel_curve_loss
 from encouraging.engine.distributed import leave
-from encouraging.errors import ArgumentError, DerivativeError, ShapeError, TargetError
+from encouraging.errors import ArgumentError
 from plain_formula import CURVES, plain_loss
-
-
-def draw(seed: int, rows: int = 23, classes: int = 12, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """The same logits on every rank, with labels from hopeless to certain."""
-    g = torch.Generator().manual_seed(seed)
-    logits = torch.randn(rows, classes, generator=g, dtype=torch.float64) * 2
-    target = torch.randint(classes, (rows,), generator=g)
-    logits[torch.arange(rows), target] += torch.linspace(-12, 16, rows, dtype=torch.float64)
-    return logits.to(dtype), target
-
-
-def split(classes: int, world: int, uneven: bool) -> list[tuple[int, int]]:
-    """Where each rank's classes start and end."""
-    if not uneven:
-        edges = [classes * r // world for r in range(world + 1)]
-    else:
-        edges = [*(0, 1, 4, 5)[:world], classes]
-    return list(itertools.pairwise(edges))
+from split_logits import draw, split
+from split_refusals import (
+    a_split_with_holes_is_an_error_on_every_rank,
+    a_wrong_label_is_an_error_on_every_rank,
+    second_derivatives_and_transforms_are_refused,
+    weights_that_need_a_gradient_are_refused,
+)
 
 
 def compare(logits: Tensor, target: Tensor, curve: curves.Curve, *, uneven: bool = False, weight: Tensor | None = None,
@@ -181,30 +170,6 @@ def leading_dimensions() -> None:
     assert torch.equal(flat, parallel_curve_loss(strided, target, curves.normal(), reduction="none"))
 
 
-def a_wrong_label_is_an_error_on_every_rank() -> None:
-    logits, target = draw(14)
-    local = logits[:, :3].contiguous()
-    total = 3 * dist.get_world_size()
-    for smoothing, wrong in itertools.product((0.0, 0.1), (total, -1)):
-        target = target.clamp(max=total - 1)
-        target[4] = wrong
-        with pytest.raises(TargetError, match=str(total)):
-            parallel_curve_loss(local, target, curves.normal(), label_smoothing=smoothing)
-    everyone = torch.ones(())
-    dist.all_reduce(everyone)  # nobody was left behind
-    assert everyone == dist.get_world_size()
-
-
-def a_split_with_holes_is_an_error_on_every_rank() -> None:
-    local = torch.zeros(3, 2 + dist.get_rank())
-    target = torch.tensor([0, 1, 2])
-    with pytest.raises(ShapeError, match="class_offset"):
-        parallel_curve_loss(local, target, curves.normal())
-    with pytest.raises(ShapeError, match="class_offset"):  # one rank alone is wrong
-        parallel_curve_loss(torch.zeros(3, 2), target, curves.normal(), class_offset=2 * dist.get_rank()
-                            + (dist.get_rank() == 1))
-
-
 def collectives_are_few() -> None:
     from torch.distributed.tensor.debug import CommDebugMode
 
@@ -217,16 +182,6 @@ def collectives_are_few() -> None:
         with CommDebugMode() as backward:
             loss.backward()
         assert backward.get_total_counts() == 0
-
-
-def second_derivatives_and_transforms_are_refused() -> None:
-    local, target = torch.randn(4, 3, requires_grad=True), torch.tensor([0, 1, 2, 3])
-    for smoothing in (0.0, 0.1):
-        loss = parallel_curve_loss(local, target, curves.normal(), label_smoothing=smoothing)
-        with pytest.raises(DerivativeError, match="second derivative"):
-            torch.autograd.grad(loss, local, create_graph=True)
-    with pytest.raises(DerivativeError, match=r"torch\.func"):
-        torch.func.grad(lambda z: parallel_curve_loss(z, target, curves.normal()))(local)
 
 
 def a_retained_graph_gives_the_same_again() -> None:
@@ -300,14 +255,6 @@ def labels_of_a_byte() -> None:
     expected = plain_loss(logits, target, curves.normal())
     ours = parallel_curve_loss(logits[:, start:end], target.to(torch.uint8), curves.normal())
     torch.testing.assert_close(ours, expected)
-
-
-def weights_that_need_a_gradient_are_refused() -> None:
-    logits, target = draw(72)
-    start, end = split(12, dist.get_world_size(), False)[dist.get_rank()]
-    weight = torch.ones(end - start, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(DerivativeError, match=r"weight\.detach\(\)"):
-        parallel_curve_loss(logits[:, start:end], target, curves.normal(), weight=weight)
 
 
 def losses_may_be_changed_in_place() -> None:

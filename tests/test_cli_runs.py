@@ -113,7 +113,6 @@ def test_list_and_doctor_say_what_there_is(tmp_path: Path, monkeypatch: pytest.M
         assert word in advice, word
 
 
-@pytest.mark.hardening(6)
 def test_the_claims_of_my_own_recipe_outlive_its_file(tmp_path: Path):
     """The run keeps arms, claims and words, and so does its record: report and results judge what `run` judged."""
     recipe = tmp_path / "my-claim.toml"

@@ -107,7 +107,6 @@ def check(words: list[str], folder: Path, allowed: tuple[str, ...]) -> int:
     return done.exit_code
 
 
-@pytest.mark.hardening(0)
 @pytest.mark.parametrize("part", range(4))
 def test_hostile_recipes_end_in_words(tmp_path, part):
     rng, codes = random.Random(part), []
@@ -120,7 +119,6 @@ def test_hostile_recipes_end_in_words(tmp_path, part):
     assert codes.count(2) >= 8, "hardly any was refused: the cases are too tame"
 
 
-@pytest.mark.hardening(0)
 @pytest.mark.parametrize("part", range(3))
 def test_hostile_records_end_in_words(tmp_path, part):
     rng, codes = random.Random(100 + part), []
@@ -140,7 +138,6 @@ def test_hostile_records_end_in_words(tmp_path, part):
     assert codes.count(2) >= 4
 
 
-@pytest.mark.hardening(0)
 @pytest.mark.parametrize("part", range(3))
 def test_hostile_logits_end_in_words(tmp_path, part):
     rng, codes = random.Random(200 + part), []

@@ -62,8 +62,8 @@ def test_a_difference_of_equal_terms_is_sensitive_and_a_product_is_not(gpu_check
 def test_all_checks_in_one_process_are_those_of_all_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     names = [[check.run.__name__ for check in importlib.import_module(name).check]
-             for name in ("check_gpu", "check_gpu_arguments", "check_gpu_in_order", "check_gpu_split",
-                          "check_gpu_streams")]
+             for name in ("check_gpu", "check_gpu_calls", "check_gpu_arguments", "check_gpu_in_order",
+                          "check_gpu_launches", "check_gpu_split", "check_gpu_streams")]
     assert len({name for some in names for name in some}) == sum(map(len, names))
     assert "check_gpu_all" not in sys.modules
 

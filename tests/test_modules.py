@@ -29,7 +29,6 @@ from encouraging import (
     sigmoid_curve_loss,
 )
 from encouraging.errors import ArgumentError, DtypeError, ShapeError, SignatureError
-from encouraging.margins import ldam_margins
 from strategies import rows_with_gaps
 
 WEIGHT = torch.tensor([0.5, 1.0, 2.0])
@@ -225,20 +224,6 @@ def test_linear_curve_loss_is_a_linear_layer_and_a_loss(bias, arguments):
     assert "curve=conservative" in repr(layer)
 
 
-@pytest.mark.parametrize("curve", [None, curves.conservative(0.5)])
-def test_ldam_is_its_formula(curve):
-    """Cao et al. 2019: margins C / n^(1/4) with the largest max_margin, logits scaled by s."""
-    logits, label = batch(torch.float64)
-    cosines, counts = logits.tanh(), torch.tensor([1000, 100, 10])
-    margins = 0.5 * (10 / counts.double()) ** 0.25
-    z = 30 * torch.where(F.one_hot(label, 3).bool(), cosines - margins, cosines)
-    expected = F.cross_entropy(z, label) if curve is None else curve_loss(z, label, curve)
-    ours = LDAMLoss(counts, curve)(cosines, label)
-    torch.testing.assert_close(ours, expected, rtol=1e-13, atol=1e-13)  # though the margins are a float32 buffer
-    torch.testing.assert_close(LDAMLoss(counts, curve).double()(cosines, label), expected, rtol=1e-13, atol=1e-13)
-    torch.testing.assert_close(ldam_margins(counts).double(), margins, rtol=1e-6, atol=0)
-
-
 @every_cross_entropy
 @pytest.mark.parametrize(("wrong", "words"), [
     ({"impl": "zzz"}, "impl='zzz': expected 'auto'"), ({"ignore_index": "a"}, "ignore_index='a': expected an integer"),
@@ -265,17 +250,6 @@ def test_other_modules_refuse_wrong_arguments_when_they_are_made():
             call()
 
 
-def test_ldams_margins_travel_with_the_module_and_ignored_rows_stay_ignored():
-    loss = LDAMLoss(torch.tensor([1, 16]))
-    assert torch.equal(loss.state_dict()["margins"], torch.tensor([0.5, 0.25]))
-    z = torch.tensor([[0.1, 0.2], [float("nan"), 0.0]], requires_grad=True)
-    value = loss(z, torch.tensor([1, -100]))
-    assert torch.equal(value, loss(z[:1], torch.tensor([1])))
-    assert torch.autograd.grad(value, z)[0][1].tolist() == [0, 0]
-    with pytest.raises(ValueError, match=r"LDAMLoss.*\(2, 2\)"):
-        LDAMLoss(torch.ones(2, 2))
-
-
 def test_the_sigmoid_module_is_its_function_and_its_weights_are_buffers():
     z, target = torch.randn(4, 3), torch.randint(2, (4, 3))
     module = SigmoidCurveLoss(curves.focal(), weight=WEIGHT, pos_weight=2 * WEIGHT, alpha=0.3, reduction="none")
@@ -292,33 +266,3 @@ def test_the_mse_module_is_its_function():
         module = MirrorMSELoss(link=link, bonus=False, reduction="sum")
         expected = mirror_mse_loss(logits, label, link=link, bonus=False, reduction="sum")
         assert torch.equal(module(logits, label), expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_the_scale_of_ldam_does_not_lift_roundings(dtype: torch.dtype) -> None:
-    cosines = (2 * torch.rand(500, 10, generator=torch.Generator().manual_seed(0)) - 1).to(dtype)
-    labels = cosines.argmax(1)
-    loss = LDAMLoss([500, 60, 5, 40, 30, 20, 10, 9, 8, 7], reduction="none")
-    exact, rounded = loss(cosines.double(), labels), loss(cosines, labels)
-    assert rounded.dtype == dtype
-    torch.testing.assert_close(rounded.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-5)
-
-
-@pytest.mark.parametrize("way", ["filled", "assigned", "other counts", "the same"])
-def test_margins_that_were_loaded_are_those_that_count_in_float64_too(way):
-    logits, label = batch(torch.float64)
-    saved = LDAMLoss([5, 16, 81])
-    if way in ("filled", "assigned"):
-        with torch.device("meta"):
-            loaded = LDAMLoss([5, 16, 81])
-        if way == "filled":
-            loaded = loaded.to_empty(device="cpu")
-            loaded._rounded_off.fill_(1e10)  # as uninitialised memory may
-    else:
-        loaded = LDAMLoss([1, 2, 3] if way == "other counts" else [5, 16, 81])
-    loaded.load_state_dict(saved.state_dict(), assign=way == "assigned")
-    tolerance = 0 if way == "the same" else 1e-6
-    torch.testing.assert_close(loaded(logits, label), saved(logits, label), rtol=tolerance, atol=0)
-    if way == "other counts":
-        exact = 30 * (logits - F.one_hot(label, 3) * saved.margins.double())
-        torch.testing.assert_close(loaded(logits, label), F.cross_entropy(exact, label), rtol=1e-14, atol=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 
 from encouraging import curve_loss, curves, encouraging_loss
 from encouraging.ops import reference
@@ -108,3 +110,39 @@ def test_match_norm_is_a_constant_to_learned_class_weights(curve, smoothing):
                       for match in (True, False))
     factor = reference.match_norm_factor(logits, label, curve, **arguments)
     torch.testing.assert_close(matched, factor * plain, rtol=1e-12, atol=0)
+
+
+def optimum(curve: curves.Curve, mass: Tensor) -> Tensor:
+    """Logits of two classes at which the pulls on both balance, by bisection in float64."""
+    low, high = torch.tensor(-20.0).double(), torch.tensor(20.0).double()
+    for _ in range(200):
+        middle = (low + high) / 2
+        rises = mass[0] * curve.pull(middle) > mass[1] * curve.pull(-middle)
+        low, high = torch.where(rises, middle, low), torch.where(rises, high, middle)
+    return torch.stack([low, torch.zeros_like(low)])
+
+
+@pytest.mark.parametrize("curve", [curves.conservative(0.75), curves.power(2.0, 1.0), curves.poly(2.0)], ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("kind", ["soft", "smoothed"])
+def test_where_the_curves_gradient_vanishes_nothing_is_scaled(curve, dtype, kind):
+    mass = torch.tensor([0.7, 0.3], dtype=torch.float64)
+    z = optimum(curve, mass).to(dtype)[None].requires_grad_()
+    if kind == "soft":
+        loss = functools.partial(curve_loss, z, mass.to(dtype)[None], curve)
+    else:
+        loss = functools.partial(curve_loss, z, torch.tensor([0]), curve, label_smoothing=0.6)
+    plain, matched = (torch.autograd.grad(loss(match_norm=match), z)[0] for match in (False, True))
+    ce = torch.autograd.grad(F.cross_entropy(z, mass.to(dtype)[None]), z)[0]
+    assert ce.norm() > 1e4 * plain.norm()  # cross-entropy has its optimum elsewhere
+    assert torch.equal(plain, matched)
+
+
+def test_a_small_gradient_that_is_exact_is_scaled_as_before():
+    """A label's gradient is no difference: however small, its direction is known."""
+    for gap in (10.0, 18.0):
+        z = torch.tensor([[gap, 0.0, -1.0]], requires_grad=True)
+        for target in (torch.tensor([0]), torch.tensor([[1.0, 0.0, 0.0]])):
+            matched = torch.autograd.grad(curve_loss(z, target, curves.focal(2.0), match_norm=True), z)[0]
+            ce = torch.autograd.grad(curve_loss(z, target, curves.cross_entropy()), z)[0]
+            torch.testing.assert_close(matched.norm(), ce.norm(), rtol=1e-5, atol=0)

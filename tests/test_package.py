@@ -163,7 +163,7 @@ def test_type_checkers_refuse_names_that_do_not_exist(tmp_path: Path) -> None:
                       "reveal_type(EncouragingLoss())\nreveal_type(encouraging.focal_loss)\nencouraging.focal_los\n")
     mypy = subprocess.run([sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", script], cwd=REPOSITORY,
                           capture_output=True, text=True, timeout=240)
-    assert '"encouraging.modules.EncouragingLoss"' in mypy.stdout, mypy.stdout + mypy.stderr
+    assert '"encouraging.modules._named.EncouragingLoss"' in mypy.stdout, mypy.stdout + mypy.stderr
     assert "divisor: float | Tensor | None" in mypy.stdout.replace("torch._tensor.", "").replace("Union", "")
     assert 'Module has no attribute "focal_los"' in mypy.stdout
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from encouraging import SigmoidCurveLoss, curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
 from encouraging.errors import ShapeError
-from paper_formulas import edges, phi
+from paper_formulas import ALL_CURVES, edges, phi
 from strategies import CURVES, REDUCTIONS, SEEDS, generator
 
 CE = curves.cross_entropy()
@@ -209,3 +209,21 @@ def test_targets_of_0_and_1_have_the_bits_of_bool_ones_in_about_their_time(alpha
     target = present.float().requires_grad_()
     sigmoid_curve_loss(logits, target, curves.focal(2.0)).backward()
     assert bool(target.grad.any())
+
+
+@pytest.mark.parametrize("curve", ALL_CURVES, ids=repr)
+def test_float_targets_of_0_and_1_are_integers_also_at_infinite_logits(curve):
+    z = torch.tensor([-torch.inf, -3.0, 0.0, 5.0, torch.inf] * 2, dtype=torch.float64, requires_grad=True)
+    present = torch.tensor([0] * 5 + [1] * 5)
+    for arguments in ({}, {"alpha": 0.25}, {"pos_weight": torch.tensor(3.0)}, {"weight": torch.tensor(2.0)}):
+        ours, theirs = (sigmoid_curve_loss(z, target, curve, reduction="none", **arguments)
+                        for target in (present.double(), present))
+        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(*(torch.autograd.grad(loss.sum(), z)[0] for loss in (ours, theirs)))
+
+
+def test_a_target_that_needs_a_gradient_still_gets_it():
+    z, presence = torch.tensor([1.0, -2.0]), torch.tensor([0.0, 1.0], requires_grad=True)
+    curve = curves.conservative()
+    sigmoid_curve_loss(z, presence, curve, reduction="sum").backward()
+    torch.testing.assert_close(presence.grad, curve.value(z) - curve.value(-z))

@@ -51,6 +51,8 @@ def _load_module(name: str, reference: str, folder: str | None) -> ModuleType:
         if path is None:
             raise RecipeError(f"{reference!r}: there is no file {name} in {' or '.join(folders)}.")
         return _load_file(path.resolve())
+    if not name or name.startswith("."):
+        raise RecipeError(f"{reference!r} names no module: expected module:name or file.py:name.")
     _search_in(folders)
     try:
         return importlib.import_module(name)

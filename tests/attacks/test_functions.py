@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from encouraging.attacks import Attack, accuracy_over_eps, adversarial_batch, autoattack, fgsm, pgd
+from encouraging.errors import ArgumentError
 
 
 class Holder:
@@ -40,11 +42,11 @@ class Pair(nn.Module):
         return self.body(x), x
 
 
-@pytest.mark.parametrize("kind", ["lambda", "nested", "partial", "object", "method", "of an object", "in circles",
-                                  "in a list", "in a mapping"])
-def test_a_function_around_a_module_leaves_it_as_it_was(kind: str) -> None:
-    torch.manual_seed(0)
-    net = Pair().train()
+KINDS = ["lambda", "nested", "partial", "object", "method", "of an object", "in circles", "in a list", "in a mapping"]
+
+
+def around(net: nn.Module, kind: str) -> Callable[[Tensor], Tensor]:
+    """A function that calls the module in one of several ways."""
     holder, several, by_name = Holder(net), [net], {"net": net}
 
     def inner(x: Tensor) -> Tensor:
@@ -53,10 +55,17 @@ def test_a_function_around_a_module_leaves_it_as_it_was(kind: str) -> None:
     def circle(x: Tensor, depth: int = 1) -> Tensor:
         return circle(x, depth - 1) if depth else inner(x)
 
-    model = {"lambda": lambda x: net(x)[0], "nested": lambda x: inner(x), "partial": functools.partial(first_of, net),
-             "object": holder, "method": holder.logits, "of an object": lambda x: holder.net(x)[0],
-             "in circles": circle, "in a list": lambda x: several[0](x)[0],
-             "in a mapping": lambda x: by_name["net"](x)[0]}[kind]
+    return {"lambda": lambda x: net(x)[0], "nested": lambda x: inner(x), "partial": functools.partial(first_of, net),
+            "object": holder, "method": holder.logits, "of an object": lambda x: holder.net(x)[0],
+            "in circles": circle, "in a list": lambda x: several[0](x)[0],
+            "in a mapping": lambda x: by_name["net"](x)[0]}[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_function_around_a_module_leaves_it_as_it_was(kind: str) -> None:
+    torch.manual_seed(0)
+    net = Pair().train()
+    model = around(net, kind)
     x, y = torch.rand(32, 1, 4, 4), torch.randint(3, (32,))
     before = {name: value.clone() for name, value in net.state_dict().items()}
     found = pgd(model, x, y, 0.1, steps=3)
@@ -64,6 +73,28 @@ def test_a_function_around_a_module_leaves_it_as_it_was(kind: str) -> None:
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     net.eval()
     assert torch.equal(found, pgd(model, x, y, 0.1, steps=3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_autoattack_adds_no_gradients_to_a_module_that_a_function_calls(kind: str) -> None:
+    torch.manual_seed(0)
+    net = Pair()
+    x = torch.rand(8, 1, 4, 4)
+    autoattack(around(net, kind), x, net.eval()(x)[0].argmax(1), 0.02, parts=["fab-t"])
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in net.parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_of_a_function_around_another_module_is_refused(tmp_path: Path, kind: str) -> None:
+    torch.manual_seed(0)
+    net, other = Pair().eval(), Pair().eval()
+    x, y = torch.rand(8, 1, 4, 4), torch.randint(3, (8,))
+    path = tmp_path / "state.json"
+    first, again = (accuracy_over_eps(around(net, kind), x, y, [Attack("fgsm")], [0, 0.1], state_path=path).table()
+                    for _ in range(2))
+    assert first == again
+    with pytest.raises(ArgumentError, match="state of another model"):
+        accuracy_over_eps(around(other, kind), x, y, [Attack("fgsm")], [0, 0.1], state_path=path)
 
 
 class NormalisedInPlace(nn.Module):

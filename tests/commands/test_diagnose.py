@@ -178,7 +178,6 @@ def test_nothing_is_written_over_what_is_read(mine: Path, page: list[Any]) -> No
     assert page == []
 
 
-@pytest.mark.hardening(13)
 def test_a_single_column_is_the_logit_of_class_1(tmp_path: Path, page: list[Any]) -> None:
     random = np.random.default_rng(0)
     z, labels = random.normal(size=30), random.integers(2, size=30)

@@ -54,7 +54,6 @@ def test_probabilities_in_the_place_of_logits_are_noticed(tmp_path: Path, page: 
     assert "probabilities, not logits" in " ".join(result.output.split())
 
 
-@pytest.mark.hardening(13)
 @pytest.mark.parametrize("columns", [1, 5])
 def test_the_hint_at_probabilities_comes_before_the_numbers(tmp_path: Path, columns: int) -> None:
     given = content()

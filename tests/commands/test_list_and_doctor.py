@@ -19,8 +19,6 @@ from encouraging.data import DATASETS
 from encouraging.models import MODELS
 from encouraging.recipes import names, read_recipe
 
-pytestmark = pytest.mark.hardening(13)
-
 
 def listed(width: int) -> str:
     printed = io.StringIO()

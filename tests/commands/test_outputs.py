@@ -15,8 +15,6 @@ from encouraging.cli import app
 from encouraging.engine.records import collect
 from synthetic_runs import write_mnist_runs
 
-pytestmark = pytest.mark.hardening(1)
-
 
 def call(*words: str | Path) -> tuple[int, str]:
     done = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
@@ -127,7 +125,6 @@ def test_collect_replaces_a_record_of_the_same_run_alone(folder: Path) -> None:
     assert other.read_text() == '{"mine": 1}'
 
 
-@pytest.mark.hardening(3)
 @pytest.mark.parametrize("out", ["n.txt", "n.txt/deep"])
 def test_collect_says_in_words_where_it_cannot_write(folder: Path, out: str) -> None:
     code, said = call("collect", "runs", "-o", out)

@@ -53,7 +53,6 @@ def write_bomb(path: Path, arrays: dict[str, tuple[tuple[int, ...], str, bool]])
                                                        start, 0))
 
 
-@pytest.mark.hardening(4)
 def test_a_small_file_that_unpacks_to_four_gigabytes_in_fortran_order_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.npz"
     write_bomb(path, {"logits": ((1_000_000, 1020), "<f4", True), "labels": ((1_000_000,), "|i1", False)})
@@ -63,7 +62,6 @@ def test_a_small_file_that_unpacks_to_four_gigabytes_in_fortran_order_is_refused
         open_logits(path)
 
 
-@pytest.mark.hardening(4)
 def test_labels_that_unpack_to_more_than_memory_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.npz"
     write_bomb(path, {"logits": ((400_000_000, 2), "<f2", False), "labels": ((400_000_000,), "|i1", False)})
@@ -71,7 +69,6 @@ def test_labels_that_unpack_to_more_than_memory_are_refused(tmp_path: Path) -> N
         open_logits(path)
 
 
-@pytest.mark.hardening(4)
 def test_a_row_that_unpacks_to_more_than_memory_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.npz"
     write_bomb(path, {"logits": ((2, 500_000_000), "<f4", False), "labels": ((2,), "|i1", False)})
@@ -79,7 +76,6 @@ def test_a_row_that_unpacks_to_more_than_memory_is_refused(tmp_path: Path) -> No
         open_logits(path)
 
 
-@pytest.mark.hardening(4)
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names are Unicode on this system")
 @pytest.mark.parametrize("form", ["npz", "safetensors", "folder"])
 def test_names_that_are_not_utf_8_are_read_and_can_be_printed(tmp_path: Path, form: str) -> None:
@@ -112,7 +108,6 @@ def binary(folder: Path, column: Tensor, labels: Tensor, **more: Tensor) -> Path
     return folder / "mine.safetensors"
 
 
-@pytest.mark.hardening(13)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_a_single_column_is_the_logit_of_class_1(tmp_path: Path, dtype: torch.dtype) -> None:
     column, labels = (4 * torch.randn(50, 1)).to(dtype), torch.randint(2, (50,))
@@ -130,7 +125,6 @@ def test_a_single_column_is_the_logit_of_class_1(tmp_path: Path, dtype: torch.dt
     assert found["ood"]["outside"]["examples"] == 7
 
 
-@pytest.mark.hardening(13)
 def test_the_labels_of_a_single_column_are_0_and_1(tmp_path: Path) -> None:
     for labels in (torch.tensor([0, 1, 2]), torch.tensor([-1, 1, 1])):
         with pytest.raises(DataError, match="expected 0 to 1; a single column of logits is a binary classifier's"):
@@ -139,7 +133,6 @@ def test_the_labels_of_a_single_column_are_0_and_1(tmp_path: Path) -> None:
         open_logits(binary(tmp_path, torch.randn(3, 1), torch.tensor([0, 1, 1]), ood_logits=torch.randn(3, 2)))
 
 
-@pytest.mark.hardening(13)
 @pytest.mark.parametrize(("logits", "expected"), [
     (torch.randn(200, 4).softmax(1), True), (torch.randn(200, 4).softmax(1).half(), True), (torch.randn(200, 4), False),
     (torch.randn(200, 4).log_softmax(1), False), (torch.rand(200, 4), False), (torch.randn(200, 1).sigmoid(), True),

@@ -27,7 +27,6 @@ from toy_tasks import Blobs, assert_same_run, run_spec
 ONE = (Train(epochs=2, lr=0.1),)
 
 
-@pytest.mark.hardening(2)
 @pytest.mark.parametrize("name", ["../../x", "/tmp/x", "a/b", "..", ".hidden", "", "a" * 200, "a\\nb"])
 def test_an_arm_whose_name_is_no_folders_is_refused(tmp_path, name):
     text = f'task="image"\ndata="digits"\nmodel="digits_mlp"\nseeds=1\ntrain={{epochs=1, lr=0.1}}\n[arms."{name}"]\n'
@@ -37,7 +36,6 @@ def test_an_arm_whose_name_is_no_folders_is_refused(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
 
 
-@pytest.mark.hardening(3)
 def test_a_final_of_another_schema_is_refused_in_words(tmp_path):
     execute(run_spec(tmp_path, stages=ONE))
     final = json.loads((tmp_path / "final.json").read_text())
@@ -46,7 +44,6 @@ def test_a_final_of_another_schema_is_refused_in_words(tmp_path):
         execute(run_spec(tmp_path, stages=ONE))
 
 
-@pytest.mark.hardening(3)
 def test_a_torn_last_line_is_skipped_and_another_is_refused(tmp_path):
     execute(run_spec(tmp_path, stages=ONE))
     path = tmp_path / "metrics.jsonl"
@@ -59,7 +56,6 @@ def test_a_torn_last_line_is_skipped_and_another_is_refused(tmp_path):
         RunDir(tmp_path).metrics()
 
 
-@pytest.mark.hardening(3)
 def test_the_lines_reach_the_disk_before_the_run_is_called_done(tmp_path, monkeypatch):
     synced: list[str] = []
     real = os.fsync
@@ -74,7 +70,6 @@ def test_the_lines_reach_the_disk_before_the_run_is_called_done(tmp_path, monkey
     assert synced.index("metrics.jsonl") < final
 
 
-@pytest.mark.hardening(3)
 def test_a_config_without_its_machine_is_refused_in_words(tmp_path):
     execute(run_spec(tmp_path, stages=ONE))
     config = json.loads((tmp_path / "config.json").read_text())
@@ -85,7 +80,6 @@ def test_a_config_without_its_machine_is_refused_in_words(tmp_path):
         execute(run_spec(tmp_path, stages=ONE))
 
 
-@pytest.mark.hardening(3)
 def test_a_mount_that_cannot_be_written_to_is_named_although_the_clean_up_fails_too(tmp_path, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
@@ -145,7 +139,6 @@ def test_what_a_killed_writer_has_left_is_gone_when_the_run_continues(tmp_path):
     assert own.exists()  # not one of ours
 
 
-@pytest.mark.hardening(10)
 @pytest.mark.parametrize("betas", ["[2.0, 0.999]", "[0.9, nan]", "[-0.1, 0.9]", "[0.9, 1.0]", "[0.9]"])
 def test_impossible_betas_are_refused_when_the_recipe_is_read(betas):
     with pytest.raises(RecipeError, match=r"train\.betas"):
@@ -176,7 +169,6 @@ def run_with_slow_writes(folder: str) -> None:
     execute(run_spec(folder, Blobs()))
 
 
-@pytest.mark.hardening(3)
 def test_killed_ten_times_while_a_checkpoint_is_written_it_ends_with_the_same_bits(tmp_path):
     before = torch.get_num_threads()
     torch.set_num_threads(1)

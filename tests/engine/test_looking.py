@@ -168,7 +168,6 @@ def test_the_average_is_the_mean_of_the_files_of_the_last_epochs(tmp_path):
         assert torch.equal(tensor, ((kept[0][name].double() + kept[1][name].double()) / 2).float())
 
 
-@pytest.mark.hardening(5)
 @pytest.mark.parametrize("final", [False, True])
 def test_sigterm_during_an_evaluation_is_obeyed_after_the_piece_at_hand(tmp_path, final):
     """Of an epoch, and of the end; the checkpoint continues to the same bits."""

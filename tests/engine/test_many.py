@@ -24,7 +24,8 @@ import torch
 
 from encouraging.data import Clock
 from encouraging.engine import Train, execute, load_weights
-from encouraging.engine.sweep import Event, _Worker, run_here, run_pool, run_ray
+from encouraging.engine.ray_cluster import run_ray
+from encouraging.engine.sweep import Event, _Worker, run_here, run_pool
 from encouraging.errors import RunError
 from forked import command_on_two_ranks, start_command
 from pool_jobs import after_the_last, moody, stubborn

@@ -184,12 +184,10 @@ def test_rank_0_may_evaluate_for_longer_than_a_collective_waits():
     assert all(seconds >= 2.9 for _, seconds in answers)
 
 
-@pytest.mark.hardening(5)
 def test_when_rank_0_fails_the_other_one_says_so_and_ends():
     assert on_two_ranks(fail_as_leader) == ["no reason", "rank 0 has failed; its own message says why."]
 
 
-@pytest.mark.hardening(5)
 def test_when_rank_0_is_silent_the_other_one_gives_up():
     _, said = on_two_ranks(die_as_leader, 0.5)
     assert "rank 0 has shown no sign of life" in said

@@ -160,7 +160,10 @@ def test_a_pull_that_is_not_minus_the_derivative_is_refused_also_where_it_is_tra
             loss(jnp.asarray(Z), jnp.asarray(Y), lifted)
     with pytest.raises(CurveError, match=r"'lifted'"):
         sigmoid_curve_loss(Z, np.eye(3)[Y], EL, negative_curve=lifted)
-    assert curve_loss(Z, Y, curves.custom(value, pull, "meant", check=False)).shape == Y.shape
+    unchecked = curves.custom(value, pull, "meant", check=False)
+    assert curve_loss(Z, Y, unchecked).shape == Y.shape
+    with pytest.raises(CurveError, match="its pull is"):  # an equal curve that is to be checked
+        curve_loss(Z, Y, curves.custom(value, pull, "meant"))
 
 
 def test_a_curve_with_a_traced_parameter_is_taken():

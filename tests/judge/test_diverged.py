@@ -19,8 +19,6 @@ from encouraging.report.page import build_report
 from encouraging.report.results import results_page
 from synthetic_runs import write_mnist_runs
 
-pytestmark = pytest.mark.hardening(15)
-
 BOOK = MetricBook([])
 BEATS = Claim(metric="accuracy", arm="el", beats="ce", expected=20.0)
 SHIFTS = {"el": [1.0, 1.3, 0.9, 1.2, 1.1], "ce": [0.0] * 5}

@@ -203,7 +203,6 @@ def test_a_claim_without_an_interval_still_counts_among_the_many():
         assert first.verdict == last.verdict == "undecided"
 
 
-@pytest.mark.hardening(9)
 @given(st.lists(st.lists(st.floats(-1, 3).map(lambda x: round(x, 2)), min_size=5, max_size=5), min_size=1, max_size=6))
 @example([[0.3, 1.6, 0.5, 1.9, 0.9]] * 3)  # decided at 95%, but not at the level at which the procedure stops
 @settings(max_examples=60, deadline=None)
@@ -216,7 +215,6 @@ def test_an_undecided_claim_never_has_an_interval_that_excludes_0(claims):
     assert len(set(undecided)) <= 1  # the level at which the procedure stopped
 
 
-@pytest.mark.hardening(9)
 def test_skewed_differences_are_decided_wrongly_as_often_as_the_documentation_says():
     repository = Path(__file__).parents[2]
     script = runpy.run_path(str(repository / "benchmarks" / "skewed_differences.py"))
@@ -232,7 +230,6 @@ def test_skewed_differences_are_decided_wrongly_as_often_as_the_documentation_sa
         assert 100 * script["wrong_families"](many).mean() == pytest.approx(percent, abs=1.0)
 
 
-@pytest.mark.hardening(9)
 def test_skewed_differences_are_noticed_as_often_as_the_documentation_says():
     random = np.random.default_rng(3)
     for draw, seeds, share in ((random.normal, 5, 0.10), (random.exponential, 5, 0.24), (random.exponential, 20, 0.80)):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from encouraging.errors import DtypeError, ShapeError
-from encouraging.metrics import _readings as readings
 from encouraging.metrics import (
+    _blocks,
     accuracy,
     class_accuracy,
     class_margin,
@@ -64,7 +64,7 @@ def test_a_row_with_nan_is_wrong_wherever_the_nan_stands() -> None:
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
 def test_blocks_do_not_change_it_and_the_logits_stay_as_they_were(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(readings, "BLOCK", block)
+    monkeypatch.setattr(_blocks, "BLOCK", block)
     g = generator(0)
     logits, target = torch.randint(4, (40, 5), generator=g).float(), torch.randint(5, (40,), generator=g)
     before = logits.clone()

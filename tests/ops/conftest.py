@@ -7,14 +7,25 @@ from importlib.util import find_spec
 import pytest
 from torch import Tensor
 
+MANY_BYTES = 16 << 20  # more than the logits of any test have
+
 
 @pytest.fixture(autouse=True)
 def gradients_are_made_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for many logits. ``test_triton_few_launches.py`` has both ways."""
+    """As for many logits. Tests with the fixture ``few`` take both ways."""
     if find_spec("triton"):
         from encouraging.ops.triton import autograd
 
         monkeypatch.setattr(autograd, "few_bytes", 0)
+
+
+@pytest.fixture(params=["few logits", "many logits"])
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the logits of a test count as few."""
+    from encouraging.ops.triton import autograd
+
+    monkeypatch.setattr(autograd, "few_bytes", MANY_BYTES if request.param == "few logits" else 0)
+    return bool(request.param == "few logits")
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,6 @@ from encouraging import curve_loss, curve_loss_and_gradient_, curves, linear_cur
 from encouraging.ops import class_sums
 from paper_formulas import ALL_CURVES, Exact, degree
 
-pytestmark = pytest.mark.hardening(7)
-
 RIVALS = (0.0, -0.75, -30.0, -2000.0)  # two close ones, one far below, and one that is out of reach
 GAPS = {torch.float32: (30.0, 88.5, 104.0, 1e4), torch.float64: (350.0, 745.5, 1e4)}
 SMOOTHING = 0.1

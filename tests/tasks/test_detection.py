@@ -164,6 +164,7 @@ def test_a_damaged_picture_is_an_error_in_words(runs, tmp_path):
 
 @pytest.mark.parametrize(("override", "words"), [
     ("data=mnist", "mnist has no boxes"), ("data=bcd", "Did you mean 'bccd'"),
+    ("data=nowhere.py:read", "data: 'nowhere.py:read': there is no file nowhere.py"),
     ("options.divisor=image", "options.divisor"), ("options.size=48", "Did you mean 'sizes'"),
     ("options.sizes=[0]", "expected numbers of pixels"), ("arms.focal.divisor=positives", "options.divisor = 'images'"),
     ("arms.focal.link=softmax", "link = 'sigmoid'"), ("arms.focal.halt_on=logit", "it belongs to 'halted_focal'"),

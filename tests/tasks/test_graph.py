@@ -181,6 +181,7 @@ def test_a_dry_run_says_that_patience_ends_runs_earlier(recipe, tmp_path, monkey
 
 @pytest.mark.parametrize(("override", "words"), [
     ("data=mnist", "mnist is not a dataset of graphs"), ("data=protein", "Did you mean 'proteins'"),
+    ("data=nowhere.py:read", "data: 'nowhere.py:read': there is no file nowhere.py"),
     ("options.validation=0.6", "leave no graphs for tests"), ("options.validaton=0.1", "Did you mean 'validation'"),
     ("train.monitor=val_loss", "would choose the worst epoch. Add better = 'lower'"),
     ("model=lsoftmax_cnn", "no network for graphs is called"), ("arms.ce.margin=2", "only image recipes have"),

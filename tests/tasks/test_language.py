@@ -21,6 +21,7 @@ from encouraging.data.tokens import BytePairs, learn_tokens
 from encouraging.data.windows import IGNORED
 from encouraging.engine import RunDir
 from encouraging.engine.distributed import World
+from encouraging.engine.precision import float32_is
 from encouraging.engine.records import read_records
 from encouraging.engine.weights import load_run_weights
 from encouraging.errors import ArgumentError, DataError, RecipeError, RunError
@@ -91,6 +92,13 @@ def test_pieces_that_end_within_a_character_give_the_text_of_all_of_them(parts):
         texts = list(Writer("", torch.nn.Identity(), tokens, 8, CPU).write("a"))
     assert "".join(texts) == tokens.decode(indices)
     assert all(texts)
+
+
+def test_the_precision_that_the_caller_has_set_holds_between_two_pieces(by_heart):
+    with float32_is("tf32"):
+        texts = load_writer(by_heart, CPU).write("to be", length=3)
+        next(texts)
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 def test_generate_refuses_what_is_no_language_model(by_heart, tmp_path):
@@ -232,6 +240,7 @@ def test_the_terminal_shows_bits(runs):
 
 @pytest.mark.parametrize(("override", "words"), [
     ("data=mnist", "mnist is no running text"), ("data=tinyshakespear", "Did you mean 'tinyshakespeare'"),
+    ("data=nowhere.py:read", "data: 'nowhere.py:read': there is no file nowhere.py"),
     ("options.contxt=9", "Did you mean 'context'"), ("options.vocabulary=99", "256"),
     ("options.test=0.95", "leave no text to train on"),
     ("model=gtp", "Did you mean 'gpt'"), ("model_options.width_=3", "Did you mean 'width'"),

@@ -248,6 +248,8 @@ def test_the_real_layout_of_multi30k_trains_by_the_command(tmp_path):
 
 @pytest.mark.parametrize(("override", "words"), [
     ("data=mnist", "mnist holds no sentences"), ("data=multi30k-de-fr", "Did you mean 'multi30k-de-en'"),
+    ("data=nowhere.py:read", "data: 'nowhere.py:read': there is no file nowhere.py"),
+    ("model=nowhere.py:build", "model: 'nowhere.py:build': there is no file nowhere.py"),
     ("data=folder:x", "needs source and target"), ("options.vocabulry=9", "Did you mean 'vocabulary'"),
     ("model=transfromer", "Did you mean 'transformer'"), ("model_options.width_=3", "Did you mean 'width'"),
     ("arms.ce_ls.margin=2", "a softmax over pieces"), ("arms.ce_ls.divisor=examples", "a mean over tokens"),

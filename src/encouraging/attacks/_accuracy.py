@@ -96,7 +96,8 @@ def accuracy_over_eps(model: Model, x: Tensor, y: Tensor, attacks: Sequence[Atta
         seed: random starts depend on it and on the position of an example in x alone.
         batch_size: the largest number of examples that are attacked at a time; AutoAttack's random draws depend on it.
         state_path: a file that is written after every attack and epsilon (AutoAttack: after every part, beside it). A
-            call that was stopped continues from there; the state of another model, data or seed is refused.
+            call that was stopped continues from there; the state of another model, data or seed is refused. A model is
+            known by its weights: a function by those of the modules that it calls, if it calls any.
         progress: called after every batch, and with the accuracy at the end of every attack and epsilon.
 
     Returns:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import ArgumentError, DtypeError, did_you_mean
 from ._check import check_batch, check_eps, check_reach, check_settings, check_state_path
 from ._files import digest, read_tensors, write_tensors
-from ._model import Model, checked, evaluating, plain
+from ._model import Model, checked, evaluating, modules_of, plain
 from ._objective import difference_of_logits_ratio
 
 NORMS = {"linf": "Linf", "l2": "L2"}
@@ -170,8 +170,9 @@ def _as_images(x: Tensor) -> Tensor:
 
 @contextmanager
 def _frozen(model: Model) -> Iterator[None]:
-    """FAB calls ``backward``: without this it would add to the gradients of the parameters."""
-    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    """FAB calls ``backward``: without this it would add to the gradients of the parameters, also of modules that a
+    function calls."""
+    parameters = [p for module in modules_of(model) for p in module.parameters()]
     changed = [p for p in parameters if p.requires_grad and not p.is_inference()]
     try:
         for parameter in changed:

@@ -13,12 +13,15 @@ from torch import Tensor, nn
 
 from ..errors import ArgumentError, RunError
 from ..whole_file import replace_file
+from ._model import modules_of
 
 
 def digest(model: object, x: Tensor, y: Tensor, *settings: object) -> str:
-    """A hash of the weights of a module, the data and the settings."""
+    """A hash of the data, the settings, and the weights of a module or of the modules that a function calls."""
     sha = hashlib.sha256(repr(settings).encode())
-    weights = model.state_dict() if isinstance(model, nn.Module) else {}
+    weights = model.state_dict() if isinstance(model, nn.Module) else {
+        f"{number}.{name}": value for number, module in enumerate(modules_of(model))
+        for name, value in module.state_dict().items()}
     for name, value in {**weights, "x": x, "y": y}.items():
         sha.update(f"{name} {tuple(value.shape)} {value.dtype}".encode() if isinstance(value, Tensor)
                    else f"{name} {value!r}".encode())

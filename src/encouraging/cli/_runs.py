@@ -65,7 +65,7 @@ def attack(
                                           "what the recipe's claims name."),
     ] = None,
     autoattack: Annotated[
-        bool, typer.Option("--autoattack", help="Also AutoAttack in both norms; needs the extra attacks.")
+        bool, typer.Option("--autoattack", help="Also AutoAttack in both norms; needs the package pyautoattack.")
     ] = False,
     eps: Annotated[
         str | None,

@@ -1,1 +1,1 @@
-"""What the command line does, one file per command; ``cli.py`` has only the words and flags."""
+"""What the command line does, one file per command; ``cli/`` has only the words and flags."""

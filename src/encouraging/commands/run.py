@@ -20,6 +20,7 @@ from ..engine import RunDir, sweep
 from ..engine.distributed import World, join, leave
 from ..engine.environment import choose_device
 from ..engine.outputs import make_folder
+from ..engine.ray_cluster import run_ray
 from ..engine.records import Record
 from ..engine.together import run_together
 from ..engine.tracker import check_tracker
@@ -123,8 +124,8 @@ class _Execution:
             console.print(f"{len(grid) - len(unfinished)} of {len(grid)} runs were finished before", highlight=False)
         with ProgressDisplay(console, len(unfinished), until) as display:
             if self.ray is not None:
-                sweep.run_ray(unfinished, train_job, display, self.ray, cpus=self.threads,
-                              gpus=1 / self.jobs if self.device.type == "cuda" else 0, names=Job.names)
+                run_ray(unfinished, train_job, display, self.ray, cpus=self.threads,
+                        gpus=1 / self.jobs if self.device.type == "cuda" else 0, names=Job.names)
             elif self.world.size > 1:
                 run_together(unfinished, train_job, display, self.world)
             elif self.jobs > 1:

@@ -27,6 +27,9 @@ _softplus = torch._C._nn.softplus  # skips the Python wrapper, which looks for o
 def value_and_pull(curve: Curve, gap: Tensor) -> tuple[Tensor, Tensor]:
     """``curve.value(gap), curve.pull(gap)`` of an ordinary tensor on the CPU, for a caller that needs no derivatives.
 
+    Where a mode of torch is active, such as ``FakeTensorMode``, it must not be called: the constants that are kept
+    would be the mode's own tensors.
+
     >>> from encouraging import curves
     >>> value_and_pull(curves.conservative(0.75), torch.tensor([1.0, 3.0]))
     (tensor([-1.0000, -2.1480]), tensor([1.0000, 0.2281]))

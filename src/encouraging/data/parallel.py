@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import DataError
-from ..plugins import is_reference, load_object
+from ..plugins import is_reference, load_function
 from ._load import checked_files
 from ._once import read_once
 from .images import folder_path
@@ -97,7 +97,7 @@ def read_corpus(name: str, root: str | Path | None = None, folder: str | None = 
     """
     options = options or TextOptions()
     if is_reference(name):
-        return prepared(_as_corpus(name, load_object(name, folder)()), options)
+        return prepared(_as_corpus(name, load_function(name, folder, "data")()), options)
     if name.startswith("folder:"):
         return _from_folder(folder_path(name, root, folder), languages, options)
     facts = dataset(name)

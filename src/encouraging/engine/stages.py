@@ -65,7 +65,7 @@ def train_in_stages(task: Task[Any], stages: Sequence[StagePlan], hooks: Hooks, 
             torch.manual_seed(seed * world.size + world.rank)  # the weights are equal by now; dropout must differ
         trainer.run()
         if len(log.finished) < number:
-            log.finished.append(summary(log, trainer))
+            log.finished.append(summary(log))
     numbers = dict(log.finished[-1])
     numbers |= {f"stage{i}": earlier for i, earlier in enumerate(log.finished[:-1], 1)}
     return trainer, numbers
@@ -102,7 +102,7 @@ def prepare(task: Task[Any], model: nn.Module, plan: StagePlan) -> None:
         parts[name].requires_grad_(False)
 
 
-def summary(log: Log, trainer: Trainer) -> dict[str, Any]:
+def summary(log: Log) -> dict[str, Any]:
     """The last epoch's numbers, and those of the best epoch with the prefix ``best_``."""
     last, best = log.lines[-1], log.best
     assert best is not None

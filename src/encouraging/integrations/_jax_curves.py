@@ -179,11 +179,14 @@ def _evaluate(curve: Curve, part: str, gap: jax.Array) -> jax.Array:
     return cast
 
 
-@functools.lru_cache(maxsize=1024)
 def check_own(curve: Curve) -> None:
     """Refuse ``curves.custom`` with a pull that is not minus the derivative of its value."""
-    if not isinstance(curve, Custom) or not curve.check:
-        return
+    if isinstance(curve, Custom) and curve.check:
+        _check_once(curve)
+
+
+@functools.lru_cache(maxsize=1024)  # only of curves to be checked: they are equal to those that are not
+def _check_once(curve: Custom) -> None:
     try:
         with jax.ensure_compile_time_eval():  # the loss may be called for the first time while it is traced
             check_fit(repr(curve), lambda gap: np.asarray(_evaluate(curve, "value", jnp.asarray(gap)), np.float64),

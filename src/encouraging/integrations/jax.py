@@ -91,9 +91,18 @@ def encouraging_loss(logits: ArrayLike, labels: ArrayLike, *, log_end: float = 0
                      weight: ArrayLike | None = None) -> jax.Array:
     """Cross-entropy plus the bonus that keeps well-classified examples in training: :func:`curves.encouraging`.
 
-    ``log_end`` is the probability at which the log bonus becomes a line. 0.5 and 0.75 work with learning rates that
-    were tuned for cross-entropy; 1 (no line, only the clamp at ``eps``) needs about half of them. The other arguments
-    are those of :func:`curve_loss`.
+    Args:
+        logits, labels, axis, where, label_smoothing, weight: As in :func:`curve_loss`.
+        log_end: The probability, from 0 to 1, at which the log bonus becomes a line. 0.5 and 0.75 work with learning
+            rates that were tuned for cross-entropy. 1 (no line, only the clamp at ``eps``) needs about half the rate.
+        eps: The clamp of 1 - p, used only where ``log_end`` is 1.
+
+    Returns:
+        The loss per example, as :func:`curve_loss` returns it.
+
+    Raises:
+        CurveError: ``log_end`` or ``eps`` is outside its range.
+        ShapeError, TargetError, DtypeError, ArgumentError: As in :func:`curve_loss`.
 
     >>> round(encouraging_loss(jnp.array([4.0, 0.0, 0.0]), jnp.array(0)).item(), 3)
     -2.209
@@ -124,6 +133,10 @@ def sigmoid_curve_loss(logits: ArrayLike, labels: ArrayLike, curve: Curve, *, we
 
     Returns:
         The loss per logit, of their shape and dtype.
+
+    Raises:
+        ShapeError, TargetError, DtypeError, ArgumentError, CurveError: For arrays or arguments that do not fit each
+            other.
 
     >>> print(sigmoid_curve_loss(jnp.array([2.0, -1.0]), jnp.array([1, 0]), curves.normal()))  # minus the gap of each
     [-2. -1.]

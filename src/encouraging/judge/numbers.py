@@ -5,30 +5,19 @@ Error messages name the line or row that is wrong. Nothing here needs torch or p
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import DataError, did_you_mean
 from .claims import number_at
+from .number_files import ENDINGS, Row, content_of, joined_names, row_of
 
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
-LARGEST = 64 << 20  # bytes of a file: numbers per arm and seed are few
 Numbers = dict[str, dict[int, dict[str, float]]]
 ByArm = dict[str, dict[str, dict[str, float]]]  # by arm and by the seed as text
-
-
-class Row(NamedTuple):
-    """One row of a table, and where it is."""
-
-    where: str
-    cells: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,7 +44,7 @@ class Reader:
         ``columns`` such as a DataFrame, or rows that are mappings.
         """
         if isinstance(source, str | Path):
-            source = _content(Path(source))
+            source = content_of(Path(source))
         elif hasattr(source, "columns") and hasattr(source, "__getitem__"):
             _check_names(source.columns, "columns")
             return self._from_rows(_rows_of_columns({str(name): list(source[name]) for name in source.columns}))
@@ -87,7 +76,7 @@ class Reader:
             return []
         if len(self.metrics) > 1:
             raise DataError(f"arm {self.arm!r}: a table with one column per arm has one metric, got "
-                            f"{_listed(self.metrics)}. Several metrics need one row per arm and seed.")
+                            f"{joined_names(self.metrics)}. Several metrics need one row per arm and seed.")
         return [name.strip() for name in self.arm.split(",")]
 
     def _add(self, by_arm: ByArm, arm: Any, seed: Any, cells: Mapping[str, Any], where: str) -> None:
@@ -117,7 +106,7 @@ class Reader:
     def _label(self, cells: Mapping[str, Any], name: str, where: str) -> Any:
         if name not in cells:
             which = "arm" if name == self.arm else "seed"
-            raise DataError(f"{where}: no column {name!r}; there are {_listed(cells)}. Say which column names the "
+            raise DataError(f"{where}: no column {name!r}; there are {joined_names(cells)}. Say which column names the "
                             f"{which} with --{which} COLUMN (in Python, {which}=\"COLUMN\")."
                             f"{self._without_column(which, cells)}{did_you_mean(name, map(str, cells))}")
         if not isinstance(cells[name], Hashable):
@@ -161,80 +150,6 @@ def _seed_label(seed: Any) -> str:
     return str(int(seed)) if isinstance(seed, float) and math.isfinite(seed) and seed == int(seed) else str(seed)
 
 
-def _content(path: Path) -> Any:
-    """What a file holds: rows, or what JSON makes of it."""
-    if path.suffix.lower() not in ENDINGS:
-        raise DataError(f"{path}: expected a file that ends with {', '.join(ENDINGS)}.")
-    try:
-        if path.stat().st_size > LARGEST:
-            raise DataError(f"{path}: larger than {LARGEST >> 20} MiB; expected one row per arm and seed.")
-        text = path.read_bytes().decode("utf-8-sig")
-        if "\0" in text:
-            line = text.count("\n", 0, text.index("\0")) + 1
-            raise DataError(f"{path}, line {line}: has a NUL character, which text does not have. Save it as UTF-8.")
-        if path.suffix.lower() == ".json":
-            return json.loads(text, object_pairs_hook=_unrepeated)
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file.") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: cannot be read: it is not text in UTF-8 ({error}). Save it as UTF-8.") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise error if isinstance(error, DataError) else DataError(f"{path}: cannot be read ({error}).") from error
-    if not text.strip():
-        raise DataError(f"{path}: the file is empty.")
-    return list(_json_lines(text, path) if path.suffix.lower() in (".jsonl", ".ndjson") else _csv(text, path))
-
-
-def _json_lines(text: str, path: Path) -> Iterator[Row]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                yield _row(f"{path}, line {number}", json.loads(line, object_pairs_hook=_unrepeated))
-            except (ValueError, RecursionError) as error:
-                raise error if isinstance(error, DataError) else DataError(
-                    f"{path}, line {number}: not JSON ({error}).") from error
-
-
-def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; of a key that is there twice Python would keep the last value alone."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} appears twice in one object")
-    return content
-
-
-def _csv(text: str, path: Path) -> Iterator[Row]:
-    table_text = re.sub(r"\A(?:[ \t]*\r?\n)+", "", text)
-    skipped = text[: len(text) - len(table_text)].count("\n")
-    table = csv.DictReader(io.StringIO(table_text, newline=""), delimiter=_delimiter(table_text), skipinitialspace=True,
-                           strict=True)
-    try:
-        headers = [header.strip() for header in table.fieldnames or []]
-        if len(set(headers)) < len(headers) or "" in headers:
-            raise DataError(f"{path}, line {skipped + 1}: expected the names of the columns, each once, found "
-                            f"{_listed(headers)}.")
-        table.fieldnames = headers
-        for cells in table:
-            where = f"{path}, line {skipped + table.line_num}"
-            if None in cells or any(cell is None for cell in cells.values()):
-                raise DataError(f"{where}: not as many cells as the {len(headers)} columns {_listed(headers)}.")
-            yield Row(where, {header: cell.strip() for header, cell in cells.items()})
-    except csv.Error as error:
-        raise DataError(f"{path}, line {skipped + table.line_num}: {error}.") from error
-
-
-def _delimiter(text: str) -> str:
-    """What separates the names of the columns: the mark that is most frequent among them, outside of quotes.
-
-    >>> _delimiter('arm,"acc; top; 1",seed')
-    ','
-    """
-    header = re.match(r'(?:"[^"]*"|[^"\r\n])*', text)
-    unquoted = re.sub(r'"[^"]*"', "", header.group() if header else "")
-    return max("\t;,", key=unquoted.count)
-
-
 def _rows_of_columns(columns: Mapping[Any, Any]) -> list[Row]:
     _check_names(columns, "columns")
     lengths = {str(name): len(column) for name, column in columns.items() if hasattr(column, "__len__")}
@@ -246,13 +161,7 @@ def _rows_of_columns(columns: Mapping[Any, Any]) -> list[Row]:
 
 def _as_rows(rows: Iterable[Any]) -> Iterator[Row]:
     for number, cells in enumerate(rows, 1):
-        yield cells if isinstance(cells, Row) else _row(f"row {number}", cells)
-
-
-def _row(where: str, cells: Any) -> Row:
-    if not isinstance(cells, Mapping):
-        raise DataError(f"{where}: a {type(cells).__name__}; expected the columns and their values, as a mapping.")
-    return Row(where, cells)
+        yield cells if isinstance(cells, Row) else row_of(f"row {number}", cells)
 
 
 def _cell(cells: Mapping[str, Any], metric: str, where: str) -> Any:
@@ -260,7 +169,8 @@ def _cell(cells: Mapping[str, Any], metric: str, where: str) -> Any:
         return cells[metric]
     inside = number_at(cells, metric)
     if inside is None:
-        raise DataError(f"{where}: no {metric!r}; there are {_listed(cells)}.{did_you_mean(metric, map(str, cells))}")
+        raise DataError(f"{where}: no {metric!r}; there are {joined_names(cells)}."
+                        + did_you_mean(metric, map(str, cells)))
     return inside
 
 
@@ -292,9 +202,5 @@ def _check_names(names: Iterable[Any], noun: str) -> None:
     texts = [str(name) for name in names]
     if len(set(texts)) < len(texts):
         repeated = next(name for name in texts if texts.count(name) > 1)
-        raise DataError(f"{noun}: {repeated!r} appears twice among {_listed(texts)}; expected each once. 1 and '1' are "
-                        "the same name.")
-
-
-def _listed(names: Iterable[Any]) -> str:
-    return ", ".join(map(str, names)) or "none"
+        raise DataError(f"{noun}: {repeated!r} appears twice among {joined_names(texts)}; expected each once. 1 and "
+                        "'1' are the same name.")

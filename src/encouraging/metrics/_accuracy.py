@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ..errors import DtypeError
+from ._blocks import block_size, blocks
 from ._inputs import best_rival, check_labels
-from ._readings import Readings, block_size, blocks, check_readings, read
+from ._readings import Readings, check_readings, read
 
 
 def correct(logits: Tensor | np.ndarray, target: Tensor | np.ndarray) -> Tensor:

@@ -118,6 +118,9 @@ def energy_profile(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, of:
     Returns:
         (C) energies in float64; NaN where the class has no examples.
 
+    Raises:
+        ShapeError, DtypeError: The shapes do not match, the logits are not floats, or the labels are not integers.
+
     >>> energy_profile(torch.tensor([[2.0, 0.0], [4.0, 1.0], [0.0, 9.0]]), torch.tensor([0, 0, 1]), of=0)
     tensor([-3.0000, -0.5000], dtype=torch.float64)
     """

@@ -8,7 +8,7 @@ nothing is binned or rounded on the way, so streaming gives the same results as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -17,12 +17,9 @@ import torch
 from torch import Tensor
 
 from ..errors import DtypeError, TargetError
-from ..ops.exponentials import exp_
+from ._blocks import blocks, empty_columns, exponentiate, log_odds_of, sum_below_one
 from ._inputs import as_tensor, check
 
-BLOCK = 1 << 18  # logits per core at a time: with their copy in float32 they stay in its cache
-BLOCK_ON_GPU = 1 << 26
-FAINT = 1e-30  # a sum of exponentials below this may have lost terms to underflow
 LARGE = 2.0**126  # twice this, a difference of two such numbers, is still finite in float32
 HUGE = 1e150  # its square, for a standard deviation, is still finite in float64
 
@@ -158,22 +155,22 @@ def read(logits: Tensor | np.ndarray, target: Tensor | np.ndarray, *, first: int
 
 
 def _read(logits: Tensor, label: Tensor, first: int) -> Readings:
-    score, rival, total = _empty(logits, 3)
+    score, rival, total = empty_columns(logits, 3)
     missed, lower = [], []
     for rows, buffer in blocks(logits):
         column = label[rows, None]
         torch.gather(buffer, 1, column, out=score[rows, None])
-        _exponentiate(buffer.scatter_(1, column, -torch.inf), rival[rows], total[rows])
+        exponentiate(buffer.scatter_(1, column, -torch.inf), rival[rows], total[rows])
         wrong = (score[rows] <= rival[rows]).nonzero()[:, 0]
         if len(wrong):
             missed.append(wrong + rows.start)
-            lower.append(_sum_below_one(buffer.index_select(0, wrong)))
+            lower.append(sum_below_one(buffer.index_select(0, wrong)))
     _refuse(~score.isfinite() | total.isnan(), first, impossible=(score == -torch.inf) & ~total.isnan())
     margin, excess = score - rival, total.log().clamp_(min=0)
     log_odds = margin - excess
     if missed:  # the model chose another class there, and the label belongs to the others
         wrong = torch.cat(missed)
-        log_odds[wrong] = _log_odds(logits, wrong, rival[wrong], total[wrong], torch.cat(lower), margin[wrong].exp_())
+        log_odds[wrong] = log_odds_of(logits, wrong, rival[wrong], total[wrong], torch.cat(lower), margin[wrong].exp_())
     _refuse_huge(first, score, rival, log_odds)
     return Readings(label, score, rival, excess, log_odds)
 
@@ -213,64 +210,15 @@ def read_unlabelled(logits: Tensor | np.ndarray, *, first: int = 0) -> Unlabelle
 
 
 def _read_unlabelled(logits: Tensor, first: int) -> Unlabelled:
-    highest, total, lower = _empty(logits, 3)
+    highest, total, lower = empty_columns(logits, 3)
     for rows, buffer in blocks(logits):
-        _exponentiate(buffer, highest[rows], total[rows])
-        lower[rows] = _sum_below_one(buffer)
+        exponentiate(buffer, highest[rows], total[rows])
+        lower[rows] = sum_below_one(buffer)
     _refuse(~highest.isfinite() | total.isnan(), first)
     all_rows = torch.arange(len(logits), device=logits.device)
-    log_odds = _log_odds(logits, all_rows, highest, total, lower, 0.0)
+    log_odds = log_odds_of(logits, all_rows, highest, total, lower, 0.0)
     _refuse_huge(first, highest, log_odds)
     return Unlabelled(highest, log_odds)
-
-
-def _empty(logits: Tensor, count: int) -> list[Tensor]:
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    return [torch.empty(len(logits), dtype=dtype, device=logits.device) for _ in range(count)]
-
-
-def block_size(logits: Tensor) -> int:
-    """How many logits are read at a time."""
-    return BLOCK * torch.get_num_threads() if logits.device.type == "cpu" else BLOCK_ON_GPU
-
-
-def blocks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Blocks of rows, copied in float32 (float64 stays) into a buffer that the caller may overwrite."""
-    step = max(1, min(block_size(logits) // logits.shape[1], len(logits)))
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    store = torch.empty(step, logits.shape[1], dtype=dtype, device=logits.device)
-    for first in range(0, len(logits), step):
-        block = logits[first : first + step].detach()
-        yield slice(first, first + len(block)), store[: len(block)].copy_(block)
-
-
-def _exponentiate(buffer: Tensor, highest: Tensor, total: Tensor) -> None:
-    """Put exp(z - highest) into the buffer, and each row's highest logit and sum of these into the two others."""
-    torch.amax(buffer, 1, out=highest)
-    pivot = highest.clamp(min=torch.finfo(buffer.dtype).min)  # all masked out: exp(-inf - (-inf)) would be NaN
-    torch.sum(exp_(buffer.sub_(pivot[:, None])), 1, out=total)
-
-
-def _sum_below_one(exponentials: Tensor) -> Tensor:
-    """The sum of the exponentials below 1; the highest logit has 1. (Leaving it out by argmax would cost as much as
-    everything else together.)"""
-    return exponentials.frac_().sum(1)
-
-
-def _log_odds(logits: Tensor, rows: Tensor, highest: Tensor, total: Tensor, lower: Tensor,
-              label: Tensor | float) -> Tensor:
-    """The log-odds of the highest class of these rows against all others. ``label`` is the exponential of a label that
-    was left out of the total, or 0."""
-    ties = (total - lower).round_() - 1
-    others = lower + ties + label
-    log_odds = -others.log()
-    underflowed = (others < FAINT).nonzero()[:, 0]  # exp underflows there: measure from the second highest instead
-    for block in torch.split(underflowed, max(1, BLOCK // logits.shape[1])):
-        values = logits[rows[block]].detach().to(highest.dtype)
-        second, total = torch.empty_like(highest[block]), torch.empty_like(highest[block])
-        _exponentiate(values.masked_fill_(values >= highest[block, None], -torch.inf), second, total)
-        log_odds[block] = (highest[block] - second) - total.log().clamp_(min=0)
-    return log_odds
 
 
 def as_floats(values: Tensor) -> Tensor:

@@ -9,15 +9,16 @@ from typing import Any
 from torch import nn
 
 from ..errors import RecipeError, did_you_mean
-from ..plugins import is_reference, load_object
+from ..plugins import is_reference, load_function
 from .transformer import Transformer, check_sizes
 
 TRANSLATION_MODELS: dict[str, Callable[..., nn.Module]] = {"transformer": Transformer}
 
 
-def check_translation_model(name: str, options: Mapping[str, Any]) -> None:
+def check_translation_model(name: str, options: Mapping[str, Any], folder: str | None = None) -> None:
     """Refuse an unknown model, or options that it does not take, before anything is built."""
     if is_reference(name):
+        load_function(name, folder, "model")
         return
     if name not in TRANSLATION_MODELS:
         raise RecipeError(f"no network for translation is called {name!r}; expected "
@@ -41,10 +42,10 @@ def build_translation_model(name: str, source_size: int, target_size: int, optio
     has the methods ``begin`` and ``advance`` of :class:`~encouraging.models.beam.Searched`.
     """
     options = dict(options or {})
-    check_translation_model(name, options)
+    check_translation_model(name, options, folder)
     if not is_reference(name):
         return TRANSLATION_MODELS[name](source_size, target_size, **options)
-    model = load_object(name, folder)(source_size=source_size, target_size=target_size, **options)
+    model = load_function(name, folder, "model")(source_size=source_size, target_size=target_size, **options)
     if not isinstance(model, nn.Module) or not all(hasattr(model, method) for method in ("begin", "advance")):
         raise RecipeError(f"{name} returned a {type(model).__name__}: expected an nn.Module with begin and advance, by "
                           "which beam search asks for the next piece.", "model")

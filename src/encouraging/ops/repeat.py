@@ -34,11 +34,11 @@ def signature(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None
     """A key of everything that decides what a call launches; None if the call cannot be cached."""
     if not ((impl == "triton" or is_on_gpu(input)) and _is_plain(input, target)):
         return None
-    known: Curve | str = curve
+    curve_key: Curve | str = curve
     if type(curve) not in _catalogue_types and not is_from_catalogue(curve):
         if not isinstance(curve, Curve):
             return None
-        known = _FOREIGN
+        curve_key = _FOREIGN
     if type(ignore_index) is not int or type(label_smoothing) not in _NUMBERS or type(match_norm) is not bool:
         return None  # 1, 1.0 and True are one key
     if type(reduction) is not str or type(impl) is not str:
@@ -49,7 +49,7 @@ def signature(input: Tensor, target: Tensor, curve: Curve, weight: Tensor | None
         if False in factors:
             return None
     return (input.shape, input.stride(), input.dtype, device, input.data_ptr() & 15, target.shape, target.stride(),
-            target.dtype, target.device, known, ignore_index, reduction, label_smoothing, impl, match_norm, factors)
+            target.dtype, target.device, curve_key, ignore_index, reduction, label_smoothing, impl, match_norm, factors)
 
 
 def elementwise_signature(input: Tensor, target: Tensor, curves: tuple[Curve, Curve | None], weight: Tensor | None,

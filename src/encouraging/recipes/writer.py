@@ -44,9 +44,8 @@ class Writer:
         tokens = self.tokens.encode(prompt).to(self.device)
         if not len(tokens):
             raise ArgumentError("prompt is empty: expected at least one character.")
-        with float32_is("ieee"):
-            drawn = continued(self.model, tokens, self.context, generator(seed), temperature)
-            yield from self._texts(islice(drawn, length))
+        drawn = continued(self.model, tokens, self.context, generator(seed), temperature)
+        yield from self._texts(_in_full_precision(islice(drawn, length)))
 
     def _texts(self, indices: Iterable[int]) -> Iterator[str]:
         """The text of these tokens, piece by piece. A replacement character at its end may be the first bytes of a
@@ -64,6 +63,16 @@ class Writer:
                 pending, text, written = [], "", 0
         if text:
             yield text[written:]
+
+
+def _in_full_precision(indices: Iterator[int]) -> Iterator[int]:
+    """The same tokens. The setting holds while one is computed, and not for what the caller does between two."""
+    while True:
+        with float32_is("ieee"):
+            index = next(indices, None)
+        if index is None:
+            return
+        yield index
 
 
 def load_writer(folder: str | Path, device: torch.device) -> Writer:

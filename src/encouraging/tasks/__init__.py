@@ -10,7 +10,8 @@ from ..engine import Conclusion, Loss, Metric, Needs, ParameterGroup, Task
 from ..errors import RecipeError, did_you_mean
 from ..plugins import is_reference, load_object
 from .base import BaseTask
-from .objective import Objective, ObjectiveConfig
+from .objective import Objective
+from .objective_config import ObjectiveConfig
 from .spec import Sampling, StageSpec, TaskSpec
 
 # Module and class, imported only when a recipe names them, because some need optional libraries.

@@ -97,7 +97,8 @@ class Adversary:
                 "index": torch.arange(rows.start, rows.start + len(x), device=x.device)}
             perturbed = attack(classifier, x, y, eps, **index)
             with torch.no_grad():
-                yield {"set": "attacked", "number": number, "logits": classifier(perturbed)}
+                logits = classifier(perturbed)
+            yield {"set": "attacked", "number": number, "logits": logits}
 
     def _unit(self, model: nn.Module) -> Normalised:
         """The model on images in [0, 1], kept from step to step."""

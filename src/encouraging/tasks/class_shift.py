@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..imbalance import log_prior
 from ..margins import ldam_margins, subtract_margin
-from .objective import ObjectiveConfig
+from .objective_config import ObjectiveConfig
 
 
 class ClassShift:

@@ -16,12 +16,12 @@ from ..data.samplers import RankBatches
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
 from ..engine.metric import HIDDEN, PERCENT
 from ..engine.settings import Frozen
-from ..errors import DataError, RecipeError
+from ..errors import RecipeError
 from ..models.detection import build_detector, check_detector
-from ..plugins import is_reference
 from .base import BaseTask
 from .box_metrics import NAMES, Evaluator
 from .box_pictures import pictures
+from .data_check import check_data
 from .objective import Objective
 from .options import read_options
 from .spec import TaskSpec
@@ -137,19 +137,10 @@ class DetectionTask(BaseTask[BoxBatch]):
                 raise RecipeError("divisor = 'moving_positives' averages the positives batch by batch: use "
                                   "accumulate = 1, or divisor = 'positives'.", "options")
         check_detector(spec.model, spec.model_options, spec.folder)
-        datasets: list[tuple[str, tuple[str, ...]]] = []
-        names: Sequence[str] = ()
-        if not is_reference(spec.data) and not spec.data.startswith("folder:"):
-            try:
-                facts = dataset(spec.data)
-            except DataError as error:
-                raise RecipeError(f"{error} Your own are folder:PATH or module:function.", "data") from error
-            if facts.reader not in BOX_READERS:
-                with_boxes = ", ".join(name for name, other in DATASETS.items() if other.reader in BOX_READERS)
-                raise RecipeError(f"{spec.data} has no boxes: expected {with_boxes}, folder:PATH or module:function.",
-                                  "data")
-            datasets.append((spec.data, ("train", "test")))
-            names = facts.names
+        with_boxes = ", ".join(name for name, facts in DATASETS.items() if facts.reader in BOX_READERS)
+        datasets = check_data(spec, BOX_READERS, ("train", "test"),
+                              f"has no boxes: expected {with_boxes}, folder:PATH or module:function.")
+        names = dataset(spec.data).names if datasets else ()
         monitors = [f"{part}{name}" for part in ("", "val_") for name in NAMES]
         return Needs(datasets, ("torchvision", "pycocotools"), metrics_of(names),
                      monitors=[*monitors, "classification_loss", "box_loss"], examples="images")

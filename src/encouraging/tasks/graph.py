@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from .. import curves
-from ..data import Clock, GraphBatch, ResidentGraphs, ResidentSource, dataset, read_graphs
+from ..data import Clock, GraphBatch, ResidentGraphs, ResidentSource, read_graphs
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
 from ..engine.metric import HIDDEN, PERCENT
 from ..engine.settings import Frozen
@@ -25,10 +25,11 @@ from ..metrics import Reader, accuracy, correct, excess_risk, read, summary
 from ..metrics._calibration import nll
 from ..models import Classifier
 from ..models.graph_named import build_graph_model, check_graph_model, graph_packages_of
-from ..plugins import is_reference
 from .classification import POSTERIOR, Classification, readable_curve
+from .data_check import check_data
 from .joined import joined
-from .objective import Objective, ObjectiveConfig, compared_curves
+from .objective import Objective
+from .objective_config import ObjectiveConfig, compared_curves
 from .options import read_options
 from .spec import TaskSpec
 
@@ -129,12 +130,8 @@ class GraphTask(Classification[Tensor]):
         if any(stage.objective.margin is not None for stage in spec.stages):
             raise RecipeError("margin: only image recipes have L-Softmax. Leave it out.", "arms")
         check_graph_model(spec.model, spec.model_options, spec.folder)
-        datasets = []
-        if not is_reference(spec.data) and not spec.data.startswith("folder:"):
-            if dataset(spec.data).reader != "tu":
-                raise RecipeError(f"{spec.data} is not a dataset of graphs: expected one such as proteins or nci1.",
-                                  "data")
-            datasets.append((spec.data, ("train", "test")))
+        datasets = check_data(spec, ("tu",), ("train", "test"),
+                              "is not a dataset of graphs: expected one such as proteins or nci1.")
         return Needs(datasets, graph_packages_of(spec.model), metrics_of(spec), monitors=MONITORS,
                      examples="graphs")
 

@@ -29,7 +29,8 @@ from .image_options import Options, chosen, metrics_of, monitors_of, option_word
 from .image_parts import few_images, training_parts
 from .image_tail import Shots, Tail, class_energies
 from .joined import joined
-from .objective import Objective, compared_curves
+from .objective import Objective
+from .objective_config import compared_curves
 from .options import read_options
 from .spec import TaskSpec
 

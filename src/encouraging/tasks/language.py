@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from torch import nn
 from torch.nn import functional as F
 
-from ..data import dataset, generator
+from ..data import generator
 from ..data.text import read_text
 from ..data.tokens import BYTES, learn_tokens
 from ..data.windows import IGNORED, TextWindows, WindowBatch, evaluation_windows
@@ -27,9 +27,10 @@ from ..errors import DataError, RecipeError
 from ..metrics import Reader, accuracy, summary
 from ..models.continuation import continued
 from ..models.language_named import build_language_model, check_language_model
-from ..plugins import is_reference
 from .classification import POSTERIOR, readable_curve
-from .objective import Objective, compared_curves
+from .data_check import check_data
+from .objective import Objective
+from .objective_config import compared_curves
 from .options import read_options
 from .spec import TaskSpec
 from .token_loss import check_token_stage, token_loss
@@ -109,12 +110,8 @@ class LanguageTask(TokenTask[WindowBatch]):
                 raise RecipeError("monitor: the test text is scored only at the end. Set what chooses the best epoch: "
                                   'monitor = "val_loss", better = "lower".', "train")
         check_language_model(spec.model, spec.model_options, spec.folder)
-        datasets = []
-        if not is_reference(spec.data) and not spec.data.startswith("folder:"):
-            if dataset(spec.data).reader != "text":
-                raise RecipeError(f"{spec.data} is no running text: expected tinyshakespeare, folder:PATH or "
-                                  "module:function.", "data")
-            datasets.append((spec.data, ("train",)))
+        datasets = check_data(spec, ("text",), ("train",),
+                              "is no running text: expected tinyshakespeare, folder:PATH or module:function.")
         return Needs(datasets, () if options.vocabulary is None else ("tokenizers",), METRICS,
                      monitors=("val_loss", "val_accuracy"), examples="windows")
 

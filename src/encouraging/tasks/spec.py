@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..data import ClassBalanced, Sampler, Shuffled
 from ..engine.settings import Frozen, StagePlan
-from .objective import ObjectiveConfig
+from .objective_config import ObjectiveConfig
 
 
 class Sampling(Frozen):

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..data import Clock, Pairs, TextOptions, TokenBatches, dataset, learn_pieces, padded, read_corpus
+from ..data import Clock, Pairs, TextOptions, TokenBatches, learn_pieces, padded, read_corpus
 from ..data.buckets import LENGTHS, TokenBatch
 from ..data.pieces import END, PAD
 from ..engine import Conclusion, Loss, Metric, Needs, Predictions, Task
@@ -23,7 +23,7 @@ from ..engine.settings import Frozen
 from ..errors import DataError, RecipeError
 from ..models.beam import beam_search
 from ..models.translation_named import build_translation_model, check_translation_model
-from ..plugins import is_reference
+from .data_check import check_data
 from .objective import Objective
 from .options import read_options
 from .spec import TaskSpec
@@ -105,17 +105,12 @@ class TranslationTask(TokenTask[TokenBatch]):
             if monitor == "val_bleu" and not options.validated:
                 raise RecipeError("monitor = 'val_bleu' with validated = 0: no validation sentence is translated, so "
                                   "there is no such number. Raise options.validated, or monitor val_loss.", "train")
-        check_translation_model(spec.model, spec.model_options)
-        datasets = []
-        if spec.data.startswith("folder:"):
-            if not options.source or not options.target:
-                raise RecipeError(f"data = {spec.data!r} needs source and target, the endings of its files: "
-                                  'options = { source = "de", target = "en" }.', "options")
-        elif not is_reference(spec.data):
-            if dataset(spec.data).reader not in ("multi30k", "iwslt"):
-                raise RecipeError(f"{spec.data} holds no sentences: expected data for translation, such as "
-                                  "multi30k-de-en.", "data")
-            datasets.append((spec.data, ("train", "test")))
+        check_translation_model(spec.model, spec.model_options, spec.folder)
+        if spec.data.startswith("folder:") and not (options.source and options.target):
+            raise RecipeError(f"data = {spec.data!r} needs source and target, the endings of its files: "
+                              'options = { source = "de", target = "en" }.', "options")
+        datasets = check_data(spec, ("multi30k", "iwslt"), ("train", "test"),
+                              "holds no sentences: expected data for translation, such as multi30k-de-en.")
         return Needs(datasets, ("tokenizers", "sacrebleu"), METRICS, monitors=("val_loss", "val_bleu", "val_accuracy"))
 
     def build(self) -> nn.Module:

@@ -8,12 +8,11 @@ from typing import Never, TypedDict
 
 from torch import Tensor, nn
 
-from .curves import Curve
-from .curves._curve import check_curve
-from .losses import curve_loss
-from .ops.reduction import Divisor, check_divisor
-from .other_modules import changed, defaults_of, refuse_unknown
-from .targets import (
+from ..curves import Curve
+from ..curves._curve import check_curve
+from ..losses import curve_loss
+from ..ops.reduction import Divisor, check_divisor
+from ..targets import (
     check_buffer,
     check_flag,
     check_implementation,
@@ -21,8 +20,7 @@ from .targets import (
     check_smoothing,
     checked_ignore_index,
 )
-
-__all__ = ["Arguments", "CurveLoss"]
+from ._arguments import changed, defaults_of, refuse_unknown
 
 
 class Arguments(TypedDict, total=False):

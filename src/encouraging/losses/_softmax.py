@@ -1,5 +1,4 @@
-"""The losses as functions. :func:`curve_loss` computes; the named losses call it with their curve. Those that are not
-over a softmax come from ``other_losses``, and the fused output layer from ``ops.linear``."""
+"""The losses over a softmax as functions. :func:`curve_loss` computes; the named losses call it with their curve."""
 
 from __future__ import annotations
 
@@ -9,25 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import curves
-from .curves import Curve
-from .curves._cross_entropy import CrossEntropy
-from .curves._curve import check_curve
-from .errors import TargetError
-from .ops import as_torch, dispatch, reference, repeat
-from .ops.in_place import check_overwritable, curve_loss_and_gradient_
-from .ops.linear import linear_curve_loss
-from .ops.reduction import Divisor, check_divisor, loss_divisor, writable
-from .ops.small import plain_loss
-from .ops.split_classes import loss_of_split_classes
-from .ops.stats import LossStats, stats_of, threshold_of
-from .other_losses import mirror_mse_loss, sigmoid_curve_loss
-from .targets import as_rows, check_arguments, check_flag, result_dtype
-
-__all__ = [
-    "LossStats", "curve_loss", "curve_loss_and_gradient_", "curve_loss_with_stats", "encouraging_loss", "focal_loss",
-    "halted_focal_loss", "linear_curve_loss", "loss_divisor", "mirror_mse_loss", "poly_loss", "sigmoid_curve_loss",
-]
+from .. import curves
+from ..curves import Curve
+from ..curves._cross_entropy import CrossEntropy
+from ..curves._curve import check_curve
+from ..errors import TargetError
+from ..ops import as_torch, dispatch, reference, repeat
+from ..ops.in_place import check_overwritable
+from ..ops.reduction import Divisor, check_divisor, writable
+from ..ops.small import plain_loss
+from ..ops.split_classes import loss_of_split_classes
+from ..ops.stats import LossStats, stats_of, threshold_of
+from ..targets import as_rows, check_arguments, check_flag, result_dtype
 
 _IN_PLAIN_TORCH = ("auto", "reference")  # on a CPU
 _cached_encouraging = functools.lru_cache(maxsize=64)(curves.encouraging)  # its checks take longer than its lookup

@@ -1,4 +1,4 @@
-"""The losses as functions that are not over a softmax of labels: each class by itself, and squared errors."""
+"""The losses of single classes as functions: each class by itself (sigmoid), and squared errors of probabilities."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 from torch import Tensor
 
-from .curves import Curve
-from .curves._curve import check_curve
-from .ops import dispatch, repeat
-from .ops.elementwise import sigmoid_losses
-from .ops.reduction import Divisor, check_divisor, reduce, writable
-from .ops.rows import compute_dtype
-from .ops.squares import squared_errors, sums_of_squared_errors
-from .presence import check_alpha, check_factor, check_presence
-from .targets import (
+from ..curves import Curve
+from ..curves._curve import check_curve
+from ..ops import dispatch, repeat
+from ..ops.elementwise import sigmoid_losses
+from ..ops.reduction import Divisor, check_divisor, reduce, writable
+from ..ops.rows import compute_dtype
+from ..ops.squares import squared_errors, sums_of_squared_errors
+from ..presence import check_alpha, check_factor, check_presence
+from ..targets import (
     as_rows,
     check_flag,
     check_input,
