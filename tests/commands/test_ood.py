@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -124,6 +125,9 @@ def test_the_page_begins_with_the_answer_and_the_columns_have_names_of_their_own
     assert found["test_images"] == 597
     auroc = found["scores"]["max_probability"]["auroc"]
     page = (tmp_path / "page.html").read_text()
+    headings = re.findall(r"<h2[^>]*>(.*?)</h2>", page)
+    assert headings[0].startswith("Out-of-distribution detection")
+    assert "Margins" in headings
     lead = page.index('class="lead"')
     assert (f"AUROC {auroc:.2f}%: how well the log-odds of the top class separates 40 images of noise from 597 test "
             "images.") in page[lead : lead + 300]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import threading
@@ -185,3 +186,24 @@ def test_a_tracker_that_is_not_known_is_refused_once_and_nothing_is_trained(tmp_
     assert code == 2
     assert said.count("--track wandb: expected 'tensorboard'") == 1
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def three_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """The commands that write a page into the current folder where no name is given, and the name that they take."""
+    monkeypatch.chdir(tmp_path)
+    Path("n.csv").write_text("arm,seed,accuracy\n" + "".join(f"{arm},{seed},{seed}\n" for arm in ("ce", "el")
+                                                             for seed in range(3)))
+    np.savez("mine.npz", logits=np.eye(3, dtype="float32").repeat(20, 0), labels=np.arange(3).repeat(20))
+    write_mnist_runs(tmp_path / "runs")
+    return {"comparison.html": ["compare", "n.csv", "--metric", "accuracy"], "diagnosis.html": ["diagnose", "mine.npz"],
+            "report.html": ["report", "runs"]}
+
+
+def test_a_page_that_replaces_another_one_is_said_to(three_pages: dict[str, list[str]]) -> None:
+    for name, command in three_pages.items():
+        for there, out in itertools.product((False, True), (name, "mine.html")):
+            done = CliRunner().invoke(app, [*command, *(["-o", out] if out != name else [])])
+            assert done.exit_code == 0, done.output
+            assert (f"wrote {out}, in place of the one that was there\n" if there else f"wrote {out}\n") in done.output
+        Path("mine.html").unlink()

@@ -123,6 +123,24 @@ def test_nothing_runs_over_the_edge_folded_or_not(open_page, page_file, width):
     assert page.evaluate(SPILLED) == []
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_figure_of_a_claim_is_never_magnified(open_page, page_file, width):
+    """Below the words it took the whole width of a tablet, with letters twice as large as those of the page."""
+    page = open_page(page_file, viewport=(width, 900))
+    page.evaluate("document.querySelectorAll('details').forEach(e => { e.open = e.id === 'r1'; })")
+    widths = page.eval_on_selector_all("#r1 .claim svg", "all => all.map(e => e.getBoundingClientRect().width)")
+    assert widths
+    assert max(widths) <= 384
+
+
+def test_no_number_of_the_scoreboard_is_broken_on_paper(open_page, page_file):
+    page = open_page(page_file, viewport=(794, 1123))
+    page.emulate_media(media="print")
+    lines = page.eval_on_selector_all(".board td[data-label=paper], .board td[data-label=ours]", """a => a.map(e => {
+        const range = document.createRange(); range.selectNodeContents(e); return range.getClientRects().length; })""")
+    assert set(lines) == {1}
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_word_can_be_read(open_page, page_file, scheme):
     page = open_page(page_file, color_scheme=scheme)

@@ -9,7 +9,8 @@ import pytest
 
 import synthetic_runs as synthetic
 from encouraging.recipes import read_recipe, read_runs
-from encouraging.report.drawing.style import BLACK, COLOURS, DASHES
+from encouraging.report.drawing import style
+from encouraging.report.drawing.style import BLACK, COLOURS, DASHES, PAPER, RAMP, VARIABLES
 from encouraging.report.looks import choose_looks, drawn_groups
 from encouraging.report.markdown_figure import with_figures
 from encouraging.report.sections import by_setting
@@ -82,3 +83,26 @@ def test_recorded_runs_have_a_look_per_arm(name):
     group, = drawn_groups(read_runs(RESULTS / name), {name: read_recipe(name)})
     assert len({(arm.colour, arm.dashes) for arm in group.arms}) == len(group.arms)
     assert [arm.name for arm in group.arms if arm.colour == BLACK] == [group.arms[0].name]
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio by which WCAG measures how well one colour is seen on another."""
+    def light(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    dark, bright = sorted((light(one), light(other)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def test_every_line_is_seen_on_its_paper():
+    """WCAG asks for a contrast of 3 for what a picture needs to be understood."""
+    for colour in (*COLOURS, *RAMP):
+        assert contrast(colour, PAPER) >= 3, colour
+    rules = re.findall(r":root \{(.*?)\}", (Path(style.__file__).parents[1] / "page.css").read_text(), re.DOTALL)
+    light, dark = ({name: f"#{code}" if len(code) == 6 else "#" + "".join(2 * c for c in code)
+                    for name, code in re.findall(r"--(\w+): #(\w+);", rule)} for rule in rules)
+    for scheme in (light, dark):
+        for colour in COLOURS:
+            assert contrast(scheme[VARIABLES[colour]], scheme["paper"]) >= 3, (colour, scheme["paper"])
+    assert {name: code.lower() for code, name in VARIABLES.items()}.items() <= light.items()

@@ -73,6 +73,14 @@ def test_the_first_arm_and_the_five_best_are_shown_at_first(shown):
     assert shown.locator(".picker output").text_content() == "6 of 9 arms"
 
 
+def test_rows_of_mean_energies_follow_the_choice_as_lines_do(shown):
+    panel = shown.locator("[id$=energy] .panel", has_text="Mean over all examples")
+    marks = panel.locator("[data-arm]")
+    dim = marks.evaluate_all(DIM)
+    assert len(dim) == len(ARMS)
+    assert {arm for arm in dim if not dim[arm]} == pressed(shown)
+
+
 def test_there_is_one_button_per_arm(shown):
     assert shown.locator(".picker [data-arm]").count() == len(ARMS)
     assert shown.locator(".legend button").count() == 0

@@ -194,3 +194,12 @@ def test_the_command_writes_all_pages(tmp_path):
     missing = CliRunner().invoke(cli.app, ["results", str(RECORDS), "-o", str(tmp_path / "r.md"), "--update", "no.md"])
     assert missing.exit_code == 2
     assert "expected a Markdown page" in missing.output
+
+
+def test_the_verdict_is_beside_its_claim(board):
+    """The last columns of a wide table are out of sight on most screens."""
+    heads = [line for line in whole_board(board) if line.startswith("| claim") and "command" not in line]
+    assert heads
+    assert all(head.startswith("| claim | verdict |") for head in heads)
+    rows = [line.split(" | ") for line in whole_board(board) if "| **" in line]
+    assert {row[1].strip("*").split("**")[0] for row in rows} <= {row.verdict.word for row in board.rows}

@@ -42,6 +42,21 @@ def test_every_measured_claim_is_counted_once_and_the_bonus_as_in_its_sentence(b
     assert f"{better} {'is' if better == 1 else 'are'} better with a bonus" in counts.words
 
 
+def test_without_claims_of_the_paper_nobody_asks_whose_questions_they_are(board):
+    own = [row for row in board.rows if not row.papers]
+    bars = bars_of(scoreboard_of(own))
+    assert bars[0].title == "Claims"
+    assert bars[0].total == sum(row.measured for row in own)
+
+
+def test_a_gain_that_scale_free_attacks_do_not_confirm_looks_different_in_the_scoreboard_too():
+    page = build_report(read_records(RESULTS / "mnist-attack"))
+    cells = re.findall(r'<td role="cell" class="verdict-cell">(.*?)</td>', page, re.DOTALL)
+    assert len(cells) > 20
+    for cell in cells:
+        assert ('class="pill good masked"' in cell) == ("when scale-free" in cell)
+
+
 def test_the_page_shows_the_bars_with_their_words_for_everybody(board):
     page = build_report(read_records(RESULTS / "nci1"))
     (bar,) = (bar for bar in bars_of(board_of_records(read_records(RESULTS / "nci1")))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,6 +50,17 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+class Outputs:
+    """The files that a command is going to write (None is one that is not wanted): afterwards it says of each whether
+    there was one of that name. (``os.path.isfile`` never raises, unlike ``Path.is_file`` in a locked folder.)"""
+
+    def __init__(self, *paths: Path | None) -> None:
+        self.replaced = {path for path in paths if path is not None and os.path.isfile(path)}
+
+    def say(self, path: Path, more: str = "") -> None:
+        typer.echo(f"wrote {path}{more}" + (", in place of the one that was there" if path in self.replaced else ""))
 
 
 @contextmanager

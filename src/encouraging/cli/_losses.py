@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ._app import app, errors_in_one_line
+from ._app import Outputs, app, errors_in_one_line
 
 LOSSES = "The losses themselves"  # a section of --help below the other commands
 
@@ -26,9 +26,10 @@ def curves(
     """Draw losses and their pulls: the paper's Figures 2 and 3, or curves of your choice."""
     from ..commands.curves import draw_curves
 
+    outputs = Outputs(out)
     with errors_in_one_line():
         draw_curves(curve or (), out)
-    typer.echo(f"wrote {out}")
+    outputs.say(out)
 
 
 @app.command(rich_help_panel=LOSSES)

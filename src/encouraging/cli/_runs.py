@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ._app import app, errors_in_one_line
+from ._app import Outputs, app, errors_in_one_line
 
 
 @app.command()
@@ -119,10 +119,11 @@ def ood(
     """How well a trained model recognises images that it was not trained on, by the usual scores."""
     from ..commands.ood import score_images
 
+    outputs = Outputs(out, json)
     with errors_in_one_line():
         written = score_images(run, data, name=name, out=out, json_out=json, device=device, datasets=datasets)
     for path in written:
-        typer.echo(f"wrote {path}")
+        outputs.say(path)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ._app import app, errors_in_one_line
+from ._app import Outputs, app, errors_in_one_line
 
 
 @app.command()
@@ -43,13 +43,14 @@ def compare(
     """Compare arms over seeds, with the numbers of any script or of runs: paired differences, verdicts and a page."""
     from ..commands.compare import compare_file, metric_words
 
+    outputs = Outputs(out)
     with errors_in_one_line():
         words = metric_words(metric, lower, expected or ())
         written = compare_file(numbers, words.metrics, out, baseline=baseline, better=words.better,
                                expected=words.expected, overlap=overlap, title=title, arm=arm, seed=seed,
                                only=only or ())
     for path in written:
-        typer.echo(f"wrote {path}")
+        outputs.say(path)
 
 
 @app.command()
@@ -109,10 +110,11 @@ def diagnose(
     """Diagnose any classifier from its logits: margins, energies, calibration, out-of-distribution, rare classes."""
     from ..commands.diagnose import diagnose as write_diagnosis
 
+    outputs = Outputs(out, json)
     with errors_in_one_line():
         written = write_diagnosis(logits, out=out, json_out=json, profile=profile, names=names, curve=curve)
     for path in written:
-        typer.echo(f"wrote {path}")
+        outputs.say(path)
 
 
 @app.command()
@@ -126,6 +128,7 @@ def report(
     """Write one HTML page about these runs: verdicts, tables with intervals, figures, and how to reproduce them."""
     from ..commands.report import report_on
 
+    outputs = Outputs(out)
     with errors_in_one_line():
         written = report_on(runs, out, figures)
-    typer.echo(f"wrote {out}" + (f" and {len(written) - 1} figures below {figures}" if figures else ""))
+    outputs.say(out, f" and {len(written) - 1} figures below {figures}" if figures else "")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from ..engine.outputs import check_output
@@ -17,8 +16,8 @@ from ..judge.stats import describe
 from ..report.comparison import Comparisons, compare
 from ..report.comparison_settings import DIRECTIONS, Direction
 from ..report.numbers import PLAIN, plus_minus
+from .arm_table import ArmLine, arm_tables
 from .claim_notes import claim_words
-from .long_names import LongNames
 from .run_table import SPREAD, print_claims
 
 
@@ -29,7 +28,8 @@ def compare_file(path: Path, metrics: Sequence[str], out: Path | None, *, consol
         check_output(out, [path])
     comparisons = compare(path, metrics, **options)
     console = console or Console()
-    console.print(_arms(comparisons))
+    for table in _arms(console, comparisons):
+        console.print(table)
     console.print(SPREAD, markup=False, highlight=False)
     print_claims(console, comparisons.rows)
     missing = [f"{claim_words(row)}: {words}" for row in comparisons if (words := comparisons.missing(row))]
@@ -98,18 +98,13 @@ def _number(text: str, where: str) -> float:
         raise ArgumentError(f"{where}: {text!r} is no number; expected the difference that would matter.") from error
 
 
-def _arms(comparisons: Comparisons) -> Table:
+def _arms(console: Console, comparisons: Comparisons) -> list[Table]:
     """Mean and standard deviation of every arm over its seeds."""
-    table = Table(title=escape(comparisons.title), title_justify="left")
-    table.add_column("arm", overflow="fold")
-    table.add_column("n", justify="right")
-    metrics = list(comparisons.book.metrics.values())
-    for metric in metrics:
-        table.add_column(LongNames(metric.path), justify="right", overflow="fold")
+    metrics, lines = list(comparisons.book.metrics.values()), []
     for arm, seeds in comparisons.numbers.items():
         values = [[number for final in seeds.values() if (number := number_at(final, metric.path)) is not None]
                   for metric in metrics]
         cells = [plus_minus(*describe(reached), metric.digits, PLAIN) if reached else "-"
                  for reached, metric in zip(values, metrics, strict=True)]
-        table.add_row(LongNames(arm), str(max(map(len, values))), *cells)
-    return table
+        lines.append(ArmLine(arm, str(max(map(len, values))), cells))
+    return arm_tables(console, comparisons.title, [metric.path for metric in metrics], lines)

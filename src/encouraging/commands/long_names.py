@@ -13,17 +13,18 @@ _BREAKS = re.compile(r"(?<=[_.])(?<!\d\.)(?=[^_.])")  # not after the dot of a n
 
 
 class LongNames:
-    """Words of a table's cell, taken literally. A word wider than the column breaks after a dot or underscore."""
+    """Words of a table's cell, taken literally. A word wider than the column breaks after a dot or underscore. Words
+    that are longer than ``room`` ask for that many columns at least."""
 
-    def __init__(self, words: str) -> None:
-        self.words = words
+    def __init__(self, words: str, room: int = 0) -> None:
+        self.words, self.room = words, room
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text("\n".join(broken(self.words, options.max_width)))
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         pieces = [piece for word in self.words.split() for piece in _BREAKS.split(word)]
-        widest = max(map(cell_len, pieces), default=0)
+        widest = max([*map(cell_len, pieces), min(self.room, cell_len(self.words))])
         return Measurement(min(widest, options.max_width), min(cell_len(self.words), options.max_width))
 
 

@@ -14,9 +14,10 @@ from ..judge.claims import NOT_MEASURED, ClaimRow, Finals, arm_rows, claim_rows,
 from ..judge.looks import LookPlan
 from ..judge.metric_book import MetricBook, book_for
 from ..judge.stats import UNDECIDED
-from ..report.numbers import PLAIN, interval, listed, p_value, plural, plus_minus, signed
+from ..report.numbers import PLAIN, enough_digits, interval, listed, p_value, plural, plus_minus, signed
 from ..report.sections.claim_words import needed_words, overall, sweep_tally
 from ..report.sections.splits import split_lines
+from .arm_table import NAME_WIDTH, ArmLine, arm_tables, fits, keep_lines
 from .claim_notes import attack_words, awaits_attack, claim_words, in_common, missing_numbers, notes
 from .long_names import LongNames
 
@@ -28,7 +29,6 @@ COLOURS = {"reproduced": "green", "contradicted": "red", "holds": "green", "fail
 
 _NAMED = 3  # arms without runs that are named; of more the number is given
 SPREAD = "mean ± standard deviation over n seeds"  # what the numbers of a table of arms are
-WIDE = 72  # columns of a terminal from which claims have a column per number
 
 
 def print_table(console: Console, recipe: Recipe, finals: Finals, plan: LookPlan | None = None,
@@ -41,7 +41,8 @@ def print_table(console: Console, recipe: Recipe, finals: Finals, plan: LookPlan
     print_departures(console, departures)
     book = book_for(recipe)
     labels = arm_labels({name: arm.swept for name, arm in recipe.arms.items() if arm.swept})
-    console.print(_arms(recipe, finals, book, labels, beside_paper=departures is None or not departures.settings))
+    for table in _arms(console, recipe, finals, book, labels, departures is None or not departures.settings):
+        console.print(table)
     _say(console, SPREAD)
     if absent := [labels.get(arm, arm) for arm in recipe.arms if not finals.get(arm)]:
         _say(console, _without_runs(absent))
@@ -95,27 +96,24 @@ def _without_runs(arms: Sequence[str]) -> str:
     return f"{listed(arms)} {'has' if len(arms) == 1 else 'have'} no runs"
 
 
-def _arms(recipe: Recipe, finals: Finals, book: MetricBook, labels: Mapping[str, str], beside_paper: bool) -> Table:
+def _arms(console: Console, recipe: Recipe, finals: Finals, book: MetricBook, labels: Mapping[str, str],
+          beside_paper: bool) -> list[Table]:
     """What the arms with runs reached; ``beside_paper``, the numbers of the paper are below ours."""
     title = recipe.name + (f" ({recipe.paper})" if recipe.paper else "")
     if swept := dict.fromkeys(arm.swept.arm for arm in recipe.arms.values() if arm.swept):
         title += f", sweep of {listed(list(swept))}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("arm", overflow="fold")
-    table.add_column("n", justify="right")
     rows = [row for row in arm_rows(recipe, finals, book) if finals.get(row.arm)]
     # What no run has been measured on yet (attacks come after training) has no column, but its claims have their rows.
     paths = [path for path in metrics_of(recipe, book) if any(row.numbers[path].n for row in rows)]
-    for path in paths:
-        table.add_column(LongNames(path), justify="right", overflow="fold")
+    lines = []
     for row in rows:
         cells = [plus_minus(reached.mean, reached.std, book[path].digits, PLAIN)
                  + (f"\n[dim]paper {reached.paper:g}[/]" if beside_paper and reached.paper is not None else "")
                  for path in paths for reached in [row.numbers[path]]]
-        n = str(max(reached.n for reached in row.numbers.values()))
         diverged = f"\n[red]{len(row.diverged)} diverged[/]" if row.diverged else ""
-        table.add_row(LongNames(labels.get(row.arm, row.arm)), n + diverged, *cells)
-    return table
+        n = f"{max(reached.n for reached in row.numbers.values())}{diverged}"
+        lines.append(ArmLine(labels.get(row.arm, row.arm), n, cells))
+    return arm_tables(console, title, paths, lines)
 
 
 def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | None = None,
@@ -130,9 +128,8 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | No
     alike = f"claims that these {'values' if kind == 'values' else 'arms'} beat {common}" if common else kind
     for papers, words in ((True, "claims of the paper"), (False, own_heading(rows))):
         if chosen := [(name, row) for name, row in zip(named, rows, strict=True) if row.papers == papers]:
-            table = _claims if console.width >= WIDE else _narrow_claims
             head = "arm" if common else "claim"
-            console.print(table(chosen, head, f"{words if both else alike}: {judged}"))
+            console.print(_claims(console, chosen, head, f"{words if both else alike}: {judged}"))
             judged = "judged in the same way, together with those above"
     if plan is not None and plan.looks:
         console.print(f"planned looks at {', '.join(map(str, plan.looks))} seeds: p is multiplied by "
@@ -145,14 +142,28 @@ def print_claims(console: Console, rows: Sequence[ClaimRow], plan: LookPlan | No
         console.print(sentence + undecided, markup=False, highlight=False)
 
 
-def _claims(rows: Sequence[tuple[str, ClaimRow]], first: str, title: str) -> Table:
+def _claims(console: Console, rows: Sequence[tuple[str, ClaimRow]], first: str, title: str) -> Table:
+    """A column per number; in a narrower terminal the interval is below its difference; in a narrow one all numbers
+    are below the claim."""
+    for table in (_wide_claims(rows, first, title), _wide_claims(rows, first, title, joined=True)):
+        if fits(console, table):
+            return table
+    return _narrow_claims(rows, first, title)
+
+
+def _wide_claims(rows: Sequence[tuple[str, ClaimRow]], first: str, title: str, joined: bool = False) -> Table:
     table = Table(title=title, title_justify="left")
-    for head in (first, "difference", "interval", "permutation p", "n", "verdict"):
-        table.add_column(head, justify="left" if head in (first, "verdict") else "right", overflow="fold")
+    table.add_column(first, overflow="fold")
+    for head in (*(["difference\n(interval)"] if joined else ["difference", "interval"]), "permutation p", "n"):
+        table.add_column(head, justify="right", overflow="fold")
+    table.add_column("verdict", overflow="fold")
     for name, row in rows:
         difference, between, p = _numbers(row)
+        numbers = ["\n".join(number for number in (difference, between) if number != PLAIN.missing) or PLAIN.missing] \
+            if joined else [difference, between]
         n = f"{row.comparison.n}" + (f"\n{len(row.diverged)} diverged" if row.diverged else "")
-        table.add_row(LongNames(name), difference, between, p, n, _verdict(row))
+        table.add_row(LongNames(name, NAME_WIDTH), *numbers, p, n, _verdict(row))
+    keep_lines(table, range(1, len(table.columns) - 1))
     return table
 
 
@@ -172,8 +183,8 @@ def _narrow_claims(rows: Sequence[tuple[str, ClaimRow]], first: str, title: str)
 def _numbers(row: ClaimRow) -> tuple[str, str, str]:
     """The difference, its interval and the permutation p."""
     comparison, digits = row.comparison, row.metric.digits
-    return (signed(comparison.mean, digits, PLAIN), interval(comparison.low, comparison.high, digits),
-            p_value(comparison.p_permutation, PLAIN))
+    return (signed(comparison.mean, enough_digits([comparison.mean], digits), PLAIN),
+            interval(comparison.low, comparison.high, digits), p_value(comparison.p_permutation, PLAIN))
 
 
 def _verdict(row: ClaimRow) -> str:

@@ -25,12 +25,14 @@ def diagnosis_page(diagnosis: Mapping[str, Any], title: str, notes: Sequence[str
                    score: str = RECOMMENDED) -> str:
     """The diagnosis of one model as HTML; warnings come before the numbers, notes after. ``first`` is the question that
     the page begins with, ``score`` the one by which detection is reported."""
-    sections = [replace(section, tables=[without_name(table) for table in section.tables])
-                for section in model_sections([single_model(title, diagnosis)])]
+    def is_later(key: str) -> bool:
+        return first == "ood" and not key.startswith("out-of-distribution")
+
+    sections = [replace(section, tables=[without_name(table) for table in section.tables]) for section in
+                sorted(model_sections([single_model(title, diagnosis)]), key=lambda section: is_later(section.key))]
     keys = {section.key for section in sections}
     rows = [[Cell(name, href=f"#{key}" if key in keys else ""), Cell(value), Cell(words, words=True)]
-            for name, value, words, key in sorted(_answers(diagnosis, score), key=lambda row: first == "ood" and
-                                                  not row[3].startswith("out-of-distribution"))]
+            for name, value, words, key in sorted(_answers(diagnosis, score), key=lambda row: is_later(row[3]))]
     return fill_template(
         title=title, kicker="encouraging · diagnosis", warnings=warnings,
         lead=[*(_detection(diagnosis, score) if first == "ood" else ()), _lead(diagnosis)],

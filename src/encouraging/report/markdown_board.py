@@ -30,12 +30,14 @@ def whole_board(board: Scoreboard, notes: Sequence[str] = ()) -> list[str]:
         heading, _, words = title.partition(": ")
         lines += [f"### {heading}", "", *([plain_text(words), ""] if words else [])]
         if any(row.measured for row in rows):
-            lines += table(["claim", "recipe", *(["in the paper", "paper"] if board.has_paper else []), "ours", "n",
-                            "difference", "interval", "verdict"])
-            lines += [cells([_claim(row), f"[{row.recipe}](#{row.recipe})",
-                             *([row.source, row.paper_words(PLAIN)] if board.has_paper else []), row.our_words(PLAIN),
-                             str(row.n), row.difference_words(PLAIN), row.interval_words(PLAIN),
-                             _judged(row)]) for row in rows]
+            # The answer comes first: on most screens the last columns of a wide table are out of sight.
+            lines += table(["claim", "verdict", "difference", "interval", "n", "ours",
+                            *(["paper"] if board.has_paper else []), "recipe",
+                            *(["in the paper"] if board.has_paper else [])])
+            lines += [cells([_claim(row), _judged(row), row.difference_words(PLAIN), row.interval_words(PLAIN),
+                             str(row.n), row.our_words(PLAIN), *([row.paper_words(PLAIN)] if board.has_paper else []),
+                             f"[{row.recipe}](#{row.recipe})", *([row.source] if board.has_paper else [])])
+                      for row in rows]
         else:
             lines += table(["claim", "in the paper", "paper", "command"])
             lines += [cells([_claim(row), row.source, row.paper_words(PLAIN), f"`{row.command}`"]) for row in rows]

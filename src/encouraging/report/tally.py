@@ -49,7 +49,7 @@ def bars_of(board: Scoreboard | None) -> list[Bar]:
     papers = [row for row in rows if row.papers and not row.departs]
     others = [row for row in rows if not row.papers or row.departs]
     kinds = [("Comparisons", rows)] if board.is_own else [("Claims of the paper", papers),
-                                                         ("Questions of our own", others)]
+                                                         ("Questions of our own" if papers else "Claims", others)]
     bars = [Bar(title, _by_verdict(members)) for title, members in kinds if members]
     tones = bonus_tones(board.rows)
     if tones.total() > 1:

@@ -17,7 +17,7 @@ from torch import Tensor
 from ...curves import Curve, aggressive, conservative, cross_entropy, focal, halted_focal, normal
 from ...curves._curve import logit
 from ...errors import ArgumentError
-from .style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RAMP, SKY, VERMILION, Dash, base_style
+from .style import BLACK, BLUE, BROWN, GREEN, GREY, INDIGO, PURPLE, RAMP, VERMILION, Dash, base_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ def paper_curves() -> Figure:
     relatives = [
         _line(normal(), "normal bonus", RAMP[-1], "-", 3.4),
         _line(aggressive(0.5), "aggressive from p = 0.5", GREEN, (0, (4, 1.2)), 2.2),
-        _line(halted_focal(2.0, 0.5), "halted focal, γ = 2", ORANGE, "-", 3.0),
+        _line(halted_focal(2.0, 0.5), "halted focal, γ = 2", VERMILION, "-", 3.0),
         _line(ce, "cross-entropy", BLACK, "--"),
         _line(focal(2.0), "focal, γ = 2", PURPLE, ":", 2.4),
     ]
@@ -74,7 +74,7 @@ def chosen_curves(curves: Sequence[Curve]) -> Figure:
     """Losses and pulls of any curves, named by their own ``repr``."""
     if not curves:
         raise ArgumentError("chosen_curves([]): expected at least one curve to draw.")
-    colours, dashes = cycle((BLUE, VERMILION, GREEN, PURPLE, ORANGE, BLACK, SKY)), cycle(("-", "--", "-.", ":"))
+    colours, dashes = cycle((BLUE, VERMILION, GREEN, PURPLE, BROWN, BLACK, INDIGO)), cycle(("-", "--", "-.", ":"))
     return _panels([("", [_line(curve, repr(curve), next(colours), next(dashes)) for curve in curves])])
 
 

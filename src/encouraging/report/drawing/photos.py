@@ -13,14 +13,14 @@ from markupsafe import Markup, escape
 
 from ...errors import RunError
 from .panels import WIDTH, Key, Panel, printable
-from .style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VARIABLES, VERMILION
+from .style import BLACK, BLUE, BROWN, GREEN, INDIGO, PURPLE, VARIABLES, VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TRUE, PREDICTED = Key("true box", BLACK, "--"), Key("predicted box", BLACK)
 KEYS = (TRUE, PREDICTED)
-CLASS_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
+CLASS_COLOURS = (BLUE, VERMILION, GREEN, BROWN, PURPLE, INDIGO)
 _TEXT = 9  # pixels
 
 

@@ -1,7 +1,8 @@
 """Colours, line styles and settings of matplotlib.
 
 Colours are told apart by readers with any colour vision: Okabe and Ito's set, with dashes in addition, and a ramp from
-light to dark of one hue for an ordered family.
+light to dark of one hue for an ordered family. All have a contrast of at least 3 to white; brown and indigo are in the
+place of that set's orange and sky blue, which have 2.3.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from typing import Any
 
 Dash = tuple[float, tuple[float, ...]]
 
-BLACK, BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = (
-    "#1a1a1a", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-RAMP = ("#9ecae1", "#6baed6", "#3182bd", "#08519c", "#08306b")
+BLACK, BLUE, VERMILION, GREEN, PURPLE, BROWN, INDIGO = (
+    "#1a1a1a", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#803B00", "#2F1FB0")
+RAMP = ("#449acb", "#2f84bf", "#1c69a8", "#0b4c8a", "#08265c")
 GREY = "#8a8a8a"
 MUTED, LINE, PAPER = "#5d6166", "#dfe1e4", "#ffffff"
 STEPS = ("#d3d6da", "#9ecae1", "#4292c6", "#084594")  # from examples not learned yet to those learned best
-COLOURS = (BLACK, BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+COLOURS = (BLACK, BLUE, VERMILION, GREEN, PURPLE, BROWN, INDIGO)
 DASHES: tuple[str | Dash, ...] = ("-", "--", "-.", ":")
 # Colours of figures and the page's CSS variables that replace them.
 VARIABLES = {BLACK: "ink", MUTED: "muted", LINE: "line", PAPER: "paper", BLUE: "c1", VERMILION: "c2", GREEN: "c3",
-             PURPLE: "c4", ORANGE: "c5", SKY: "c6", **{colour: f"s{i}" for i, colour in enumerate(STEPS)}}
+             PURPLE: "c4", BROWN: "c5", INDIGO: "c6", **{colour: f"s{i}" for i, colour in enumerate(STEPS)}}
 
 
 def look(index: int) -> tuple[str, str | Dash]:

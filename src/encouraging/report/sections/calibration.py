@@ -73,8 +73,8 @@ def picture(arms: Sequence[Arm]) -> Picture | None:
         return None
     return Picture("reliability", f"Reliability diagrams: {'; '.join(words)}.",
                    "Accuracy over confidence in bins of equal width. On the diagonal the confidence equals the "
-                   "accuracy; below it the model is overconfident. The area of a dot is the share of the examples in "
-                   f"its bin. {over_seeds(arms, 'Bins summed over')}", panels)
+                   "accuracy; below it the model is overconfident, above it underconfident. The area of a dot is the "
+                   f"share of the examples in its bin. {over_seeds(arms, 'Bins summed over')}", panels)
 
 
 def summed_bins(several: Sequence[Sequence[dict[str, Any]]]) -> list[tuple[int, float, float]]:

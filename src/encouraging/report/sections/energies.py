@@ -146,9 +146,9 @@ def _means(arms: Sequence[Arm], ordinal: str) -> _Part | None:
     def draw(axes: Axes) -> None:
         axes.axvline(0, color=MUTED, lw=0.8)
         for row, (arm, label, rival) in enumerate(energies):
-            axes.plot([label, rival], [-row, -row], color=arm.colour, lw=2, zorder=2)
-            axes.plot(label, -row, "o", color=arm.colour, ms=8, clip_on=False)
-            axes.plot(rival, -row, "o", color=arm.colour, mfc=PAPER, ms=8, mew=1.8, clip_on=False)
+            axes.plot([label, rival], [-row, -row], color=arm.colour, lw=2, zorder=2, gid=arm.tag)
+            axes.plot(label, -row, "o", color=arm.colour, ms=8, clip_on=False, gid=arm.tag)
+            axes.plot(rival, -row, "o", color=arm.colour, mfc=PAPER, ms=8, mew=1.8, clip_on=False, gid=arm.tag)
         name_rows(axes, names, left)
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.06)
