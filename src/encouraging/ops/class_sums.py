@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve
+from ..curves._below_half import ratio_below_half, value_below_half
 from ..curves._curve import nll
-from ..curves._together import pull_of_many, value_of_many
 from ..links import class_gaps, without
 from ..torch_state import PLAIN, in_forward_mode, is_eager, values_are_readable
 from .exponentials import exp_
@@ -79,16 +79,19 @@ def block_of(logits: Tensor) -> Block:
     return Block(weights, top_class, highest, gap_of_top, p_of_base, total)
 
 
-def _gaps(logits: Tensor, block: Block) -> Tensor:
-    """The gap of every class of a block."""
-    gaps = torch.sub(logits, block.highest).sub_(nll(block.gap_of_top))
-    return gaps.sub_((block.weights * -block.p_of_base).log1p_()).scatter_(-1, block.top_class, block.gap_of_top)
+def _logs_and_p(logits: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+    """log p and p of every class but the top one, which has numbers of no meaning."""
+    return torch.sub(logits, block.highest).sub_(nll(block.gap_of_top)), block.weights * block.p_of_base
+
+
+def _values(block: Block, logs: Tensor, p: Tensor, curve: Curve) -> Tensor:
+    return value_below_half(curve, logs, p).scatter_(-1, block.top_class, curve.value(block.gap_of_top))
 
 
 def values_of_block(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """:func:`mass_values` below autograd, for a block of rows in eager mode."""
-    gaps = _gaps(logits, block_of(logits))
-    return _sum_of_values(value_of_many(curve, gaps) if gaps.is_cpu else curve.value(gaps), mass)
+    block = block_of(logits)
+    return _sum_of_values(_values(block, *_logs_and_p(logits, block), curve), mass)
 
 
 def _sum_of_values(values: Tensor, mass: Tensor) -> Tensor:
@@ -98,15 +101,17 @@ def _sum_of_values(values: Tensor, mass: Tensor) -> Tensor:
     return torch.where(mass == 0, 0.0, values * mass).sum(-1)
 
 
-def gradient_of_pulls(block: Block, pull: Tensor, scratch: Tensor | None = None) -> Tensor:
-    """:func:`mass_gradient` of these pulls of all classes, written over the block and the pulls."""
+def _gradient(block: Block, logs: Tensor, p: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor, Tensor]:
+    """:func:`mass_gradient`, written over the block, and what it is made of: the top class's pull (N, 1), and the pull
+    over 1 - p of every other class."""
     weights, top_class, _, gap_of_top, p_of_base, total = block
-    pull_of_top = pull.gather(-1, top_class)
-    ratio = pull.div_(torch.mul(weights, -p_of_base, out=scratch).add_(1.0)).scatter_(-1, top_class, 0.0)
+    pull_of_top = mass.gather(-1, top_class) * curve.pull(gap_of_top)
+    ratio = ratio_below_half(curve, logs, p).mul_(mass).scatter_(-1, top_class, 0.0)
     of_others = ratio.sum(-1, keepdim=True)
     # The highest rival alone adds 1 to the total; less means that there are no rivals.
     weights.mul_(of_others * p_of_base + pull_of_top / total.clamp(min=1)).sub_(ratio)
-    return weights.scatter_(-1, top_class, of_others * torch.sigmoid(gap_of_top) - pull_of_top)
+    weights.scatter_(-1, top_class, of_others * torch.sigmoid(gap_of_top) - pull_of_top)
+    return weights, pull_of_top, ratio
 
 
 def values_and_gradient(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:
@@ -114,20 +119,15 @@ def values_and_gradient(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Ten
     if not is_plain():
         return mass_values(logits, mass, curve), mass_gradient(logits, mass, curve)
     block = block_of(logits)
-    gaps = _gaps(logits, block)
-    values = value_of_many(curve, gaps) if gaps.is_cpu else curve.value(gaps)
-    return _sum_of_values(values, mass), gradient_of_pulls(block, mass * _pulls(curve, gaps))
+    logs, p = _logs_and_p(logits, block)
+    values = _sum_of_values(_values(block, logs, p, curve), mass)
+    return values, _gradient(block, logs, p, mass, curve)[0]
 
 
 def gradient_of_block(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """:func:`mass_gradient`, as :func:`values_of_block`."""
     block = block_of(logits)
-    gaps = _gaps(logits, block)
-    return gradient_of_pulls(block, mass * _pulls(curve, gaps), gaps)
-
-
-def _pulls(curve: Curve, gaps: Tensor) -> Tensor:
-    return pull_of_many(curve, gaps) if gaps.is_cpu else curve.pull(gaps)
+    return _gradient(block, *_logs_and_p(logits, block), mass, curve)[0]
 
 
 def mass_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[Tensor, Tensor]:
@@ -137,9 +137,9 @@ def mass_gradient_and_size(logits: Tensor, mass: Tensor, curve: Curve) -> tuple[
         gradient, pull = _gradient_and_pulls(logits, mass, curve)
         return gradient, pull.abs().sum(-1, keepdim=True)
     block = block_of(logits)
-    pull = mass * curve.pull(_gaps(logits, block))
-    size = pull.abs().sum(-1, keepdim=True)
-    return gradient_of_pulls(block, pull), size
+    logs, p = _logs_and_p(logits, block)
+    gradient, pull_of_top, ratio = _gradient(block, logs, p, mass, curve)
+    return gradient, ratio.mul_(1 - p).abs().sum(-1, keepdim=True) + pull_of_top.abs()
 
 
 def is_plain() -> bool:

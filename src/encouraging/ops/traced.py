@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..curves import Curve
+from ..curves._below_half import ratio_below_half, value_below_half
 from ..curves._curve import nll
 from ..links import label_gap, put, rival_weights
 
@@ -62,27 +63,17 @@ def mass_values(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
 
 def class_values(logits: Tensor, curve: Curve) -> Tensor:
     """The curve's value of every class, as if it were the label."""
-    columns, form = columns_of(logits), curve.form_below_half
+    columns = columns_of(logits)
     logs = _logs(logits, columns)
-    if form is None:
-        return curve.value(torch.where(logits >= columns.top, columns.gap, logs - torch.log1p(-logs.exp())))
-    below_half = -logs if form == "nll" else torch.log1p(-logs.exp()) - logs
-    return torch.where(logits >= columns.top, curve.value(columns.gap), below_half)
+    return torch.where(logits >= columns.top, curve.value(columns.gap), value_below_half(curve, logs, logs.exp()))
 
 
 def mass_gradient(logits: Tensor, mass: Tensor, curve: Curve) -> Tensor:
     """``class_sums.mass_gradient``."""
-    columns, form = columns_of(logits), curve.form_below_half
+    columns = columns_of(logits)
     is_top, weights, p_of_base = _again(logits, columns)
-    if form == "nll":
-        ratio = mass
-    elif form == "line":
-        ratio = mass / (1 - weights * p_of_base)
-    else:
-        q = 1 - weights * p_of_base
-        logs = (logits - columns.base) - (columns.highest - columns.base) - columns.ahead
-        ratio = mass * curve.pull(torch.where(is_top, 0.0, logs - q.log())) / q
-    ratio = torch.where(is_top, 0.0, ratio)
+    logs = (logits - columns.base) - (columns.highest - columns.base) - columns.ahead
+    ratio = torch.where(is_top, 0.0, mass * ratio_below_half(curve, logs, weights * p_of_base))
     mass_of_top = torch.where(is_top, mass, 0.0).sum(-1, keepdim=True)
     return _gradient(columns, is_top, weights, p_of_base, ratio, mass_of_top * curve.pull(columns.gap))
 
