@@ -33,6 +33,16 @@ def stubborn(job: str, on_epoch) -> None:
     time.sleep(60)
 
 
+def obedient(job: str, on_epoch) -> None:
+    """A job that goes on until it is asked to stop, and then stops in order, as a run does."""
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    on_epoch({"epoch": 1})
+    while not asked:
+        time.sleep(0.02)
+    raise KeyboardInterrupt
+
+
 _seen: list[int] = []
 
 

@@ -88,6 +88,7 @@ def test_other_formats_by_suffix(tmp_path: Path, suffix: str, magic: bytes) -> N
     (["--curve", "foccal"], "Did you mean 'focal'?"),
     (["--curve", "focal:gama=2"], "Did you mean 'gamma'?"),
     (["--curve", "focal:gamma"], "expected PARAM=VALUE"),
+    (["--curve", "encouraging:0.5"], "PARAM=VALUE after the colon, such as encouraging:log_end=...; got '0.5'"),
     (["--curve", "focal:gamma=two"], "gamma must be a number, got 'two'"),
     (["--curve", "focal:gamma=1,gamma=2"], "gamma is given twice"),
     (["--curve", "conservative:log_end=1.5"], "expected 0 <= log_end < 1"),

@@ -42,12 +42,23 @@ REFUSED = {
     "labels as floats": (lambda: curve_loss(Z, Y.float(), CE), TargetError, r"target\.long\(\)"),
     "probabilities of another shape": (lambda: curve_loss(Z, torch.ones(2, 4), CE), TargetError, r"\(2, 4\)"),
     "probabilities with the classes last":
-        (lambda: curve_loss(torch.zeros(2, 3, 5), torch.ones(2, 5, 3), CE), TargetError, r"\(2, 5, 3\)"),
+        (lambda: curve_loss(torch.zeros(2, 3, 5), torch.ones(2, 5, 3), CE), TargetError,
+         r"\(2, 5, 3\).*target\.movedim\(-1, 1\)"),
+    "labels of two classes for one logit each":
+        (lambda: curve_loss(Z[:, :1], torch.tensor([0, 1]), CE), TargetError, r"single class.*SigmoidCurveLoss"),
+    "float labels for one logit each":
+        (lambda: curve_loss(Z[:, :1], torch.tensor([0.0, 1.0]), CE), TargetError, r"SigmoidCurveLoss.*input\[:, 0\]"),
+    "labels of an image with an axis of one class":
+        (lambda: curve_loss(torch.zeros(2, 3, 4, 5), torch.zeros(2, 1, 4, 5, dtype=torch.long), CE), ShapeError,
+         r"target\.squeeze\(1\)"),
+    "a single image without a batch":
+        (lambda: curve_loss(torch.zeros(3, 4, 5), torch.zeros(4, 5, dtype=torch.long), CE), ShapeError,
+         r"input\[None\] and target\[None\]"),
     "complex probabilities": (lambda: curve_loss(Z, torch.ones(2, 3) + 0j, CE), TargetError, "complex"),
     "one-hot integers": (lambda: curve_loss(Z, F.one_hot(Y, 3), CE), ShapeError, r"target\.float\(\)"),
     "boolean labels": (lambda: curve_loss(Z, Y.bool(), CE), DtypeError, "bool"),
     "labels of another batch": (lambda: curve_loss(Z, torch.tensor([0, 1, 2]), CE), ShapeError, r"\(3,\).*\(2, 3\)"),
-    "a column of labels": (lambda: curve_loss(Z, Y[:, None], CE), ShapeError, r"\(2, 1\)"),
+    "a column of labels": (lambda: curve_loss(Z, Y[:, None], CE), ShapeError, r"\(2, 1\).*target\.squeeze\(1\)"),
     "a list as target": (lambda: curve_loss(Z, [0, 2], CE), DtypeError, "list"),
     "integer logits": (lambda: curve_loss(Z.long(), Y, CE), DtypeError, "int64"),
     "boolean logits": (lambda: curve_loss(Z.bool(), Y, CE), DtypeError, "bool"),
@@ -62,6 +73,7 @@ REFUSED = {
     "a weight of the wrong length": (lambda: curve_loss(Z, Y, CE, torch.ones(4)), ShapeError, r"\(4,\).*\(3,\)"),
     "a weight of two dimensions": (lambda: curve_loss(Z, Y, CE, torch.ones(2, 3)), ShapeError, r"\(2, 3\)"),
     "an integer weight": (lambda: curve_loss(Z, Y, CE, torch.ones(3, dtype=torch.long)), DtypeError, "int64"),
+    "log_end without its name": (lambda: encouraging_loss(Z, Y, 0.5), DtypeError, "weight is float.*log_end=0.5"),
     "a list as weight": (lambda: curve_loss(Z, Y, CE, [1.0, 1.0, 1.0]), DtypeError, "list"),
     "an unknown reduction": (lambda: curve_loss(Z, Y, CE, reduction="avg"), ArgumentError, "'avg'"),
     "no reduction": (lambda: curve_loss(Z, Y, CE, reduction=None), ArgumentError, "None"),

@@ -85,6 +85,12 @@ def test_the_class_of_a_curve_is_no_curve():
         CurveLoss(curves.focal)
 
 
+def test_a_function_that_makes_curves_is_no_curve():
+    with pytest.raises(DtypeError, match="the function encouraging, which was not called: expected a Curve") as raised:
+        CurveLoss(curves.encouraging)
+    assert "function of p" not in str(raised.value)
+
+
 @pytest.mark.parametrize(("given", "words"), [
     (EncouragingLoss(log_end=0.5), r"curve is EncouragingLoss: .*Pass the curve of that loss, conservative\("),
     (lambda p: -p.log(), r"curve is function: .*curves\.from_probability\(function\)"),

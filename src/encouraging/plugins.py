@@ -33,6 +33,13 @@ def load_object(reference: str, folder: str | None = None) -> Any:
         raise RecipeError(f"{reference!r}: {module_name} has no {name!r}.{did_you_mean(name, vars(module))}") from error
 
 
+def source_file(reference: str, folder: str | None = None) -> Path | None:
+    """The user's file that ``reference`` names; None for a module that is installed, or a file that is missing."""
+    module_name = reference.rpartition(":")[0]
+    name = module_name if module_name.endswith(".py") else f"{module_name.replace('.', '/')}.py"
+    return next((path for directory in _folders(folder) if (path := Path(directory) / name).is_file()), None)
+
+
 def load_function(reference: str, folder: str | None, key: str) -> Any:
     """A user's own function; errors name the ``key`` of the recipe that refers to it."""
     try:
@@ -45,9 +52,9 @@ def load_function(reference: str, folder: str | None, key: str) -> Any:
 
 
 def _load_module(name: str, reference: str, folder: str | None) -> ModuleType:
-    folders = list(dict.fromkeys(str(Path(directory).resolve()) for directory in (folder or ".", ".")))
+    folders = _folders(folder)
     if name.endswith(".py"):
-        path = next((Path(directory) / name for directory in folders if (Path(directory) / name).is_file()), None)
+        path = source_file(reference, folder)
         if path is None:
             raise RecipeError(f"{reference!r}: there is no file {name} in {' or '.join(folders)}.")
         return _load_file(path.resolve())
@@ -61,6 +68,11 @@ def _load_module(name: str, reference: str, folder: str | None) -> ModuleType:
             raise
         raise RecipeError(f"{reference!r}: there is no module {name!r} in {' or '.join(folders)}, nor installed. "
                           "Expected module:name or file.py:name.") from error
+
+
+def _folders(folder: str | None) -> list[str]:
+    """Where a user's modules are searched first: the recipe's folder and the working directory."""
+    return list(dict.fromkeys(str(Path(directory).resolve()) for directory in (folder or ".", ".")))
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -17,6 +17,8 @@ from .torch_state import autocasts, values_are_readable
 REDUCTIONS = ("none", "mean", "sum")
 IMPLEMENTATIONS = ("auto", "reference", "triton")
 _LABELS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+ONE_CLASS_HINT = (" For the logits of a binary classifier, one per example, use SigmoidCurveLoss with input[:, 0]: a "
+                  "softmax over a single class has nothing to learn.")
 WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch stores these and has few operations for them
 
 
@@ -83,12 +85,28 @@ def _check_labels(input: Tensor, target: Tensor, shape: torch.Size) -> None:
     if target.shape == shape and target.dtype in _LABELS:
         return
     came = f"target is {target.dtype} of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}"
-    check_label_dtype(target, came, f"integer labels of shape {tuple(shape)}, or probabilities of the input's shape")
+    expected = f"integer labels of shape {tuple(shape)}, or probabilities of the input's shape"
+    if target.is_floating_point() and (hint := _probabilities_hint(input, target)):
+        raise TargetError(f"{came}: expected {expected}.{hint}")
+    check_label_dtype(target, came, expected)
     if target.shape != shape:
         hint = (_single_hint(input.shape[0]) if input.ndim == 1
                 else " One-hot rows are probabilities: pass them as target.float()." if target.shape == input.shape
+                else " For labels with an axis of one class, pass target.squeeze(1)." if target.shape[1:2] == (1,)
+                and target.squeeze(1).shape == shape
+                else " For a single example without a batch, pass input[None] and target[None]."
+                if input.ndim > 2 and target.shape == input.shape[1:]
                 else sequence_hint("input", input.shape, target.shape))
         raise ShapeError(f"{came}: expected labels of shape {tuple(shape)}, one per example.{hint}")
+
+
+def _probabilities_hint(input: Tensor, target: Tensor) -> str:
+    """What to do about floats that are neither labels nor probabilities of the input's shape."""
+    if input.ndim > 1 and input.shape[1] == 1:
+        return ONE_CLASS_HINT
+    if input.ndim > 2 and target.shape == input.movedim(1, -1).shape:
+        return " For probabilities with the classes last, pass target.movedim(-1, 1)."
+    return ""
 
 
 def _single_hint(size: int) -> str:
@@ -221,8 +239,9 @@ def check_arguments(rows: Rows, weight: Tensor | None, ignore_index: int, reduct
 def check_class_weight(weight: Tensor, classes: int | None, name: str = "weight") -> None:
     """Refuse what is not one number per class; ``classes`` is None where their number is not known."""
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        hint = " Parameters of the loss are passed by name, such as log_end=0.5." if isinstance(weight, float) else ""
         raise DtypeError(f"{name} is {getattr(weight, 'dtype', type(weight).__name__)}: expected a floating-point "
-                         "tensor with one number per class.")
+                         f"tensor with one number per class.{hint}")
     check_dense(name, weight)
     if weight.ndim != 1 or classes not in (None, weight.shape[0]):
         raise ShapeError(f"{name} has shape {tuple(weight.shape)}: expected ({'C' if classes is None else classes},), "

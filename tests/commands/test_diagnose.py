@@ -46,6 +46,14 @@ def test_it_says_what_the_model_knows(mine: Path, page: list[Any]) -> None:
     assert len(result.output.splitlines()) <= 18
 
 
+def test_the_folder_where_one_is_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: list[Any]) -> None:
+    (tmp_path / "arrays").mkdir()
+    np.save(tmp_path / "arrays" / "logits.npy", 8 * np.eye(40, dtype="float32"))
+    np.save(tmp_path / "arrays" / "labels.npy", np.arange(40))
+    monkeypatch.chdir(tmp_path / "arrays")
+    assert run(".").output.startswith("arrays: 40 examples")
+
+
 def test_the_probability_in_float32_has_a_line_only_where_rounding_costs_something(mine: Path, page: list[Any]) -> None:
     assert "in float32" not in run(mine).output
     narrow = CliRunner().invoke(app, ["diagnose", str(mine)], env=WIDE | {"COLUMNS": "60"}).output.splitlines()

@@ -91,6 +91,8 @@ def test_a_folder_that_is_no_run_is_refused(trained: Path, tmp_path: Path) -> No
     assert "expected the directory of a finished run" in said
     assert "Finished runs are below it, such as" in said
     assert "There is no such folder" in call(tmp_path / "nowhere", "--data", tmp_path / "a.npz", code=2)
+    said = call(tmp_path / "a.npz", "--data", tmp_path / "a.npz", code=2)
+    assert "It is a file. Logits from elsewhere are read by `encouraging diagnose`" in said
     assert "train it with" in call(tmp_path, "--data", tmp_path / "a.npz", code=2)
 
 

@@ -28,7 +28,7 @@ from encouraging.engine.ray_cluster import run_ray
 from encouraging.engine.sweep import Event, _Worker, run_here, run_pool
 from encouraging.errors import RunError
 from forked import command_on_two_ranks, start_command
-from pool_jobs import after_the_last, moody, stubborn
+from pool_jobs import after_the_last, moody, obedient, stubborn
 from task_laws import call
 from toy_tasks import Blobs, run_spec
 
@@ -222,6 +222,18 @@ def test_a_third_ctrl_c_ends_workers_that_do_not_stop():
         run_pool(["one", "two"], stubborn, interrupt, workers=2)
     told[-1].join()
     assert time.monotonic() - before < 30
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.timeout(120)  # it waited for ever for workers that waited for another job
+@pytest.mark.parametrize("kind", ["started", "epoch"])
+def test_an_error_of_the_display_ends_the_runs_in_order(kind):
+    """As where the output is closed: ``encouraging run digits | head``."""
+    def closed(event: Event) -> None:
+        if event.kind == kind:
+            raise BrokenPipeError
+    with pytest.raises(BrokenPipeError):
+        run_pool(["one", "two", "three"], obedient, closed, workers=2)
     assert not multiprocessing.active_children()
 
 

@@ -50,6 +50,26 @@ def test_what_torch_cannot_hold_is_refused_in_words(logits: Any) -> None:
         shot_groups("many")
 
 
+@pytest.mark.parametrize("logits", [LOGITS[:, 0], LOGITS[:, :1]], ids=["row", "column"])
+def test_logits_of_a_binary_classifier_are_refused_with_a_way_out(logits: np.ndarray) -> None:
+    with pytest.raises(ShapeError, match=r"torch\.stack\(\[0 \* z, z\], 1\)"):
+        read(logits, LABELS % 2)
+    z = torch.from_numpy(LOGITS[:, 0])
+    assert torch.equal(correct(torch.stack([0 * z, z], 1), LABELS % 2), (z > 0) == torch.from_numpy(LABELS % 2 == 1))
+
+
+@pytest.mark.parametrize("shares", [mean_pulls, teaching, lambda gap: gradient_mass(gap, normal())],
+                         ids=["mean_pulls", "teaching", "gradient_mass"])
+def test_logits_are_no_gaps(shares: Callable[[Any], Any]) -> None:
+    with pytest.raises(ShapeError, match=r"one gap per example, .*read\(logits, labels\)\.gap"):
+        shares(LOGITS)
+
+
+def test_labels_are_no_curve() -> None:
+    with pytest.raises(DtypeError, match="expected a Curve"):
+        gradient_mass(LOGITS[:, 0], LABELS)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("energy", ENERGIES)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool], ids=str)
 def test_energies_are_those_of_floats(energy: Callable[[Any], Any], dtype: torch.dtype) -> None:

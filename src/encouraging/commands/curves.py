@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..curves import Curve, by_name
+from ..curves import Curve, by_name, catalogue
 from ..errors import CurveError
 from ..report.drawing.curves import chosen_curves, paper_curves, save
 
@@ -27,7 +27,9 @@ def parse_curve(spec: str) -> Curve:
     for part in filter(None, (part.strip() for part in inside.split(","))):
         key, equals, text = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise CurveError(f"--curve {spec}: expected PARAM=VALUE after the colon, got {part!r}.")
+            known = catalogue().get(name.strip())
+            example = f", such as {known.name}:{known.parameters[0].name}=..." if known and known.parameters else ""
+            raise CurveError(f"--curve {spec}: expected PARAM=VALUE after the colon{example}; got {part!r}.")
         if key in params:
             raise CurveError(f"--curve {spec}: {key} is given twice; for two curves write --curve twice.")
         if text.lower() in {"true", "false"}:

@@ -58,7 +58,8 @@ def diagnose(path: Path, *, out: Path | None = None, json_out: Path | None = Non
             console.print(escape(warning), style="yellow", highlight=False)
             warnings.append(warning)
     # A run directory is named after its seed: recipe and arm are the folders above it.
-    title = "/".join(path.resolve().parts[-3:]) if (path / "config.json").is_file() else shown(path.name)
+    title = "/".join(path.resolve().parts[-3:]) if (path / "config.json").is_file() else \
+        shown(path.name or path.resolve().name)  # "." has no name
     console.print(overview(diagnosis, title))
     notes = list(notes_about(diagnosis, source))
     if trained_with is not None:

@@ -30,6 +30,7 @@ from ..judge.looks import LookPlan, plan_of
 from ..judge.metric_book import book_for
 from ..recipes import Recipe, departures_of, read_recipe, read_runs
 from ..recipes.grid import Job, check_arms, cores, default_threads, jobs_of, train_job
+from ..recipes.own_code import changed_code
 from ..recipes.requirements import check_packages, datasets_of
 from ..recipes.sweep import narrowed, sweep_recipe
 from ..recipes.unreached import unreached
@@ -87,6 +88,7 @@ def run_recipe(name: str, *, arms: Sequence[str] = (), seeds: str | None = None,
                        threads=threads, tracker=track, at_once=1 if how.world.size > 1 else jobs)
         for job in grid:
             RunDir(job.folder).refuse_other(recipe.config(job.arm, job.seed))
+        warnings += changed_code(grid)
         if ray in (None, "local") and not all(RunDir(job.folder).done for job in grid):
             check_packages(recipe, arms)
             make_folder(folder)

@@ -11,6 +11,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from inspect import isfunction
 from typing import Any, ClassVar
 
 import torch
@@ -193,11 +194,14 @@ def _elementwise(curve: Curve, part: str, result: Tensor, gap: Tensor) -> Tensor
 def check_curve(curve: object) -> None:
     """Refuse what is not a curve, such as its name, its class, a function of p or a whole loss."""
     if not isinstance(curve, Curve):
-        came = f"the class {curve.__name__}, which was not called" if isinstance(curve, type) else type(curve).__name__
+        ours = getattr(curve, "__module__", "").startswith(f"{__package__}.")  # such as the function encouraging
+        came = (f"the class {curve.__name__}, which was not called" if isinstance(curve, type)
+                else f"the function {curve.__name__}, which was not called" if ours and isfunction(curve)
+                else type(curve).__name__)
         advice = ""
         if isinstance(getattr(curve, "curve", None), Curve):
             advice = f" Pass the curve of that loss, {curve.curve!r}."  # type: ignore[attr-defined]
-        elif callable(curve) and not isinstance(curve, type):
+        elif callable(curve) and not isinstance(curve, type) and not ours:
             advice = (" Make one of a function of p with curves.from_probability(function), of a value and a pull over "
                       "the gap with curves.custom(value, pull).")
         raise DtypeError(f"curve is {came}: expected a Curve, such as curves.encouraging(log_end=0.5) or "

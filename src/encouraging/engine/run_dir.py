@@ -65,7 +65,7 @@ class RunDir:
         own_fingerprint = fingerprint(config)
         self.refuse_other(config)
         path = self.path / "config.json"
-        if not path.exists() or read_json(path).get("fingerprint") != own_fingerprint:
+        if self.empty or not path.exists() or read_json(path).get("fingerprint") != own_fingerprint:
             write_json(path, {"schema": SCHEMA, "fingerprint": own_fingerprint, "asked": config,
                               "environment": environment, **(about or {})})
         return own_fingerprint

@@ -191,9 +191,8 @@ class _Worker:
         if self.process.is_alive():
             if self.job is not None:
                 self.process.terminate()
-            else:
-                with suppress(OSError):  # it died just now, for example from a signal after its job had ended
-                    self.pipe.send(None)
+            with suppress(OSError):  # it died just now, for example from a signal after its job had ended
+                self.pipe.send(None)  # also to a busy one, which asks for another job when it has stopped in order
 
 
 @contextmanager

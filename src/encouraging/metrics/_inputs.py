@@ -31,8 +31,11 @@ def as_tensor(values: Tensor | np.ndarray | Sequence[float], name: str = "values
 def check(logits: Tensor, target: Tensor | None = None, *, first: int = 0) -> None:
     """Refuse shapes, types and labels that cannot be read."""
     if logits.ndim != 2 or logits.shape[1] < 2:
+        one_each = logits.ndim == 1 or logits.shape[1:] == (1,)
+        hint = (" Logits z of a binary classifier, one per example, become two columns with torch.stack([0 * z, z], "
+                "1)." if one_each else "")
         raise ShapeError(f"logits: expected the shape (examples, classes) with two classes or more, got "
-                         f"{tuple(logits.shape)}.")
+                         f"{tuple(logits.shape)}.{hint}")
     if not logits.is_floating_point() or logits.dtype.itemsize == 1:
         raise DtypeError(f"logits: expected floating-point numbers, got {logits.dtype}.")
     if target is None:

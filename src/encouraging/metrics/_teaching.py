@@ -8,6 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from ..curves import Curve, conservative, cross_entropy, focal, normal
+from ..curves._curve import check_curve
+from ..errors import ShapeError
 from ._inputs import as_tensor
 
 SURE = (0.5, 0.9, 0.99)
@@ -17,6 +19,15 @@ def usual() -> dict[str, Curve]:
     """The losses that every diagnosis shows."""
     return {"cross-entropy": cross_entropy(), "encouraging, LE 0.5": conservative(0.5),
             "encouraging, LE 0.75": conservative(0.75), "encouraging, LE 1": normal(), "focal, gamma 2": focal(2.0)}
+
+
+def _gaps(values: Tensor | np.ndarray, name: str) -> Tensor:
+    """The gaps, one per example: logits would silently be taken for as many gaps."""
+    gap = as_tensor(values).detach()
+    if gap.ndim != 1:
+        raise ShapeError(f"{name}: expected one gap per example, the shape (N,), got {tuple(gap.shape)}. Pass "
+                         "read(logits, labels).gap.")
+    return gap.double()
 
 
 def gradient_mass(gap: Tensor | np.ndarray, curve: Curve, above: tuple[float, ...] = SURE) -> dict[str, float]:
@@ -33,6 +44,10 @@ def gradient_mass(gap: Tensor | np.ndarray, curve: Curve, above: tuple[float, ..
     Returns:
         One fraction per level, by the level as text; 0 where there is no gradient at all.
 
+    Raises:
+        ShapeError: The gaps have another number of dimensions than one.
+        DtypeError: The curve is something else.
+
     >>> import torch
     >>> gap = torch.tensor([0.0, 5.0])  # p = 0.5 and 0.993
     >>> {p: round(share, 2) for p, share in gradient_mass(gap, cross_entropy()).items()}
@@ -40,7 +55,8 @@ def gradient_mass(gap: Tensor | np.ndarray, curve: Curve, above: tuple[float, ..
     >>> gradient_mass(gap, normal())["0.9"]
     0.5
     """
-    gap = as_tensor(gap).detach().double()
+    gap = _gaps(gap, "gradient_mass")
+    check_curve(curve)
     pull = curve.pull(gap).abs()
     total, p = float(pull.sum()), gap.sigmoid()
     return {f"{level:g}": float(pull[p > level].sum()) / total if total else 0.0 for level in above}
@@ -60,7 +76,7 @@ def mean_pulls(gap: Tensor | np.ndarray, curves: Mapping[str, Curve] | None = No
     >>> {name: round(pull, 3) for name, pull in mean_pulls(torch.tensor([0.0, 5.0])).items()}["cross-entropy"]
     0.253
     """
-    gap = as_tensor(gap).detach().double()
+    gap = _gaps(gap, "mean_pulls")
     return {name: float(curve.pull(gap).abs().mean()) if len(gap) else 0.0
             for name, curve in (curves or usual()).items()}
 
@@ -79,7 +95,7 @@ def teaching(gap: Tensor | np.ndarray, curves: Mapping[str, Curve] | None = None
     >>> teaching(torch.tensor([0.0, 5.0]), {"normal": normal()})
     {'examples': {'0.5': 0.5, '0.9': 0.5, '0.99': 0.5}, 'normal': {'0.5': 0.5, '0.9': 0.5, '0.99': 0.5}}
     """
-    gap = as_tensor(gap).detach()
-    p = gap.double().sigmoid()
+    gap = _gaps(gap, "teaching")
+    p = gap.sigmoid()
     examples = {f"{level:g}": float((p > level).double().mean()) if len(p) else 0.0 for level in SURE}
     return {"examples": examples} | {name: gradient_mass(gap, curve) for name, curve in (curves or usual()).items()}

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..errors import TargetError
+from ..targets import ONE_CLASS_HINT
 from ..torch_state import values_are_readable
 
 _FEW_NUMBERS = 1 << 15
@@ -35,9 +36,11 @@ def split_readable(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[T
         low, high = _range(target)
     classes = logits.shape[1]
     if low < 0 or high >= classes:
-        raise TargetError(f"target holds the label {low if low < 0 else high}, but there are {classes} classes: "
-                          f"expected labels from 0 to {classes - 1}, or ignore_index={ignore_index} for rows to "
-                          "leave out.")
+        came = f"target holds the label {low if low < 0 else high}, but there "
+        if classes == 1:
+            raise TargetError(f"{came}is a single class, 0.{ONE_CLASS_HINT}")
+        raise TargetError(f"{came}are {classes} classes: expected labels from 0 to {classes - 1}, or "
+                          f"ignore_index={ignore_index} for rows to leave out.")
     return target.long().unsqueeze(-1), ignored
 
 

@@ -17,6 +17,7 @@ from ..engine.environment import choose_device
 from ..engine.environment import cores as cores
 from ..errors import RecipeError, RunError, did_you_mean
 from ..tasks import Task, build_task
+from .own_code import code_digests
 from .schema import Recipe
 from .trunks import Trunk, trunks
 
@@ -121,9 +122,15 @@ def train_job(job: Job, on_epoch: Callable[[dict[str, Any]], None]) -> dict[str,
 
     on_progress: Callable[[dict[str, Any]], None] | None = getattr(on_epoch, "progress", None)
     return execute(RunSpec(make_task, spec.stages, RunDir(job.folder), recipe.config(job.arm, job.seed), job.seed,
-                           device, world, on_epoch=on_epoch, tracker=job.tracker, about=recipe.about_runs(job.arm),
+                           device, world, on_epoch=on_epoch, tracker=job.tracker, about=_about(job),
                            start_from=_start_folder(job), at_once=job.at_once, on_progress=on_progress,
                            branch=_branch(job), leaves=job.leaves))
+
+
+def _about(job: Job) -> dict[str, Any]:
+    """What a run directory stores in addition to its config: for reports, and the user's files it was started with."""
+    code = code_digests(job.recipe, job.arm)
+    return job.recipe.about_runs(job.arm) | ({"code": code} if code else {})
 
 
 def _branch(job: Job) -> Branch | None:

@@ -147,7 +147,9 @@ def finished_run(folder: Path, device: torch.device, data: str | None = None) ->
     if not run.done:
         below = _finished_below(folder)
         advice = (f"Finished runs are below it, such as {below[0]}." if below else
-                  "Continue or train it with `encouraging run`." if folder.is_dir() else "There is no such folder.")
+                  "Continue or train it with `encouraging run`." if folder.is_dir() else
+                  "It is a file. Logits from elsewhere are read by `encouraging diagnose`, out-of-distribution ones "
+                  "beside them under the name ood_logits." if folder.is_file() else "There is no such folder.")
         raise RunError(f"{folder}: expected the directory of a finished run, and it has no final.json. {advice}")
     config = run.read_config()
     try:
