@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 
 from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
 from encouraging.curves import Curve
-from encouraging.errors import ArgumentError
+from encouraging.errors import ArgumentError, CurveError
 from encouraging.ops import dispatch, repeat
 from encouraging.ops.triton import autograd, soft_autograd
 from kernel_cases import MARKS, draw
@@ -254,6 +254,26 @@ def test_a_pull_of_one_number_is_the_same_for_all_rows(classes: int) -> None:
         loss.backward()
         assert loss.item() == pytest.approx(3.0)
         assert (leaf.grad == 0).all()
+
+
+@pytest.mark.parametrize("classes", [5, 100], ids=["short rows", "long rows"])
+def test_numbers_that_a_curve_makes_on_another_device_are_refused(classes: int) -> None:
+    """Calls with another curve have prepared the launches, which take addresses and look at no device."""
+    z, y = draw(ROWS, classes, seed=15)
+
+    def elsewhere(gap: Tensor) -> Tensor:
+        return torch.ones(gap.shape, device="meta")
+
+    def refused() -> pytest.RaisesExc[CurveError]:
+        return pytest.raises(CurveError, match="gaps on cpu it made numbers on meta: expected the gaps' device")
+
+    for _ in range(2):
+        curve_loss(z.clone().requires_grad_(), y, OWN, impl="triton").backward()
+    with refused():
+        curve_loss(z, y, curves.custom(elsewhere, torch.ones_like, check=False), impl="triton")
+    loss = curve_loss(z.clone().requires_grad_(), y, curves.custom(torch.neg, elsewhere, check=False), impl="triton")
+    with refused():
+        loss.backward()
 
 
 def test_the_default_type_of_tensors_does_not_matter() -> None:
