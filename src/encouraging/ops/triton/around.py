@@ -75,6 +75,7 @@ def later_kernel(
     o_r = i_tile * ROWS + tl.arange(0, ROWS)
     o_c = i_group * (BLOCK * REPEAT) + tl.arange(0, BLOCK)[None, :]
     m_r = o_r < n_rows
+    n_rows = tl.cast(n_rows, tl.int64)  # up to seven times it, see store_state
     top = tl.load(state + o_r, mask=m_r, other=0.0)[:, None]
     factor = tl.load(state + n_rows + o_r, mask=m_r, other=0.0)[:, None]
     at_pivot = tl.load(state + 2 * n_rows + o_r, mask=m_r, other=0.0)[:, None]
