@@ -66,10 +66,11 @@ def scale_for(source: Tensor, upstream: Tensor, out: Tensor) -> Prepared:
     if prepared is None:
         rows, classes, inner, outer, inner_stride, class_stride = layout(source)
         elements, block = source.numel(), 4096
+        unit = math.gcd(16, elements)
         dense = elements == 1 + sum(
             (size - 1) * stride for size, stride in zip(source.shape, source.stride(), strict=True))
         prepared = _scales.keep(key, Prepared(
             scale_kernel, min(pieces(elements, block), 8 * processors(source.device)),
-            (elements, classes, inner, outer, inner_stride, class_stride),
-            COPY=out is not source, DENSE=dense, BLOCK=block, num_warps=8))
+            (elements // unit, classes, inner, outer, inner_stride, class_stride),
+            COPY=out is not source, DENSE=dense, LARGE=elements >= 2**31 - block, UNIT=unit, BLOCK=block, num_warps=8))
     return prepared
