@@ -39,6 +39,8 @@ def later_for(problem: Problem, upstream: Tensor, grad: Tensor, above: Tensor | 
         unit = math.gcd(16, classes, outer, to.outer_stride)
         tile_rows, block, repeat = gradient_tile(
             classes, min(unit, 16 // logits.dtype.itemsize) if class_stride == 1 else 0)
+        if smoothing and unit == 1 and 4 < classes <= 16:
+            tile_rows //= 2  # of 32 elements and their rows' seven numbers a thread spills what 16 have room for
         ends, phase = ends_of(logits, grad) if tile_rows == 1 else (0, 0)
         numbers = (
             rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
