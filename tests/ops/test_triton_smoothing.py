@@ -190,10 +190,14 @@ def test_every_cut_with_weights_is_right_in_every_row(classes: int, planes: bool
 
 
 def test_smoothing_with_weights_leaves_few_elements_of_a_row_to_a_thread() -> None:
-    """The compiler gave threads with a whole row of 32 elements 255 registers and spilled hundreds."""
+    """The compiler gave threads with a whole row of 32 elements, or 64 of a longer one, 255 registers and spilled
+    hundreds."""
     for classes in range(17, 65):
         tiling = tiling_for(classes, smooth=True, weighted=True)
         assert tiling.rows * tiling.block == 8 * 32 * tiling.warps
+    for classes in (4097, 5000, 8192):
+        assert tiling_for(classes, smooth=True, weighted=True).block == 16 * 32 * 16
+        assert tiling_for(classes, smooth=True, weighted=True).warps == 16
     for classes in range(17, 257):
         tiling = tiling_for(classes, smooth=True, planes=True, weighted=True)
         assert tiling.rows * tiling.block == 16 * 32 * tiling.warps

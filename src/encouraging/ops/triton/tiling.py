@@ -78,8 +78,8 @@ def division_key() -> tuple[Tiling | None, float, bool, bool, bool, bool]:
 @lru_cache(maxsize=1024)
 def _tiling(classes: int, smooth: bool, planes: bool, many_numbers: bool = False) -> Tiling:
     block = max(2, 1 << (classes - 1).bit_length())
-    # Smoothing with class weights keeps so many numbers of every element (``many_numbers``) that threads which have all
-    # of a row, or half of it, spill hundreds of registers: 16 elements of a row at most, and 8 where memory is read so.
+    # Smoothing with class weights keeps so many numbers of every element (``many_numbers``) that threads spill hundreds
+    # of registers where they have 64 elements, or a row of 32: 16 elements at most there, and 8 of few classes.
     # Where neighbouring rows are neighbours in memory, a warp takes a line of 32.
     if planes and classes <= MOST_PLANES:
         return Tiling(rows=32, block=max(16, block), warps=min(16, max(1, block // (16 if many_numbers else 64))))
@@ -91,7 +91,8 @@ def _tiling(classes: int, smooth: bool, planes: bool, many_numbers: bool = False
             return Tiling(1, 8192, 16, streamed=True, per_processor=2, registers=64 if smooth else 0)
         return Tiling(1, 4096 if smooth else 8192, 8, streamed=True, per_processor=4, registers=64 if smooth else 0)
     if block >= 2048:
-        return Tiling(1, block, warps=8 if block > 8192 else 4, registers=128 if smooth else 0)
+        warps = 16 if many_numbers and block == 8192 else 8 if block > 8192 else 4
+        return Tiling(1, block, warps, registers=128 if smooth else 0)
     if block == 1024:
         return Tiling(1, block, warps=1 if smooth else 2, skip=smooth, registers=64 if smooth else 0)
     warps = 4 if many_numbers and block in (32, 64) else 1
