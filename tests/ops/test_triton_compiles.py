@@ -69,14 +69,72 @@ print(*sorted(translated))
 '''
 
 
+# Only the last stage is left out, that which turns PTX into machine code. Prints the kernels, and how many bits their
+# loads and stores have.
+TO_PTX = """
+import re
+from unittest import mock
+
+import torch
+from triton.backends.nvidia.compiler import CUDABackend
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from host_time import no_launches
+from registers import NoDriver
+
+from encouraging import curves
+from encouraging.ops.triton import sigmoid_loss
+
+
+class Compiled(Exception):
+    pass
+
+
+def stop(self, ptx, *_):
+    raise Compiled(ptx)
+
+
+driver.set_active(NoDriver(90))
+CUDABackend.make_cubin = stop
+compile = JITFunction.run
+
+
+def compile_and_pretend(kernel, *arguments, grid, warmup, **options):
+    try:
+        compile(kernel, *arguments, grid=grid, warmup=True, **options)
+    except Compiled as made:
+        moves = re.findall(r"(?:ld|st)\\.global(?:\\.v(\\d))?\\.b(\\d+)", str(made))
+        print(kernel.__name__, *sorted({int(count or 1) * int(bits) for count, bits in moves}))
+    return pretend(kernel, *arguments, grid=grid, warmup=warmup, **options)
+
+
+with no_launches():
+    pretend = JITFunction.run
+    with mock.patch.object(JITFunction, "run", compile_and_pretend):
+        logits = torch.zeros(1002, 1002).requires_grad_()
+        loss = sigmoid_loss(logits, torch.zeros_like(logits), curves.cross_entropy())
+        loss.backward(torch.tensor(2.0))
+"""
+
+
+def _output(program: str, cache: Path) -> list[str]:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    return run.stdout.splitlines()
+
+
+def test_elements_are_read_in_vectors_also_where_their_number_is_no_multiple_of_16(tmp_path: Path) -> None:
+    """1002 x 1002 is one of 4. What is left are the shares of the sum and, for the second, the upstream gradient."""
+    assert _output(TO_PTX, tmp_path) == ["sigmoid_kernel 32 128", "scale_kernel 32 128"]
+
+
 def test_kernels_of_long_rows(tmp_path: Path) -> None:
     """An argument that is not given is None, which no function of a kernel may return."""
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    run = subprocess.run([sys.executable, "-c", TRANSLATE], env=environment, capture_output=True, text=True,
-                         check=False)
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert run.stdout.split() == [
+    found, = _output(TRANSLATE, tmp_path)
+    assert found.split() == [
         "later_kernel", "mse_later_kernel", "mse_split_end_kernel", "mse_split_kernel", "mse_split_sums_kernel",
         "mse_streamed_kernel", "scale_kernel", "soft_later_kernel", "soft_split_end_kernel", "soft_split_kernel",
         "soft_split_sums_kernel", "soft_streamed_kernel", "split_end_kernel", "split_kernel", "split_sums_kernel",

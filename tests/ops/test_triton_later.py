@@ -11,6 +11,9 @@ pytest.importorskip("triton")
 from encouraging import curve_loss, curves
 from encouraging.curves import Curve
 from encouraging.ops.triton import Tiling, hard_loss, mse_loss, soft_later_launch, soft_loss, use_tiling
+from encouraging.ops.triton.curves import constants
+from encouraging.ops.triton.later_launch import later_for
+from encouraging.ops.triton.problem import Problem
 from encouraging.ops.triton.tiling import gradient_tile, narrowed, tiling_for
 from kernel_cases import CURVES, MARKS, SPLIT, STREAMED, ULP, draw, gaps_of, row_error, truth
 from soft_kernel_cases import draw_soft, ours_for_logits, plain_error
@@ -129,6 +132,20 @@ def test_squared_errors_from_their_states(soft: bool, tiling: Tiling | None) -> 
             mse_loss(leaf, target.index_fill(0, torch.tensor([1]), 999), bonus=False, reduction="sum").backward()
         assert leaf.grad[1].isnan().all()
         assert not leaf.grad[[0, 2, 3, 4]].isnan().any()
+
+
+@pytest.mark.parametrize("classes", [3, 5, 7, 9, 15])
+def test_few_smoothed_classes_have_few_elements_per_thread(classes: int) -> None:
+    """Odd rows are read one by one, and 32 such elements spilled up to a thousand registers."""
+    z, y = draw(300, classes, seed=classes)
+    problem = Problem(z, y, None, constants(curves.focal(2.0)), -100, 0.1)
+    chosen = later_for(problem, torch.ones(300), torch.empty_like(z))._constants
+    assert chosen["ROWS"] * chosen["BLOCK"] <= 16 * 32 * chosen["num_warps"]
+    arguments = {"reduction": "none", "label_smoothing": 0.1}
+    leaf, upstream = z.clone().requires_grad_(), torch.rand(300) + 0.5
+    hard_loss(leaf, y, curves.focal(2.0), **arguments).backward(upstream)
+    _, slope = truth(z, y, curves.focal(2.0), upstream, **arguments)
+    assert row_error(leaf.grad, slope).max() <= 64 * ULP
 
 
 @pytest.mark.parametrize("vector", [1, 2, 4, 8])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import threading
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -71,6 +74,53 @@ def test_only_tested_versions_of_triton_are_launched_directly(tested: bool, monk
     assert [call[2:] for call in kernel.public] == [call[2:] for call in launches]
     direct = (2, 1, 1, 7, "function", "metadata", None, None, None, x.data_ptr(), 3, 16)
     assert kernel.direct == ([direct] * 2 if tested else [])
+
+
+@pytest.mark.parametrize(("version", "interpreted", "expected"), [
+    ("3.6.0", False, True), ("3.6.0", True, False), ("3.7.1", False, False), ("3.60.0", False, False)])
+def test_what_the_interpreter_returns_is_not_launched(version: str, interpreted: bool, expected: bool) -> None:
+    """It returns nothing, also for tensors on a GPU, which it copies."""
+    assert cached_launch._knows(version, interpreted) is expected
+
+
+class _Loading:
+    """A kernel compiled by Triton 3.6: another thread sees ``run`` while what it launches is still being loaded."""
+
+    packed_metadata, _run, function = "metadata", None, None
+
+    def __init__(self) -> None:
+        self.launched: list[object] = []
+
+    @property
+    def run(self) -> Callable[..., None]:
+        if self._run is None:
+            self._run = lambda *arguments: self.launched.append(arguments[4])
+            time.sleep(0.05)
+            self.function = "function"
+        return self._run
+
+
+def test_no_thread_launches_what_another_one_is_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_launch, "_is_tested", True)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
+    compiled, x = _Loading(), torch.zeros(4)
+
+    class Kernel:
+        arg_names = ("x", "n", "BLOCK")
+
+        def __getitem__(self, grid: tuple[int]) -> Callable[..., _Loading]:
+            def launch(x: torch.Tensor, n: int, *, BLOCK: int) -> _Loading:  # noqa: N803 - as in kernels
+                compiled.run(*grid, 1, 1, 0, compiled.function, x, n, BLOCK)
+                return compiled
+            return launch
+
+    prepared = cached_launch.Prepared(Kernel(), 2, (3,), BLOCK=16)
+    threads = [threading.Thread(target=prepared, args=(0, x)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert compiled.launched == ["function"] * 3
 
 
 @pytest.mark.parametrize(("registers", "warps", "expected"), [

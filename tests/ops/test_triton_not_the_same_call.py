@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 
 from encouraging import curve_loss, curves, mirror_mse_loss, sigmoid_curve_loss
 from encouraging.curves import Curve
-from encouraging.errors import ArgumentError
+from encouraging.errors import ArgumentError, CurveError
 from encouraging.ops import dispatch, repeat
 from encouraging.ops.triton import soft_autograd
 from kernel_cases import MARKS, draw
@@ -194,3 +194,23 @@ def test_a_soft_target_at_another_alignment_has_another_plan(monkeypatch: pytest
         curve_loss(leaf, target, EL, impl="triton").backward()
         assert len(made) <= plans
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("classes", [5, 100], ids=["short rows", "long rows"])
+def test_numbers_that_a_curve_makes_on_another_device_are_refused(classes: int) -> None:
+    """Calls with another curve have prepared the launches, which take addresses and look at no device."""
+    z, y = draw(ROWS, classes, seed=15)
+
+    def elsewhere(gap: Tensor) -> Tensor:
+        return torch.ones(gap.shape, device="meta")
+
+    def refused() -> pytest.RaisesExc[CurveError]:
+        return pytest.raises(CurveError, match="gaps on cpu it made numbers on meta: expected the gaps' device")
+
+    for _ in range(2):
+        curve_loss(z.clone().requires_grad_(), y, OWN, impl="triton").backward()
+    with refused():
+        curve_loss(z, y, curves.custom(elsewhere, torch.ones_like, check=False), impl="triton")
+    loss = curve_loss(z.clone().requires_grad_(), y, curves.custom(torch.neg, elsewhere, check=False), impl="triton")
+    with refused():
+        loss.backward()

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 from encouraging import curves
 from encouraging.curves import Curve
 from encouraging.ops import reference
-from encouraging.ops.triton import Tiling, hard_loss, use_tiling
+from encouraging.ops.triton import Tiling, hard_loss, tiling_for, use_tiling
 from kernel_cases import (
     CLASSES,
     CURVES,
@@ -170,6 +170,38 @@ def test_every_cut_is_right_in_every_row(classes: int, smoothing: float) -> None
             reference.hard_loss(summed, y, curve, reduction="sum", **arguments).backward()
             usual = (4 * row_error(summed.grad, slope_of_sum)).clamp(min=48 * ULP)
             assert (row_error(ahead, slope_of_sum) <= usual).all()
+
+
+@pytest.mark.parametrize("planes", [False, True], ids=["rows", "planes"])
+@pytest.mark.parametrize("classes", [21, 50, 100])
+def test_every_cut_with_weights_is_right_in_every_row(classes: int, planes: bool) -> None:
+    z, y = draw(70, classes, seed=classes)
+    z = with_mistakes(z, y)
+    y[3] = -100
+    arguments = {"weight": torch.rand(classes) + 0.5, "label_smoothing": 0.1}
+    expected, slope = truth(z, y, curves.conservative(0.75), **arguments)
+    if planes:
+        z, y = z.reshape(2, 35, classes).transpose(1, 2).contiguous(), y.reshape(2, 35)
+    loss, gradient = ours(z, y, curves.conservative(0.75), **arguments)
+    if planes:
+        gradient = gradient.transpose(1, 2).reshape(70, classes)
+    assert loss.item() == pytest.approx(expected.item(), rel=8 * ULP)
+    assert row_error(gradient, slope).max() <= 24 * ULP
+
+
+def test_smoothing_with_weights_leaves_few_elements_of_a_row_to_a_thread() -> None:
+    """The compiler gave threads with a whole row of 32 elements, or 64 of a longer one, 255 registers and spilled
+    hundreds."""
+    for classes in range(17, 65):
+        tiling = tiling_for(classes, smooth=True, weighted=True)
+        assert tiling.rows * tiling.block == 8 * 32 * tiling.warps
+    for classes in (4097, 5000, 8192):
+        assert tiling_for(classes, smooth=True, weighted=True).block == 16 * 32 * 16
+        assert tiling_for(classes, smooth=True, weighted=True).warps == 16
+    for classes in range(17, 257):
+        tiling = tiling_for(classes, smooth=True, planes=True, weighted=True)
+        assert tiling.rows * tiling.block == 16 * 32 * tiling.warps
+        assert tiling_for(classes, smooth=False, planes=True, weighted=True).warps == max(1, tiling.block // 64)
 
 
 @pytest.mark.parametrize("curve", [curves.normal(eps=0), curves.aggressive(0.5, eps=0)], ids=repr)

@@ -24,10 +24,13 @@ def denominator_kernel(target, weight, partial_weights, n_rows, n_classes, ignor
 # out = source * upstream. Where that is 1 and nothing is to be copied, all programs exit at once: a few microseconds
 # for the whole grid, which is persistent so that it stays small. DENSE buffers are walked in memory order.
 @triton.jit
-def scale_kernel(source, out, upstream, n_elements, n_classes, inner, stride_outer, stride_inner, stride_class,
-                 COPY: tl.constexpr, DENSE: tl.constexpr, BLOCK: tl.constexpr):
+def scale_kernel(source, out, upstream, n_units, n_classes, inner, stride_outer, stride_inner, stride_class,
+                 COPY: tl.constexpr, DENSE: tl.constexpr, LARGE: tl.constexpr, UNIT: tl.constexpr,
+                 BLOCK: tl.constexpr):
     factor = tl.load(upstream).to(tl.float32)
     if COPY or factor != 1.0:
+        # The product tells the compiler how far loads may be vectorised.
+        n_elements = (tl.cast(n_units, tl.int64) if LARGE else n_units) * UNIT
         n_blocks = tl.cdiv(n_elements, BLOCK)
         for i_block in tl.range(tl.program_id(0), n_blocks, tl.num_programs(0)):
             o = tl.cast(i_block, tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -75,6 +78,7 @@ def later_kernel(
     o_r = i_tile * ROWS + tl.arange(0, ROWS)
     o_c = i_group * (BLOCK * REPEAT) + tl.arange(0, BLOCK)[None, :]
     m_r = o_r < n_rows
+    n_rows = tl.cast(n_rows, tl.int64)  # up to seven times it, see store_state
     top = tl.load(state + o_r, mask=m_r, other=0.0)[:, None]
     factor = tl.load(state + n_rows + o_r, mask=m_r, other=0.0)[:, None]
     at_pivot = tl.load(state + 2 * n_rows + o_r, mask=m_r, other=0.0)[:, None]

@@ -6,11 +6,13 @@ GPU for a hundred thousand rows. Here the kernel that Triton returned for the sa
 launched directly, with addresses in place of tensors, each of which Triton would look up in the driver. Nobody looks at
 an address again: whoever launches has tensors of one device. Triton's launch hooks are not called; profilers that ask
 the driver see every launch. How all this is done is private to Triton and changes between versions: where the version
-is not one that was tested on a GPU, every launch takes Triton's own way.
+is not one that was tested on a GPU, every launch takes Triton's own way; so it does where Triton interprets the kernels
+(``TRITON_INTERPRET=1``), also those of tensors on a GPU.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import itemgetter, or_
@@ -24,8 +26,16 @@ TESTED_VERSIONS = ("3.6",)
 _MOST_REMEMBERED = 4096  # sizes; a program that meets more of them starts over
 _INTERPRETER = -1  # the number of the device of a CPU tensor: there Triton interprets, and compiles nothing
 
-_is_tested = ".".join(triton.__version__.split(".")[:2]) in TESTED_VERSIONS
+
+
+def _knows(version: str, interpreted: bool) -> bool:
+    """Whether what Triton returns for a launch is a kernel that can be launched here."""
+    return ".".join(version.split(".")[:2]) in TESTED_VERSIONS and not interpreted
+
+
+_is_tested = _knows(triton.__version__, triton.knobs.runtime.interpret)
 _compiled: dict[Any, _Ready] = {}
+_first_launch = threading.RLock()
 
 
 def current_stream(device: int) -> int:
@@ -107,10 +117,12 @@ def launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...], numbe
 
 def _compile_and_launch(kernel: Any, programs: int, tensors: tuple[Tensor | None, ...],
                         numbers: tuple[int | float, ...], constants: dict[str, Any], persistent: bool) -> _Ready:
-    if persistent:
-        compiled = kernel.run(*tensors, *numbers, grid=(programs,), warmup=True, **constants)
-        programs = _that_fit(compiled, programs)
-    compiled = kernel[(programs,)](*tensors, *numbers, **constants)
+    # Triton hands out a kernel that another thread is still loading, without what is to be launched.
+    with _first_launch:
+        if persistent:
+            compiled = kernel.run(*tensors, *numbers, grid=(programs,), warmup=True, **constants)
+            programs = _that_fit(compiled, programs)
+        compiled = kernel[(programs,)](*tensors, *numbers, **constants)
     names = kernel.arg_names[len(tensors) + len(numbers):]
     return _Ready(compiled, programs, (*numbers, *(constants[name] for name in names)))
 

@@ -39,6 +39,8 @@ def later_for(problem: Problem, upstream: Tensor, grad: Tensor, above: Tensor | 
         unit = math.gcd(16, classes, outer, to.outer_stride)
         tile_rows, block, repeat = gradient_tile(
             classes, min(unit, 16 // logits.dtype.itemsize) if class_stride == 1 else 0)
+        if smoothing and unit == 1 and 4 < classes <= 16:
+            tile_rows //= 2  # of 32 elements and their rows' seven numbers a thread spills what 16 have room for
         ends, phase = ends_of(logits, grad) if tile_rows == 1 else (0, 0)
         numbers = (
             rows, classes // unit, inner, outer // unit, inner_stride, class_stride,
@@ -66,10 +68,11 @@ def scale_for(source: Tensor, upstream: Tensor, out: Tensor) -> Prepared:
     if prepared is None:
         rows, classes, inner, outer, inner_stride, class_stride = layout(source)
         elements, block = source.numel(), 4096
+        unit = math.gcd(16, elements)
         dense = elements == 1 + sum(
             (size - 1) * stride for size, stride in zip(source.shape, source.stride(), strict=True))
         prepared = _scales.keep(key, Prepared(
             scale_kernel, min(pieces(elements, block), 8 * processors(source.device)),
-            (elements, classes, inner, outer, inner_stride, class_stride),
-            COPY=out is not source, DENSE=dense, BLOCK=block, num_warps=8))
+            (elements // unit, classes, inner, outer, inner_stride, class_stride),
+            COPY=out is not source, DENSE=dense, LARGE=elements >= 2**31 - block, UNIT=unit, BLOCK=block, num_warps=8))
     return prepared

@@ -210,7 +210,8 @@ def division(problem: Problem, asked: Asked) -> tuple[Tiling, int]:
     """The tiling, and how many programs there are."""
     logits = problem.logits
     rows, classes, _, outer, inner_stride, class_stride = layout(logits)
-    tiling = tiling_for(classes, problem.smoothing > 0, planes=inner_stride == 1 != class_stride)
+    tiling = tiling_for(classes, problem.smoothing > 0, planes=inner_stride == 1 != class_stride,
+                        weighted=problem.weight is not None)
     if problem.smoothing > 0 and problem.curve.unbounded:
         tiling = as_streamed(tiling)
     if class_stride == 1 and not (problem.smoothing or asked.grad or asked.lengths or asked.stats):

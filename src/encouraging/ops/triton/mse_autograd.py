@@ -224,8 +224,11 @@ def _launch(logits: Tensor, target: Tensor, bonus: bool, *, sums: Sum | None = N
         launch(mse_streamed_kernel, programs, (*tensors, state), numbers, persistent, **shared, STATE=state is not None,
                maxnreg=most)
     else:
+        # So that two programs of 8 warps fit on a multiprocessor instead of one. Where fewer registers would do, the
+        # compiler takes more of them when it is told how many there are.
+        many = soft and grad is not None and tiling.warps == 8
         launch(mse_kernel, programs, (*tensors, state), numbers, **shared, STATE=state is not None, ROWS=tiling.rows,
-               PIECE=piece_of(tiling, logits, unit, 1))
+               PIECE=piece_of(tiling, logits, unit, 1), maxnreg=held_to(128) if many else None)
 
 
 def _launch_later(logits: Tensor, target: Tensor, bonus: bool, state: Tensor, grad: Tensor, scale: float,

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...curves import Curve
+from ...errors import CurveError
 from ...torch_state import is_batched
 from .cached_launch import Kept, Prepared
 from .curves import Gap, constants
@@ -108,7 +109,7 @@ class OwnCurve(torch.autograd.Function):
                   *NO_STATS)
         ctx.save_for_backward(logits, target, weight, state, gaps)
         ctx.curve, ctx.step = curve, step
-        values = _one_per_row(curve.value(gaps), gaps)
+        values = _one_per_row(curve, curve.value(gaps), gaps)
         out = torch.empty(size=(), dtype=step.dtype, device=logits.device)
         total(device, values, target, weight, divisor, out, *workspace(logits), state)
         return out
@@ -122,7 +123,7 @@ class OwnCurve(torch.autograd.Function):
             return differentiable(logits, target, weight, above, curve, step.ignore_index, 0.0, "sum"), *_NONE
         result, batched = torch.empty_like(logits), is_batched(upstream)
         if target.shape[0]:
-            pulls = _one_per_row(curve.pull(gaps), gaps)
+            pulls = _one_per_row(curve, curve.pull(gaps), gaps)
             above = torch.ones((), dtype=torch.float32, device=logits.device) if batched else upstream
             short = state.shape[0] == 1
             # Not always as in the forward pass: hooks on saved tensors give back copies.
@@ -147,8 +148,13 @@ class OwnCurve(torch.autograd.Function):
 _NONE = (None,) * 5  # for everything but the logits
 
 
-def _one_per_row(numbers: Tensor, gaps: Tensor) -> Tensor:
+def _one_per_row(curve: Curve, numbers: Tensor, gaps: Tensor) -> Tensor:
     """What a curve made of the gaps as the kernels read it: float32, one after the other."""
+    if numbers.device != gaps.device:
+        if numbers.ndim:  # a kernel takes its address as one of the GPU, where nothing would catch that
+            raise CurveError(f"{curve!r}: of gaps on {gaps.device} it made numbers on {numbers.device}: expected the "
+                             "gaps' device. Make new tensors like the gaps, as torch.full_like(gap, 0.5) does.")
+        numbers = numbers.to(gaps.device)
     if numbers.shape != gaps.shape:  # a constant
         numbers = numbers.expand(gaps.shape)
     if numbers.dtype is torch.float32 and numbers.is_contiguous():

@@ -37,6 +37,7 @@ def sum_of(parts, N: tl.constexpr):
 
 @triton.jit
 def store_state(state, o_r, m_r, n_rows, top, factor, at_pivot, pivot):
+    n_rows = tl.cast(n_rows, tl.int64)  # six times it passes 2**31 from 358 million rows on
     tl.store(state + o_r, top, mask=m_r)
     tl.store(state + n_rows + o_r, factor, mask=m_r)
     tl.store(state + 2 * n_rows + o_r, at_pivot, mask=m_r)
@@ -45,6 +46,7 @@ def store_state(state, o_r, m_r, n_rows, top, factor, at_pivot, pivot):
 
 @triton.jit
 def store_smooth_state(state, o_r, m_r, n_rows, top_p, at_label, log_top_p):
+    n_rows = tl.cast(n_rows, tl.int64)
     tl.store(state + 4 * n_rows + o_r, top_p, mask=m_r)
     tl.store(state + 5 * n_rows + o_r, at_label, mask=m_r)
     tl.store(state + 6 * n_rows + o_r, log_top_p, mask=m_r)

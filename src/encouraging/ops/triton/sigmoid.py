@@ -68,13 +68,15 @@ def _label(pointers, m, n_classes):
 @triton.jit
 def sigmoid_kernel(
     logits, target, weight, pos_weight, divisor, upstream, loss, shares, counter, grad,
-    n_elements, n_classes, weight_after, weight_size, pos_after, pos_size, for_positives, for_negatives, scale,
+    n_units, n_classes, weight_after, weight_size, pos_after, pos_size, for_positives, for_negatives, scale,
     k0, k1, k2, k3, n0, n1, n2, n3,
     KIND: tl.constexpr, NEGATIVE_KIND: tl.constexpr, TWO_CURVES: tl.constexpr, TARGET: tl.constexpr, MSE: tl.constexpr,
     WEIGHTED: tl.constexpr, POS_WEIGHTED: tl.constexpr, DIVIDED: tl.constexpr, GRAD: tl.constexpr, SUMS: tl.constexpr,
-    VALUES: tl.constexpr, UPSTREAM: tl.constexpr, LARGE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
-    LAST: tl.constexpr,
+    VALUES: tl.constexpr, UPSTREAM: tl.constexpr, LARGE: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr,
+    BLOCK: tl.constexpr, LAST: tl.constexpr,
 ):
+    # The product tells the compiler how far loads may be vectorised.
+    n_elements = (tl.cast(n_units, tl.int64) if LARGE else n_units) * UNIT
     i_block = tl.program_id(0)
     o = (tl.cast(i_block, tl.int64) if LARGE else i_block) * BLOCK + tl.arange(0, BLOCK)
     m = o < n_elements

@@ -228,14 +228,15 @@ def _launch(logits: Tensor, target: Tensor, weight: Tensor | None, pos_weight: T
         kind = PROBABILITY if target.is_floating_point() else PRESENCE if target.shape == logits.shape else CLASS_INDEX
         positive, negative = constants(step.curve), constants(step.negative_curve)
         classes, alpha = logits.shape[-1] if logits.ndim else 1, step.alpha
-        numbers = (elements, classes, *of_weight, *of_pos_weight, 1.0 if alpha is None else float(alpha),
+        unit = math.gcd(16, elements)
+        numbers = (elements // unit, classes, *of_weight, *of_pos_weight, 1.0 if alpha is None else float(alpha),
                    1.0 if alpha is None else 1.0 - alpha, float(scale), *positive[2:], *negative[2:])
         prepared = _launches.keep(key, Prepared(
             sigmoid_kernel, pieces(elements, block), numbers, KIND=positive.kind, NEGATIVE_KIND=negative.kind,
             TWO_CURVES=positive != negative, TARGET=kind.value, MSE=step.mse, WEIGHTED=weight is not None,
             POS_WEIGHTED=pos_weight is not None, DIVIDED=divisor is not None, GRAD=grad is not None,
             SUMS=sums is not None, VALUES=losses is not None, UPSTREAM=how, LARGE=elements >= 2**31 - block,
-            WIDE=classes >= block, BLOCK=block, LAST=0 if sums is None else sums.ending, num_warps=4,
+            WIDE=classes >= block, UNIT=unit, BLOCK=block, LAST=0 if sums is None else sums.ending, num_warps=4,
             enable_fp_fusion=True))
     prepared(logits.get_device(), logits, target, weight, pos_weight, divisor, upstream, out, shares, counter, grad)
     return prepared

@@ -219,8 +219,11 @@ def _prepare(problem: SoftProblem, asked: Asked, grad: Tensor | None,
         return Prepared(soft_narrow_kernel, programs, (*sizes, *grad_sizes, *factors), **known, ROWS=tiling.rows,
                         REPEAT=tiling.repeat, maxnreg=held_to(96) if grad is not None else None)
     if not tiling.streamed:
+        registers: int | None = tiling.registers or None
+        if not registers and tiling.warps == 8 and grad is not None and curve.below_largest == LIKE_ITSELF.value:
+            registers = held_to(128)  # so that two programs fit on a multiprocessor, with every such curve
         return Prepared(soft_kernel, programs, (*sizes, *grad_sizes, *factors), **constants, ROWS=tiling.rows,
-                        maxnreg=tiling.registers or None, PIECE=piece_of(tiling, logits, unit, class_stride))
+                        maxnreg=registers, PIECE=piece_of(tiling, logits, unit, class_stride))
     ends, phase = ends_for(tiling, logits, target, grad, by_target)
     if tiling.segments > 1:
         constants |= {"VECTOR": ends or 16 // logits.dtype.itemsize, "ENDS": ends,

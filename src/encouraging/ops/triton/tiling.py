@@ -60,9 +60,9 @@ fitted = True
 _override: Tiling | None = None
 
 
-def tiling_for(classes: int, smooth: bool = False, planes: bool = False) -> Tiling:
+def tiling_for(classes: int, smooth: bool = False, planes: bool = False, weighted: bool = False) -> Tiling:
     """The tiling for so many classes, or the one that :func:`use_tiling` asks for."""
-    return _override or _tiling(classes, smooth, planes)
+    return _override or _tiling(classes, smooth, planes, smooth and weighted)
 
 
 def tiling_override() -> Tiling | None:
@@ -76,11 +76,13 @@ def division_key() -> tuple[Tiling | None, float, bool, bool, bool, bool]:
 
 
 @lru_cache(maxsize=1024)
-def _tiling(classes: int, smooth: bool, planes: bool) -> Tiling:
+def _tiling(classes: int, smooth: bool, planes: bool, many_numbers: bool = False) -> Tiling:
     block = max(2, 1 << (classes - 1).bit_length())
+    # Smoothing with class weights keeps so many numbers of every element (``many_numbers``) that threads spill hundreds
+    # of registers where they have 64 elements, or a row of 32: 16 elements at most there, and 8 of few classes.
     # Where neighbouring rows are neighbours in memory, a warp takes a line of 32.
     if planes and classes <= MOST_PLANES:
-        return Tiling(rows=32, block=max(16, block), warps=max(1, block // 64))
+        return Tiling(rows=32, block=max(16, block), warps=min(16, max(1, block // (16 if many_numbers else 64))))
     if block <= 8:
         return Tiling(rows=128, block=block, warps=4, skip=False)
     # Smoothing needs more registers per element: its rows stay on chip up to 8192 classes, the plain ones up to 16384.
@@ -89,10 +91,12 @@ def _tiling(classes: int, smooth: bool, planes: bool) -> Tiling:
             return Tiling(1, 8192, 16, streamed=True, per_processor=2, registers=64 if smooth else 0)
         return Tiling(1, 4096 if smooth else 8192, 8, streamed=True, per_processor=4, registers=64 if smooth else 0)
     if block >= 2048:
-        return Tiling(1, block, warps=8 if block > 8192 else 4, registers=128 if smooth else 0)
+        warps = 16 if many_numbers and block == 8192 else 8 if block > 8192 else 4
+        return Tiling(1, block, warps, registers=128 if smooth else 0)
     if block == 1024:
         return Tiling(1, block, warps=1 if smooth else 2, skip=smooth, registers=64 if smooth else 0)
-    return Tiling(rows=32 if block == 16 else 1024 // block, block=block, warps=1, skip=False)
+    warps = 4 if many_numbers and block in (32, 64) else 1
+    return Tiling(rows=32 if block == 16 else 1024 // block, block=block, warps=warps, skip=False)
 
 
 def soft_tiling_for(classes: int, cross_entropy: bool, lean: bool = False) -> Tiling:
