@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ._curve import Curve
 from ._focal import Focal, HaltedFocal
-from ._log_bonus import Conservative
+from ._log_bonus import Aggressive, Conservative
 from ._polynomial import Poly, Power
 
 
@@ -42,6 +42,8 @@ def value_below_half(curve: Curve, log_p: Tensor, p: Tensor) -> Tensor:
         remainder = 1 - curve.log_end
         tangent = (1 - p) * (1 / remainder) + (math.log(remainder) - 1)
         return torch.where(p <= curve.log_end, torch.log1p(-p), tangent) - log_p
+    if type(curve) is Aggressive and curve.eps < 0.5:
+        return torch.where(p >= curve.start, torch.log1p(-p) - math.log1p(-curve.start), 0.0) - log_p
     return curve.value(_gap(log_p, p))
 
 
@@ -68,6 +70,8 @@ def ratio_below_half(curve: Curve, log_p: Tensor, p: Tensor) -> Tensor:
         return 1 + curve.weight * curve.exponent * p**curve.exponent
     if type(curve) is Conservative:
         return torch.where(p <= curve.log_end, (1 - p).reciprocal(), 1 + p * (1 / (1 - curve.log_end)))
+    if type(curve) is Aggressive and curve.eps < 0.5:
+        return torch.where(p >= curve.start, (1 - p).reciprocal(), 1.0)
     return curve.pull(_gap(log_p, p)) / (1 - p)
 
 
