@@ -108,6 +108,8 @@ def test_a_stream_that_has_no_sign_for_plus_or_minus_shows_the_table_all_the_sam
     (["run", "digits", "--arm", "el1"], "Did you mean 'el_1'?"),
     (["run", "digits", "--device", "abacus"], "expected cpu, cuda or auto"),
     (["run", "digits", "--device", "mps"], "expected cpu, cuda or auto"),
+    (["run", "digits", "--threads", "99999"], "Input should be less than or equal to 1024"),
+    (["run", "digits", "--set", "threads=99999"], "threads = 99999: input should be less than or equal to 1024"),
     (["results", "nowhere"], "expected a directory"),
 ])
 def test_a_wrong_word_is_answered_and_ends_with_2(words: list[str], message: str):
