@@ -116,6 +116,7 @@ def test_a_recipe_without_arms_is_answered_with_one(tmp_path):
     ("lr = 0.1", 'lr = "0.1"', ["train.lr: '0.1': expected a number, without quotes"]),
     ("log_end = 0.5", 'train = { milestones = ["1"] }', ["arms.el.train.milestones: ['1']: expected a number"]),
     ("seeds = 2", "seeds = 2\noptions = { mixup = '0.2' }", ["options.mixup: '0.2': expected a number"]),
+    ("lr = 0.1", f"lr = 0.1, batch_size = {2**63}", [f"train.batch_size: {2**63}: expected a number of 64 bits"]),
     ("seeds = 2", "seeds = 0", ["seeds: 0: expected a number of seeds"]),
     ("seeds = 2", "seeds = []", ["seeds: []: expected a number of seeds"]),
     *(("seeds = 2", f"seeds = [1, {seed}]", [f"the seed {seed}: expected a number from 0 to 2**63 - 1"])

@@ -29,6 +29,8 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _reject_what_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, int) and not -2**63 <= value < 2**63:  # nor can torch or a file hold it
+            raise ValueError(f"{value}: expected a number of 64 bits")
         entries = value if isinstance(value, list | tuple) else [value]
         if any(isinstance(entry, bool | str) for entry in entries):
             types = _types_in(cls.model_fields[info.field_name or ""].annotation)
@@ -149,7 +151,10 @@ class Train(Frozen):
         >>> Train(max_steps=100, lr=0.1, evaluate_every=4).evaluations(1, 6)
         2
         """
-        return 1 + sum(map(self.evaluates, range(first, last)))  # there is always one at the end
+        # Counted and not listed: this is asked in every epoch, and there may be a million of them.
+        all_from = min(self.epochs, last, self.evaluate_all_from or last)
+        regular = max(0, (all_from - 1) // self.evaluate_every - (first - 1) // self.evaluate_every)
+        return 1 + regular + max(0, last - max(first, all_from))  # there is always one at the end
 
     @field_validator("compile", mode="before")
     @classmethod
