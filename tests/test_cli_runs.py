@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from encouraging.cli import app
 from encouraging.commands import doctor
+from encouraging.errors import RunError
 from encouraging.recipes import read_recipe
 from encouraging.recipes.grid import jobs_of
 
@@ -61,6 +62,25 @@ def test_a_folder_that_is_not_there_is_named_once_before_any_run_starts(tmp_path
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_run_that_another_process_finishes_is_no_failure(monkeypatch, tmp_path, finishes):
+    from encouraging.commands import run as command
+
+    def one_is_in_use(job, tell, train=command.train_job):
+        if job.arm == "ce":
+            if finishes:
+                train(job, tell)
+            raise RunError(f"{job.folder} is in use by another process (number 7).")
+        return train(job, tell)
+
+    monkeypatch.setattr(command, "train_job", one_is_in_use)
+    words = ["run", "digits", "--out", str(tmp_path), "--arm", "ce", "--arm", "el_1", "--seeds", "1", *QUICK]
+    printed = call(*words, code=0 if finishes else 1)
+    assert ("1 run was finished by another process meanwhile" in printed) == finishes
+    assert ("ce seed 0 failed" in printed) != finishes
+    assert printed.count("\u2502 ce ") == finishes
+
+
 def test_an_interrupt_before_the_training_is_answered(monkeypatch, tmp_path):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
@@ -88,6 +108,8 @@ def test_a_stream_that_has_no_sign_for_plus_or_minus_shows_the_table_all_the_sam
     (["run", "digits", "--arm", "el1"], "Did you mean 'el_1'?"),
     (["run", "digits", "--device", "abacus"], "expected cpu, cuda or auto"),
     (["run", "digits", "--device", "mps"], "expected cpu, cuda or auto"),
+    (["run", "digits", "--threads", "99999"], "Input should be less than or equal to 1024"),
+    (["run", "digits", "--set", "threads=99999"], "threads = 99999: input should be less than or equal to 1024"),
     (["results", "nowhere"], "expected a directory"),
 ])
 def test_a_wrong_word_is_answered_and_ends_with_2(words: list[str], message: str):

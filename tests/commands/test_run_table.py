@@ -248,8 +248,20 @@ def test_a_claim_may_state_any_direction_and_of_the_others_none_is_judged_the_wr
         check_directions(recipe, MetricBook(recipe.needs().metrics))
     digits = read_recipe("digits")
     for claim in (Claim(metric="ece", arm="el_1", beats="ce", better="higher"),
-                  Claim(metric="ece", arm="el_1", over=0.1), Claim(metric="my_own", arm="el_1", beats="ce")):
+                  Claim(metric="ece", arm="el_1", over=0.1), Claim(metric="my_own", arm="el_1", under=0.1),
+                  Claim(metric="my_own", arm="el_1", beats="ce", better="higher")):
         check_directions(digits.model_copy(update={"claims": (claim,)}), MetricBook(digits.needs().metrics))
+
+
+def test_a_claim_on_a_number_that_nothing_declares_states_its_direction():
+    """The training loss of a run would silently count as better when higher."""
+    digits = read_recipe("digits")
+    for claim in (Claim(metric="train_loss", arm="el_1", beats="ce"),
+                  Claim(metric="stage1.mine", arm="el_1", beats="ce"),
+                  Claim(metric="train_accuracy", arm="el_1", beats_metric="mine")):
+        words = "does not say whether it is better when higher or lower. Add better = \"higher\" or better = \"lower\""
+        with pytest.raises(RecipeError, match=words):
+            check_directions(digits.model_copy(update={"claims": (claim,)}), MetricBook(digits.needs().metrics))
 
 
 def test_a_recipe_that_concludes_on_the_best_epoch_is_compared_by_its_number():

@@ -7,6 +7,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
@@ -244,3 +246,17 @@ def test_a_compiled_model_has_what_its_model_has_and_takes_what_it_takes(monkeyp
                                                                                     "fast"]
     assert model() == ("fast", (), {})
     assert model(x, y=1) == ("fast", (x,), {"y": 1})
+
+
+@given(epochs=st.integers(0, 30), every=st.integers(1, 6), all_from=st.none() | st.integers(1, 20),
+       first=st.integers(0, 12), count=st.integers(-1, 15))
+def test_evaluations_are_counted_as_they_are_made(epochs, every, all_from, first, count):
+    train = Train(epochs=epochs, lr=0.1, evaluate_every=every, evaluate_all_from=all_from)
+    made = sum(train.evaluates(epoch) for epoch in range(first, first + count))
+    assert train.evaluations(first, first + count) == made + 1  # there is always one at the end
+
+
+def test_the_time_left_of_a_training_without_an_end_takes_no_time():
+    """It is asked for in every epoch. A range of a million epochs took longer than many an epoch."""
+    train = Train(epochs=10**15, lr=0.1, evaluate_every=3)
+    assert train.evaluations(1, 10**15) == 1 + (10**15 - 1) // 3

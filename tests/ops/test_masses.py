@@ -181,3 +181,28 @@ def test_large_batches_of_probabilities_allocate_little_beside_the_gradient():
             live += event.nbytes()
             peak = max(peak, live)
     assert peak < 1.5 * logits.nbytes, peak  # 3 times with the mass in float64
+
+
+@pytest.mark.parametrize("curve", [*CURVES, curves.aggressive(eps=0), curves.focal(2.0)], ids=repr)
+@pytest.mark.parametrize(("weight", "smoothing"), [(None, 1.0), ((1.0, 0.0, 2.0), 0.1), ((1.0, 0.0, 2.0), 1.0)])
+def test_a_label_of_no_mass_adds_nothing_to_an_infinite_loss(curve, weight, smoothing):
+    """Where smoothing is 1 or the label's weight 0, the label's own part is 0 times an infinite value."""
+    rows = torch.tensor([[0.0, -math.inf, 1.0], [-math.inf, 0.0, -math.inf], [0.0, 1.0, 2.0]])
+    label, class_weight = torch.tensor([1, 1, 1]), torch.tensor([1.0, 1.0, 1.0] if weight is None else weight)
+    expected = class_sums.mass_values(rows, (smoothing / 3 * class_weight).expand(3, 3), curve)
+    assert not expected[0].isnan()  # with eps=0 the second row is +inf - inf
+    for copies in (1, 1 << 18):  # the last does not fit the cache
+        z = rows.repeat(copies, 1).requires_grad_()
+        loss = curve_loss(z, label.repeat(copies), curve, None if weight is None else class_weight, reduction="none",
+                          label_smoothing=smoothing)
+        torch.testing.assert_close(loss.view(copies, 3), expected.expand(copies, 3), equal_nan=True)
+        loss.sum().backward()
+        assert not z.grad.isnan().any()
+
+
+def test_a_single_class_with_nothing_but_smoothing_has_p_of_1():
+    z = torch.tensor([[2.0]], requires_grad=True)
+    for curve in (curves.normal(eps=0), curves.aggressive(eps=0)):
+        loss = curve_loss(z, torch.tensor([0]), curve, label_smoothing=1.0)
+        assert loss == -math.inf
+        assert torch.autograd.grad(loss, z)[0] == -1

@@ -322,3 +322,25 @@ def test_sums_taken_together_as_on_a_gpu_are_the_same(curve: Curve, monkeypatch:
     assert min(told) > 1
     for one, two in zip(alone, together, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("tiling", [SIXTEEN, STREAMED, SPLIT], ids=["whole", "streamed", "split"])
+@pytest.mark.parametrize("curve", [*TAILS, curves.normal(eps=0), curves.aggressive(eps=0)], ids=repr)
+def test_a_class_of_no_weight_adds_nothing_to_an_infinite_loss(curve: Curve, tiling: Tiling) -> None:
+    """The label's own part is 0 times infinity where smoothing is 1 or its weight is 0."""
+    z = torch.zeros(3, CLASSES)
+    z[0, 1] = -math.inf
+    z[1] = z[0]
+    z[1, 5] = 3.0  # a mistake with p > 1/2
+    z[2] = -math.inf
+    z[2, 1] = 0.0
+    y = torch.tensor([1, 1, 1])
+    no_label, no_rival = torch.ones(CLASSES), torch.zeros(CLASSES)
+    no_label[1], no_rival[1] = 0.0, 1.0
+    for rows, weight, smoothing in ((2, None, 1.0), (2, no_label, 0.1), (2, no_label, 1.0), (3, no_rival, 0.5)):
+        arguments = {"weight": weight, "label_smoothing": smoothing, "reduction": "none"}
+        with use_tiling(tiling):
+            loss = hard_loss(z[:rows], y[:rows], curve, **arguments)
+        expected = reference.hard_loss(z[:rows], y[:rows], curve, **arguments)
+        assert not expected.isnan().any()
+        torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)

@@ -113,6 +113,10 @@ def test_a_recipe_without_arms_is_answered_with_one(tmp_path):
     ("seeds = 2", "seeds = true", ["seeds: true: expected a number"]),
     ("log_end = 0.5", "label_smoothing = true", ["arms.el.label_smoothing: true: expected a number"]),
     ("log_end = 0.5", "train = { milestones = [true] }", ["arms.el.train.milestones: [true]: expected a number"]),
+    ("lr = 0.1", 'lr = "0.1"', ["train.lr: '0.1': expected a number, without quotes"]),
+    ("log_end = 0.5", 'train = { milestones = ["1"] }', ["arms.el.train.milestones: ['1']: expected a number"]),
+    ("seeds = 2", "seeds = 2\noptions = { mixup = '0.2' }", ["options.mixup: '0.2': expected a number"]),
+    ("lr = 0.1", f"lr = 0.1, batch_size = {2**63}", [f"train.batch_size: {2**63}: expected a number of 64 bits"]),
     ("seeds = 2", "seeds = 0", ["seeds: 0: expected a number of seeds"]),
     ("seeds = 2", "seeds = []", ["seeds: []: expected a number of seeds"]),
     *(("seeds = 2", f"seeds = [1, {seed}]", [f"the seed {seed}: expected a number from 0 to 2**63 - 1"])
@@ -277,3 +281,8 @@ def test_a_recipe_in_a_folder_is_the_users_with_backslashes_too(monkeypatch):
     assert reading._is_users("experiments\\mine.toml")
     assert reading._is_users("C:\\mine.toml")
     assert not reading._is_users("digits.toml")
+
+
+@pytest.mark.parametrize(("text", "number"), [(".05", 0.05), ("1.", 1.0), ("+.5e-1", 0.05), ("02", 2)])
+def test_a_number_may_be_set_as_people_write_it(text, number):
+    assert read_recipe("digits", [f"train.lr={text}"]).train.lr == number

@@ -29,8 +29,8 @@ def run(
                      "numbers over the value: log_end=0,0.5,1. Twice for a map of two keys. --arm says which arm."),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="How many runs to train at once on this machine.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per run. Default: all cores, at most "
-                                                            "OMP_NUM_THREADS.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads per run. Default: all cores, at "
+                                                                      "most OMP_NUM_THREADS.")] = None,
     ray: Annotated[str | None, typer.Option(help="Train on a Ray cluster: its address, or local.")] = None,
     track: Annotated[str | None, typer.Option(help="Also log the numbers to: tensorboard.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data from its publisher.")] = False,
@@ -85,8 +85,8 @@ def attack(
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
     data: Annotated[str | None, typer.Option(help="The data directory; default: ENCOURAGING_DATA.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many runs to attack at once.")] = 1,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per run. Default: all cores, at most "
-                                                            "OMP_NUM_THREADS.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads per run. Default: all cores, at "
+                                                                      "most OMP_NUM_THREADS.")] = None,
 ) -> None:
     """Attack trained models: accuracy by attack and epsilon, into attacks.json of every run, and a warning where an
     attack overestimates a model. Continues where it was stopped."""

@@ -106,19 +106,24 @@ def unknown_metrics(recipe: Recipe, book: MetricBook) -> Iterator[str]:
 
 
 def check_directions(recipe: Recipe, book: MetricBook) -> None:
-    """Refuse claims that would be judged the wrong way round: ``better`` is left out, which means higher, and the
-    metric is declared as better when lower. A claim that states a direction keeps it.
+    """Refuse claims that leave ``better`` out, which means higher, where it would judge them the wrong way round, or
+    where nothing says which way is right. A claim that states a direction keeps it.
 
     Raises:
         RecipeError: names the first such claim.
     """
     for claim in recipe.claims:
         if claim.constant is None and "better" not in claim.model_fields_set:
-            for metric in (book[path] for path in claim.metrics):
-                if metric.better != claim.better:
-                    raise RecipeError(f"{recipe.name}: a claim on {metric.path!r} would be judged the wrong way round: "
-                                      f"{metric.path!r} is better when {metric.better}. Add better = "
-                                      f'"{metric.better}" to the claim.', "claims")
+            for path in claim.metrics:
+                better = book.direction(path)
+                if better is None:
+                    raise RecipeError(f"{recipe.name}: a claim on {path!r}: the task does not say whether it is better "
+                                      "when higher or lower. Add better = \"higher\" or better = \"lower\" to the "
+                                      f"claim.{did_you_mean(path, book.metrics)}", "claims")
+                if better != claim.better:
+                    raise RecipeError(f"{recipe.name}: a claim on {path!r} would be judged the wrong way round: "
+                                      f"{path!r} is better when {better}. Add better = \"{better}\" to the claim.",
+                                      "claims")
 
 
 def _paths(final: Mapping[str, Any], before: str = "") -> Iterator[str]:

@@ -134,6 +134,11 @@ class _Execution:
                 sweep.run_pool(unfinished, train_job, display, self.jobs, Job.names)
             else:
                 sweep.run_here(unfinished, train_job, display)
+        failed = [event for event in display.failed if not RunDir(event.job.folder).done]
+        if elsewhere := len(display.failed) - len(failed):  # two commands of the same --out share the runs
+            console.print(f"{plural(elsewhere, 'run')} {'was' if elsewhere == 1 else 'were'} finished by another "
+                          "process meanwhile", highlight=False)
+        display.failed = failed
         return display
 
     def agree(self, question: Callable[[], bool]) -> bool:

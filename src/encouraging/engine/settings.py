@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 
 class Settings(BaseModel):
-    """Settings that do not change once they are read. Unlike in pydantic, true is not accepted as the number 1."""
+    """Settings that do not change once they are read. Unlike in pydantic, neither true nor "1" is the number 1."""
 
     model_config = ConfigDict(frozen=True)
     # A run's config has these only if they differ from the default, because the first records do not have them.
@@ -28,13 +28,26 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _reject_bool_as_number(cls, value: object, info: ValidationInfo) -> object:
+    def _reject_what_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, int) and not -2**63 <= value < 2**63:  # nor can torch or a file hold it
+            raise ValueError(f"{value}: expected a number of 64 bits")
         entries = value if isinstance(value, list | tuple) else [value]
-        if any(isinstance(entry, bool) for entry in entries):
+        if any(isinstance(entry, bool | str) for entry in entries):
             types = _types_in(cls.model_fields[info.field_name or ""].annotation)
-            if types & {int, float} and bool not in types:
-                raise ValueError(f"{str(value).lower()}: expected a number")
+            if types & {int, float}:
+                if bool not in types and any(isinstance(entry, bool) for entry in entries):
+                    raise ValueError(f"{str(value).lower()}: expected a number")
+                if str not in types and any(isinstance(entry, str) and _is_number(entry) for entry in entries):
+                    raise ValueError(f"{value!r}: expected a number, without quotes")
         return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _types_in(annotation: Any) -> set[Any]:
@@ -138,7 +151,10 @@ class Train(Frozen):
         >>> Train(max_steps=100, lr=0.1, evaluate_every=4).evaluations(1, 6)
         2
         """
-        return 1 + sum(map(self.evaluates, range(first, last)))  # there is always one at the end
+        # Counted and not listed: this is asked in every epoch, and there may be a million of them.
+        all_from = min(self.epochs, last, self.evaluate_all_from or last)
+        regular = max(0, (all_from - 1) // self.evaluate_every - (first - 1) // self.evaluate_every)
+        return 1 + regular + max(0, last - max(first, all_from))  # there is always one at the end
 
     @field_validator("compile", mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine import Metric
 from ..errors import RunError
-from .metric_words import undeclared
+from .metric_words import measured_for_all, undeclared
 
 if TYPE_CHECKING:
     from ..engine.records import Record
@@ -63,6 +63,18 @@ class MetricBook:
             metric = self[stage[2]]
             return metric._replace(path=path, words=f"{metric.words} of stage {stage[1]}", primary=False, about="")
         return undeclared(path)
+
+    def direction(self, path: str) -> str | None:
+        """``"higher"`` or ``"lower"``, whichever is better; None for a number of which nothing says it.
+
+        >>> book = MetricBook([Metric("loss", "loss", better="lower")])
+        >>> book.direction("stage1.best_loss"), book.direction("attacks.fgsm.0.3"), book.direction("my_number")
+        ('lower', 'higher', None)
+        """
+        if stage := _STAGE.fullmatch(path):
+            return self.direction(stage[2])
+        declared = path in self.metrics or path.removeprefix("best_") in self.metrics
+        return self[path].better if declared or measured_for_all(path) or path.endswith("accuracy") else None
 
     def shown(self, exists: Callable[[str], bool]) -> list[Metric]:
         """The metrics of a table of arms, where there are numbers for them; the best epoch's stands beside the last."""

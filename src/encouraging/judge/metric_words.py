@@ -26,6 +26,11 @@ def undeclared(path: str) -> Metric:
     >>> undeclared("temperature.ece_after").words
     'calibration error after temperature scaling'
     """
+    return measured_for_all(path) or Metric(path, path.replace("_", " "), "%" if path.endswith("accuracy") else "")
+
+
+def measured_for_all(path: str) -> Metric | None:
+    """A number that the package itself measures, for a task of any kind: None for all others."""
     kind, *parts = path.split(".")
     if kind == "attacks" and len(parts) > 1:
         return Metric(path, f"accuracy under {attack_words(parts[0], '.'.join(parts[1:]))}", "%", low=0, high=100)
@@ -33,7 +38,7 @@ def undeclared(path: str) -> Metric:
         *data, score, rate = parts
         words = f"{RATES[rate]} by {score.replace('_', ' ')}" + (f", {'.'.join(data)}" if data else "")
         return Metric(path, words, "%", better="lower" if rate == "fpr95" else "higher", low=0, high=100)
-    return _SCALED.get(path) or Metric(path, path.replace("_", " "), "%" if path.endswith("accuracy") else "")
+    return _SCALED.get(path)
 
 
 def counted_words(record: Record) -> str:

@@ -218,12 +218,17 @@ def _values(sums: _Sums, mass: Tensor, curve: Curve, label_mass: LabelMass | Non
     top_mass = _at(mass, sums.top_class)
     distance, logs = sums.distance, sums.logs
     if not mass.ndim:
-        distance, logs = distance * mass, logs.log() * mass if curve.form_below_half == "line" else logs
-    value = torch.where(top_mass == 0, 0.0, top_mass * curve.value(sums.gap))
+        distance, logs = _times(mass, distance), logs.log() * mass if curve.form_below_half == "line" else logs
+    value = _times(top_mass, curve.value(sums.gap))
     value += sums.others * sums.odds.log1p() - distance + logs
     if label_mass is not None:
-        value += label_mass.mass * curve.value(_label_gap(sums, label_mass)[0])
+        value += _times(label_mass.mass, curve.value(_label_gap(sums, label_mass)[0]))
     return value
+
+
+def _times(mass: Tensor, values: Tensor) -> Tensor:
+    """Their product, in which no mass leaves nothing of an infinite value."""
+    return torch.where(mass == 0, 0.0, mass * values)
 
 
 class _Pulls(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from datetime import date, time
@@ -133,9 +134,10 @@ def kept_recipes(records: Iterable[Record]) -> dict[str, Recipe]:
 
 
 def apply_override(tree: dict[str, Any], override: str) -> dict[str, Any]:
-    """Set one key; the value is TOML or a plain word. A number in the path is an index of a list, counted from 0.
+    """Set one key; the value is TOML, a plain word, or a number that TOML writes otherwise, such as ``.5``. A number in
+    the path is an index of a list, counted from 0.
 
-    >>> apply_override({"train": {"lr": 0.1}}, "train.lr=0.05")
+    >>> apply_override({"train": {"lr": 0.1}}, "train.lr=.05")
     {'train': {'lr': 0.05}}
     >>> apply_override({"stages": [{}, {"freeze": ["body"]}]}, "stages.1.freeze=[]")
     {'stages': [{}, {'freeze': []}]}
@@ -147,6 +149,8 @@ def apply_override(tree: dict[str, Any], override: str) -> dict[str, Any]:
         value = tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
         value = text.strip()
+        if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", value, re.ASCII):
+            value = int(value) if value.isdecimal() else float(value)
     tree = copy.deepcopy(tree)
     *parents, last = path.strip().split(".")
     table: Any = tree

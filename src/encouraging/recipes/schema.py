@@ -94,7 +94,7 @@ class Recipe(Frozen):
     attack_images: int | None = Field(default=None, gt=0)  # the number of test images for claims under attack
     looks: tuple[int, ...] = ()  # the numbers of seeds at which the claims are judged, planned before the first
     overlap: float | None = None  # test examples over training examples, if seeds are random splits of one dataset
-    threads: int | None = Field(default=None, gt=0)
+    threads: int | None = Field(default=None, gt=0, le=1024)  # of 16384 OpenMP dies
     overrides: Overrides | None = None  # written by ``encouraging run --set``
 
     _folder: str | None = PrivateAttr(default=None)  # the folder of its file, where your own modules are found

@@ -45,6 +45,12 @@ def exp_of_distance(z, top, EXACT: tl.constexpr):
 
 
 @triton.jit
+def weighted(weight, value):
+    """Their product, in which a weight of 0 leaves nothing of an infinite value."""
+    return tl.where(weight == 0.0, 0.0, weight * value)
+
+
+@triton.jit
 def log1p(x):
     """log(1 + x) for 0 <= x <= 1: twice the series of artanh, which is short because x / (2 + x) <= 1/3."""
     t = x / (2.0 + x)

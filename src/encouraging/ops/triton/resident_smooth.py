@@ -6,7 +6,7 @@ import triton.language as tl
 from .curves import LIKE_CROSS_ENTROPY, LIKE_ITSELF, LIKE_NORMAL, chances, curve_at, curve_of_rival
 from .finish import THE_FIRST, divisor_of, finish_mean, known_divisor
 from .in_order import leave_count
-from .maths import INF, LOG2E, LOWEST, inverse_of, log, row_start
+from .maths import INF, LOG2E, LOWEST, inverse_of, log, row_start, weighted
 from .rows import (
     closed_values,
     gradient,
@@ -112,7 +112,7 @@ def _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, 
                 m_rival &= base != 0.0  # a class of no weight adds nothing, also where its value is infinite
             values, pulls = _sums_of_two(
                 tl.where(m_rival, base * b_value, 0.0), tl.where(m_rival, base * b_pull, 0.0), TOGETHER)
-            values += top_weight * top_value
+            values += weighted(top_weight, top_value)
         else:
             if SERIES:
                 product, inverse = series_sums(count - n_top, below, two, three, four, top_p)
@@ -129,7 +129,7 @@ def _smoothed(rivals, e, top, total, z_y, y, weight, w, base_row, label_weight, 
         pulls += top_weight * top_over
     u = own + label_weight
     value, pull = curve_at(gap, p, q, surprise, log_q, k0, k1, k2, k3, KIND)
-    row_loss = u * value + values
+    row_loss = weighted(u, value) + values
     factor = tl.where(rival_sum == 0.0, 0.0, (q * pulls + u * pull) / rival_sum)
     at_label = p * pulls - u * pull
     # The largest rivals' own part of the pulls is left out: it would have to be subtracted again.

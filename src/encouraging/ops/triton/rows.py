@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 
 from .curves import LIKE_CROSS_ENTROPY, LIKE_NORMAL, chances, curve_at, curve_of_rival
-from .maths import inverse_of, log, shifted
+from .maths import inverse_of, log, shifted, weighted
 
 
 @triton.jit
@@ -127,7 +127,7 @@ def smooth_row(gap, p, q, surprise, log_q, top_p, log_top_p, z_y, top, rival_sum
     e = tl.exp2(t)
     y_value, y_pull = curve_of_rival(t, e, top_p, log_top_p, k0, k1, k2, k3, KIND)
     u = own + tl.where(is_label, label_weight, 0.0)
-    loss = u * value + values + tl.where(is_label, 0.0, label_weight * y_value)
+    loss = weighted(u, value) + values + tl.where(is_label, 0.0, weighted(label_weight, y_value))
     pulls += tl.where(is_label, 0.0, label_weight * y_pull)
     factor = tl.where(rival_sum == 0.0, 0.0, (q * pulls + u * pull) / rival_sum)
     at_pivot = p * pulls - u * pull
