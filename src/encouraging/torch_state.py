@@ -107,6 +107,12 @@ def needs_plain_operations() -> bool:
     return sum(level.key() == torch._C._functorch.TransformType.Jvp for level in levels) > 1
 
 
+def needs_no_rules() -> bool:
+    """Whether an autograd Function that knows neither transforms nor forward mode has all derivatives that can be asked
+    for: in eager mode, and where only ``torch.compile`` traces."""
+    return (is_eager() or torch.compiler.is_compiling()) and not in_forward_mode() and not needs_plain_operations()
+
+
 def read_before_function(numbers: Iterable[object]) -> None:
     """Read numbers in the graph that a compiler traces, before an autograd Function of it reads them.
 

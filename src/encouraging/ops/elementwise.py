@@ -13,9 +13,11 @@ from ..curves import Curve
 from ..curves._together import pull_of_many, value_of_many
 from ..links import sigmoid_gap
 from ..torch_state import (
+    PLAIN,
     backward_must_be_differentiable,
     in_forward_mode,
     is_eager,
+    needs_no_rules,
     needs_plain_operations,
     read_before_function,
     values_are_readable,
@@ -57,7 +59,7 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
         target = target.bool()
     else:
         target = target.long()[..., None] == torch.arange(logits.shape[-1], device=target.device)
-    if not mse and _has_rules() and not _need_gradient(target, for_positives):
+    if not mse and type(logits) in PLAIN and needs_no_rules() and not _need_gradient(target, for_positives):
         curves = curve, negative_curve
         loss: Tensor = apply(_SigmoidLosses, logits, target, *curves, for_positives, for_negatives)
         return loss if weight is None else loss * weight
@@ -77,11 +79,6 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
         if pos_weight is not None or alpha is not None:
             loss = loss * torch.where(target, for_positives, torch.full_like(loss, for_negatives))
     return loss if weight is None else loss * weight
-
-
-def _has_rules() -> bool:
-    """Whether :class:`_SigmoidLosses` has all derivatives that can be asked for: it knows no transforms."""
-    return (is_eager() or torch.compiler.is_compiling()) and not in_forward_mode() and not needs_plain_operations()
 
 
 def _need_gradient(*tensors: object) -> bool:

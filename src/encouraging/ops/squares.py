@@ -19,13 +19,7 @@ from ..curves import square
 from ..curves._curve import nll
 from ..links import class_gaps, label_gap, without
 from ..targets import Rows, checked_labels, one_hot
-from ..torch_state import (
-    backward_must_be_differentiable,
-    in_forward_mode,
-    is_eager,
-    needs_plain_operations,
-    values_are_readable,
-)
+from ..torch_state import backward_must_be_differentiable, needs_no_rules, values_are_readable
 from . import traced
 from .class_sums import WIDE, top_class_of
 from .exponentials import exp_
@@ -46,23 +40,18 @@ def sums_of_squared_errors(rows: Rows, bonus: bool, link: str) -> Tensor:
         label = checked_labels(rows.target, rows.classes)[:, None]
         if bonus:
             return 2 * label_rows(rows.logits, label, None, square(bonus=True)) + (2 - rows.classes)
-        if _has_rules():
+        if needs_no_rules():
             return apply(_SquaresOfLabels, rows.logits.to(dtype), label)  # type: ignore[no-any-return]
     truth = rows.target.to(dtype) if rows.soft else one_hot(rows, dtype)
     return _squared_errors(rows.logits.to(dtype), truth, bonus, link, summed=True)
 
 
 def _squared_errors(logits: Tensor, truth: Tensor, bonus: bool, link: str, summed: bool) -> Tensor:
-    if _has_rules() and not truth.requires_grad and truth.dtype == logits.dtype and logits.numel():
+    if needs_no_rules() and not truth.requires_grad and truth.dtype == logits.dtype and logits.numel():
         op = _Squares if link == "softmax" else _SigmoidSquares
         return apply(op, logits, truth, bonus, summed)  # type: ignore[no-any-return]
     losses = plain_squared_errors(class_gaps(logits)[0] if link == "softmax" else logits, truth, bonus)
     return losses.sum(-1) if summed else losses
-
-
-def _has_rules() -> bool:
-    """Whether the Functions of this file have all derivatives that can be asked for: they know no transforms."""
-    return (is_eager() or torch.compiler.is_compiling()) and not in_forward_mode() and not needs_plain_operations()
 
 
 def plain_squared_errors(gaps: Tensor, truth: Tensor, bonus: bool) -> Tensor:
