@@ -5,6 +5,7 @@
     python benchmarks/show.py --matrix results/bench/h200-matrix-2026-11-19.json
     python benchmarks/show.py --images results/bench/cifar-h200.json --attacks results/bench/attacks-h200.json
     python benchmarks/show.py --translation results/bench/translation.json
+    python benchmarks/show.py --cpu-matrix results/bench/cpu-matrix.json
 
 Run it in the root of the repository. It writes docs/performance.md and docs/images/bench.svg.
 """
@@ -114,6 +115,36 @@ def cpu_table(source: Path) -> str:
     return "\n".join(lines)
 
 
+def cpu_matrix(source: Path) -> str:
+    """Every kind of call beside the same formula: one table per shape, one column per curve and way."""
+    record = json.loads(source.read_text())
+    cases = record["cases"]
+    parts = []
+    for how, words in (("eager", "eager mode beside eager mode"), ("compiled", "compiled beside compiled")):
+        ratios = [case[how]["ratio"] for case in cases]
+        parts.append(f"{words}: median {statistics.median(ratios):.2f}, slowest {max(ratios):.2f}, "
+                     f"{sum(ratio > ALLOWED for ratio in ratios)} of {len(ratios)} above {ALLOWED}")
+    lines = [textwrap.fill(f"torch {record['torch']}, {record['threads']} thread, {record['capability']}, "
+                           f"{record['date']}: `{source}`. {'; '.join(parts)}.", 120)]
+    curves = list(dict.fromkeys(case_curve(case) for case in cases if case["call"] == "plain"))
+    for shape in dict.fromkeys((case["rows"], case["classes"]) for case in cases):
+        there = {(case["call"], case_curve(case)): case for case in cases if (case["rows"], case["classes"]) == shape}
+        lines += ["", " | ".join([f"| {shape[0]} x {shape[1]}", *(f"{curve}, {how}" for curve in curves
+                                                                   for how in ("eager", "compiled"))]) + " |",
+                  "| --- " * (1 + 2 * len(curves)) + "|"]
+        for call in dict.fromkeys(name for name, _ in there):
+            row = [there.get((call, curve)) for curve in curves]
+            if not any(row):  # a call with a curve of its own
+                row[0] = next(case for (name, _), case in there.items() if name == call)
+            cells = [f"{case[how]['ratio']:.2f}" if case else "" for case in row for how in ("eager", "compiled")]
+            lines.append(" | ".join([f"| {CALLS.get(call, call)}", *cells]) + " |")
+    return "\n".join(lines)
+
+
+def case_curve(case: dict[str, Any]) -> str:
+    return f"{case['curve']}({', '.join(f'{number:g}' for number in case['numbers'])})"
+
+
 def matrix_summary(source: Path, shown: int = 12) -> str:
     """``encouraging bench --matrix``: worst, median, how many are slower than torch, all by argument, the slowest."""
     record = json.loads(source.read_text())
@@ -213,6 +244,8 @@ def main() -> None:
     parser.add_argument("--attacks", type=Path, help="a record of `python benchmarks/attack_speed.py --out FILE`")
     parser.add_argument("--translation", type=Path,
                         help="a record of `python benchmarks/translation_speed.py --out FILE`")
+    parser.add_argument("--cpu-matrix", type=Path,
+                        help="a record of `python benchmarks/matrix_cpu.py --out FILE`")
     parser.add_argument("gpu", type=Path, nargs="?", help="a record of `encouraging bench --out FILE` on a GPU")
     parser.add_argument("cpu", type=Path, nargs="?", help="a record of `python benchmarks/loss_cpu.py --out FILE`")
     parser.add_argument("smoothed", type=Path, nargs="?", help="the same with --smoothing 0.1")
@@ -228,6 +261,8 @@ def main() -> None:
         put("attacks", attack_times(asked.attacks))
     if asked.translation:
         put("translation", translation_rates(asked.translation))
+    if asked.cpu_matrix:
+        put("cpu matrix", cpu_matrix(asked.cpu_matrix))
     if asked.gpu is None:
         return
     if asked.smoothed is None:

@@ -121,3 +121,25 @@ def test_newer_times_of_ours_replace_older_ones_on_logits_alone(tmp_path: Path) 
                  "| 256 x 10 | 1.50 | 2.5 | 1 | 2 |", "| 256 x 10 | 1.50 | 1 | 2 |"):
         assert f"\n{line}" in after, line
     assert "*ours* on logits of 2, 2026-02-02: `ours.json`" in " ".join(after.split())
+
+
+def test_calls_on_a_cpu_are_a_table_per_shape(tmp_path: Path) -> None:
+    page = tmp_path / "docs/performance.md"
+    page.parent.mkdir(parents=True)
+    page.write_text((ROOT / "docs/performance.md").read_text())
+
+    def case(call: str, curve: str, numbers: list[float], ratio: float, rows: int = 256) -> dict[str, object]:
+        return {"call": call, "rows": rows, "classes": 10, "curve": curve, "numbers": numbers,
+                "eager": {"ratio": ratio}, "compiled": {"ratio": 2 * ratio}}
+
+    cases = [case("plain", "conservative", [0.75], 0.5), case("plain", "focal", [2.0], 0.6),
+             case("mse", "square", [1.0], 0.7), case("plain", "conservative", [0.75], 1.1, rows=32)]
+    (tmp_path / "cpu.json").write_text(json.dumps({**FACTS, "threads": 1, "capability": "AVX2", "cases": cases}))
+    subprocess.run([sys.executable, ROOT / "benchmarks/show.py", "--cpu-matrix", "cpu.json"], check=True, cwd=tmp_path,
+                   timeout=120)
+    after = page.read_text()
+    for line in ("| 256 x 10 | conservative(0.75), eager | conservative(0.75), compiled | focal(2), eager | focal(2), "
+                 "compiled |", "| labels | 0.50 | 1.00 | 0.60 | 1.20 |", "| labels | 1.10 | 2.20 |  |  |",
+                 "| squared error with its mirror | 0.70 | 1.40 |  |  |"):
+        assert f"\n{line}" in after, line
+    assert "compiled beside compiled: median 1.30, slowest 2.20, 3 of 4 above 1.03" in " ".join(after.split())

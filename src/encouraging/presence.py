@@ -34,7 +34,10 @@ def check_presence(input: Tensor, target: Tensor) -> None:
     if target.is_complex():
         raise DtypeError(f"target is {target.dtype}: expected 0s and 1s, or probabilities.")
     values = target.long() if target.dtype in WIDE_UNSIGNED else target
-    if target.dtype != torch.bool and values_are_readable(values) and bool(((values < 0) | (values > 1)).any()):
+    if target.dtype == torch.bool or not target.numel() or not values_are_readable(values):
+        return
+    low, high = values.aminmax()
+    if bool(low < 0) or bool(high > 1):
         raise TargetError("target holds numbers outside [0, 1]: expected 0, 1 or a probability for each logit.")
 
 

@@ -15,7 +15,6 @@ from ..links import sigmoid_gap
 from ..torch_state import (
     PLAIN,
     backward_must_be_differentiable,
-    in_forward_mode,
     is_eager,
     needs_no_rules,
     needs_plain_operations,
@@ -49,10 +48,6 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
     if alpha is not None:
         for_positives = alpha * for_positives
     for_negatives = 1.0 if alpha is None else 1 - alpha
-    # A weight of 0 leaves nothing of an infinite value below, which matters only for probabilities and such weights.
-    if (target.is_floating_point() and pos_weight is None and alpha not in (0, 1) and values_are_readable(target)
-            and not target.requires_grad and not in_forward_mode() and bool((target == target.bool()).all())):
-        target = target.bool()  # a class is present or not: one value per logit instead of two
     if target.is_floating_point():
         target = target.to(dtype)
     elif target.shape == logits.shape:
@@ -131,6 +126,9 @@ def _in_blocks(function: Callable[..., Tensor], logits: Tensor, others: tuple[Te
 def _losses(logits: Tensor, target: Tensor, curves: tuple[Curve, Curve], for_positives: float | Tensor,
             for_negatives: float) -> Tensor:
     (curve, negative_curve), value = curves, value_of_many if values_are_readable(logits) else _value
+    signs = _signs(logits, target, curves, for_positives, for_negatives)
+    if signs is not None:
+        return _scaled(value(curve, logits * signs), signs, for_positives, for_negatives)
     if target.is_floating_point():
         values = value(curve, logits), value(negative_curve, -logits)
         weights = target * for_positives, (1 - target) * for_negatives
@@ -150,6 +148,10 @@ def _slopes(logits: Tensor, target: Tensor, upstream: Tensor, curves: tuple[Curv
     """The derivative of :func:`_losses` times the upstream gradient."""
     plain = values_are_readable(logits) and not backward_must_be_differentiable(upstream)
     (curve, negative_curve), pull_of = curves, pull_of_many if plain else _pull
+    signs = _signs(logits, target, curves, for_positives, for_negatives)
+    if signs is not None:
+        pull = _scaled(pull_of(curve, logits * signs), signs, for_positives, for_negatives)
+        return signs * -upstream * pull
     if target.is_floating_point():
         of_negatives = (1 - target) * for_negatives * pull_of(negative_curve, -logits)
         return upstream * (of_negatives - target * for_positives * pull_of(curve, logits))
@@ -160,6 +162,21 @@ def _slopes(logits: Tensor, target: Tensor, upstream: Tensor, curves: tuple[Curv
     return sigmoid_gap(-upstream, target) * _scaled(pull, target, for_positives, for_negatives)
 
 
+def _signs(logits: Tensor, target: Tensor, curves: tuple[Curve, Curve], for_positives: float | Tensor,
+           for_negatives: float) -> Tensor | None:
+    """1 for classes that are present and -1 for those that are not, where every one is one or the other: one value per
+    logit is enough then. A multiplication takes a fraction of the time of a ``where``."""
+    if curves[0] is not curves[1]:
+        return None
+    if target.is_floating_point():
+        # A weight of 0 leaves nothing of an infinite value, which matters for probabilities alone.
+        if isinstance(for_positives, Tensor) or 0 in (for_positives, for_negatives):
+            return None
+        if not values_are_readable(target) or not torch.equal(target * target, target):
+            return None
+    return target.to(logits.dtype).mul(2).sub_(1)
+
+
 def _value(curve: Curve, gap: Tensor) -> Tensor:
     return curve.value(gap)
 
@@ -168,9 +185,11 @@ def _pull(curve: Curve, gap: Tensor) -> Tensor:
     return curve.pull(gap)
 
 
-def _scaled(numbers: Tensor, positive: Tensor, for_positives: float | Tensor, for_negatives: float) -> Tensor:
+def _scaled(numbers: Tensor, target: Tensor, for_positives: float | Tensor, for_negatives: float) -> Tensor:
+    """The numbers times their factors; the target is bool, or above 0 for classes that are present."""
     if not isinstance(for_positives, Tensor) and for_positives == for_negatives == 1:
         return numbers
+    positive = target if target.dtype == torch.bool else target > 0
     return numbers * torch.where(positive, for_positives, torch.full_like(numbers, for_negatives))
 
 
