@@ -43,12 +43,13 @@ def test_blocks_are_the_plain_formula(classes: int, bonus: bool) -> None:
 
 
 @pytest.mark.parametrize("bonus", [True, False])
-def test_a_confident_example_keeps_its_digits(bonus: bool) -> None:
+@pytest.mark.parametrize("label", [0, 1])  # right, and wrong
+def test_a_confident_example_keeps_its_digits(label: int, bonus: bool) -> None:
     for lead in (20.0, 50.0):
         single = torch.tensor([[lead, 0.0, -3.0]], requires_grad=True)
         double = single.detach().double().requires_grad_()
         for leaf in (single, double):
-            mirror_mse_loss(leaf, torch.tensor([0]), bonus=bonus, reduction="sum").backward()
+            mirror_mse_loss(leaf, torch.tensor([label]), bonus=bonus, reduction="sum").backward()
         torch.testing.assert_close(single.grad.double(), double.grad, rtol=5e-6, atol=1e-40)
         assert bool((single.grad != 0).all()) or not bonus
 

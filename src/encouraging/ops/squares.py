@@ -5,7 +5,7 @@ over the classes is all that is asked for, labels need no matrix of 0 and 1:
 
 * with the mirror an error is ``2 |y - p| - 1``, and the rivals' probabilities add up to the label's 1 - p. The sum is
   ``4 (1 - p) - C``, which is a curve of the gap;
-* without it the sum is ``(1 - p)^2 (1 + s)``, where s is the sum of the squared softmax over the rivals.
+* without it the sum is ``(1 - p)^2`` of the label and ``p^2`` of its rivals.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from torch import Tensor
 
 from ..curves import square
 from ..curves._curve import nll
-from ..links import class_gaps, label_gap, without
+from ..links import class_gaps
 from ..targets import Rows, checked_labels, one_hot
 from ..torch_state import backward_must_be_differentiable, needs_no_rules, values_are_readable
 from . import traced
 from .class_sums import WIDE, top_class_of
 from .exponentials import exp_
-from .reduction import rows_of
 from .rows import apply, compute_dtype, in_blocks, label_rows
 from .small import fits_cache
 
@@ -40,7 +39,7 @@ def sums_of_squared_errors(rows: Rows, bonus: bool, link: str) -> Tensor:
         label = checked_labels(rows.target, rows.classes)[:, None]
         if bonus:
             return 2 * label_rows(rows.logits, label, None, square(bonus=True)) + (2 - rows.classes)
-        if needs_no_rules():
+        if needs_no_rules() and not torch.compiler.is_compiling():
             return apply(_SquaresOfLabels, rows.logits.to(dtype), label)  # type: ignore[no-any-return]
     truth = rows.target.to(dtype) if rows.soft else one_hot(rows, dtype)
     return _squared_errors(rows.logits.to(dtype), truth, bonus, link, summed=True)
@@ -156,47 +155,46 @@ def _gradient_(classes: _Softmax, ratio: Tensor, out: Tensor) -> None:
 
 
 class _SquaresOfLabels(torch.autograd.Function):
-    """Squared errors of a softmax without the mirror, summed over the classes: one number per label."""
+    """:class:`_Squares` of labels, without the mirror, summed: ``(1 - p)^2`` of the label and ``p^2`` of its rivals."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, label: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
-            ctx.save_for_backward(logits, label)
-            return traced.squares_of_labels(logits, label)
-        columns = logits.new_empty(3, logits.shape[0], 1)
-        for z, y, *parts in in_blocks(logits, label, *columns):
-            rivals = without(z, y)
-            highest = rivals.amax(-1, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)
-            weights = exp_(rivals.sub_(highest))
-            total = weights.sum(-1, keepdim=True)
-            for column, part in zip((highest, total, weights.square_().sum(-1, keepdim=True)), parts, strict=True):
-                part.copy_(column)
-        highest, total, squares = columns
-        gap = label_gap(logits, label, highest, total.log())
-        total.clamp_(min=1)  # the highest rival alone adds 1; less means that there are none
-        squares.div_(total.square())
-        ctx.save_for_backward(logits, label, gap, highest, total, squares)
-        return rows_of(torch.sigmoid(-gap).square() * (1 + squares))
+        out = logits.new_empty(logits.shape[0])
+        for z, y, part in in_blocks(logits, label, out, share=2):
+            classes = _softmax(z)
+            squares = classes.p.square().scatter_(-1, y, 0.0).sum(-1, keepdim=True)
+            part.copy_(_of_label(classes, y)[1].square_().add_(squares)[:, 0])
+        ctx.save_for_backward(logits, label, *(classes if fits_cache(logits) and z is logits else ()))
+        return out
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, None]:
-        logits, label, *columns = ctx.saved_tensors
-        if torch.compiler.is_compiling():
-            return traced.squares_of_labels_gradient(logits, label, upstream[:, None]), None
+        logits, label, *saved = ctx.saved_tensors
         if backward_must_be_differentiable(upstream):
             truth = torch.zeros_like(logits).scatter(-1, label, 1.0)
             return _differentiable(logits, truth, False, "softmax", upstream), None
-        gap, highest, total, squares = columns
-        # Of a rival with the share r of the rivals: 2 q^2 r (p (1 + s) - s + r).
-        double = 2 * torch.sigmoid(-gap).square() * upstream[:, None]
-        of_label = torch.sigmoid(gap) * (1 + squares)
-        linear, quadratic = double * (of_label - squares) / total, double / total.square()
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
-        for z, y, high, first, second, on_label, out in in_blocks(logits, label, highest, linear, quadratic,
-                                                                  -double * of_label, gradient):
-            weights = exp_(torch.sub(z, high))
-            torch.mul(weights, second, out=out).add_(first).mul_(weights).scatter_(-1, y, on_label)
+        for z, y, up, out in in_blocks(logits, label, upstream[:, None], gradient, share=2):
+            classes = _Softmax(*saved) if saved else _softmax(z)
+            p, top_class, q_of_top = classes
+            p_of_label, q_of_label = _of_label(classes, y)
+            # Every class's pull over 1 - p: 2 p q of the label, -2 p^2 of a rival. The top class is treated apart.
+            own, of_top = 2 * p_of_label * q_of_label, -2 * (1 - q_of_top).square()
+            is_top = top_class == y
+            squares = p.square().scatter_(-1, y, 0.0).scatter_(-1, top_class, 0.0).sum(-1, keepdim=True)
+            of_others = torch.where(is_top, 0.0, own) - 2 * squares
+            of_top = torch.where(is_top, own, of_top)
+            of_all = of_others + of_top
+            torch.mul(p, 2, out=out).add_(of_all).mul_(p).mul_(up)
+            out.scatter_(-1, y, (p_of_label * of_all - own) * up)
+            out.scatter_(-1, top_class, ((1 - q_of_top) * of_others - of_top * q_of_top) * up)
         return gradient, None
+
+
+def _of_label(classes: _Softmax, label: Tensor) -> tuple[Tensor, Tensor]:
+    """p and 1 - p of the labels (N, 1)."""
+    p = classes.p.gather(-1, label)
+    return p, torch.where(classes.top_class == label, classes.q_of_top, 1 - p)
 
 
 class _SigmoidSquares(torch.autograd.Function):

@@ -101,29 +101,6 @@ def squared_errors_gradient(logits: Tensor, truth: Tensor, bonus: bool, upstream
     return _gradient(columns, is_top, weights, p_of_base, torch.where(is_top, 0.0, ratio), pull_of_top)
 
 
-def squares_of_labels(logits: Tensor, label: Tensor) -> Tensor:
-    """The sum of the squared errors of all classes, for a label per row."""
-    gap, _, squares = _gap_and_squares(logits, label)
-    return (torch.sigmoid(-gap).square() * (1 + squares))[:, 0]
-
-
-def squares_of_labels_gradient(logits: Tensor, label: Tensor, upstream: Tensor) -> Tensor:
-    """The gradient of :func:`squares_of_labels`, each row times its upstream gradient (N, 1)."""
-    gap, (highest, total), squares = _gap_and_squares(logits, label)
-    double = 2 * torch.sigmoid(-gap).square() * upstream
-    of_label = torch.sigmoid(gap) * (1 + squares)
-    rivals = _weights(logits, highest) / total
-    return put(double * rivals * (of_label - squares + rivals), label, -double * of_label)
-
-
-def _gap_and_squares(logits: Tensor, label: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]:
-    """The label's gap; the highest rival and the sum of the rivals' exponentials; the sum of the squares of the softmax
-    over the rivals."""
-    highest, weights, total = rival_weights(logits, label)
-    gap, total = label_gap(logits, label, highest, total.log()), total.clamp(min=1)
-    return gap, (highest, total), weights.square().sum(-1, keepdim=True) / total.square()
-
-
 def _weights(logits: Tensor, base: Tensor) -> Tensor:
     """Exponentials relative to the base: of the top class 1, so that it does not overflow."""
     return (logits - base).clamp(max=0).exp()
