@@ -156,7 +156,7 @@ class _LabelRows(torch.autograd.Function):
             return None, None, None, None
         logits, label, ignored, gap, highest, total = ctx.saved_tensors
         if torch.compiler.is_compiling():
-            z = zero_ignored(logits, ignored).to(compute_dtype(logits.dtype))
+            z = logits.to(compute_dtype(logits.dtype))  # as in the forward pass, so that its sums are not made again
             gradient = traced.label_gradient(z, label, ctx.curve, upstream[:, None])
             return zero_ignored(gradient, ignored).to(logits.dtype), None, None, None
         if backward_must_be_differentiable(upstream):
