@@ -282,6 +282,9 @@ def one_hot(rows: Rows, dtype: torch.dtype) -> Tensor:
 def checked_labels(target: Tensor, classes: int) -> Tensor:
     """Labels of any integer type as int64. One that names no class is refused where its value can be read."""
     labels = target.long()  # before the comparison: in uint8, 300 classes are 44
-    if values_are_readable(labels) and bool(((labels < 0) | (labels >= classes)).any()):
+    if not labels.numel() or not values_are_readable(labels):
+        return labels
+    low, high = labels.aminmax()
+    if int(low) < 0 or int(high) >= classes:
         raise TargetError(f"target holds labels outside 0 to {classes - 1}: there are {classes} classes.")
     return labels
