@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import grad, vmap
 from torch.nn import functional as F
 
@@ -119,6 +120,20 @@ def test_compiled_losses_follow_a_schedule_of_their_curve(make, kind):
             value = each(z)
             results.append((value.detach(), torch.autograd.grad(value, z)[0]))
         torch.testing.assert_close(results[1], results[0], rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("make", [curves.focal, curves.power, curves.poly])
+def test_a_smoothed_loss_is_not_compiled_anew_for_each_value_of_a_schedule(make):
+    logits, label = batch()
+    counter = CompileCounterWithBackend("aot_eager")
+    function = compiled(lambda z, number: curve_loss(z, label, make(number), label_smoothing=0.1), counter)
+    for number in (0.5, 1.0, 1.5, 2.5, 3.0, 3.5):
+        z = logits.clone().requires_grad_()
+        value = function(z, number)
+        again = curve_loss(z, label, make(number), label_smoothing=0.1)
+        torch.testing.assert_close(value, again, rtol=1e-13, atol=1e-14)
+        torch.testing.assert_close(torch.autograd.grad(value, z), torch.autograd.grad(again, z), rtol=1e-12, atol=1e-14)
+    assert counter.frame_count == 2  # for the first number, and for any number
 
 
 @needs_compiler

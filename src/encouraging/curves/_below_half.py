@@ -33,11 +33,11 @@ def value_below_half(curve: Curve, log_p: Tensor, p: Tensor) -> Tensor:
     if form == "line":
         return torch.log1p(-p) - log_p
     if _is_focal(curve):
-        return -log_p * (1 - p) ** curve.gamma
+        return -log_p * _power(1 - p, curve.gamma)
     if type(curve) is Poly:
         return curve.epsilon * (1 - p) - log_p
     if type(curve) is Power:
-        return -log_p - curve.weight * p**curve.exponent
+        return -log_p - curve.weight * _power(p, curve.exponent)
     if type(curve) is Conservative:
         remainder = 1 - curve.log_end
         tangent = (1 - p) * (1 / remainder) + (math.log(remainder) - 1)
@@ -63,16 +63,27 @@ def ratio_below_half(curve: Curve, log_p: Tensor, p: Tensor) -> Tensor:
         q = 1 - p
         # p log p is 0 at p = 0, where log p is infinite.
         surprise = log_p.clamp(min=torch.finfo(p.dtype).min)
-        return q**curve.gamma * (1 - curve.gamma * p * surprise / q)
+        return _power(q, curve.gamma) * (1 - curve.gamma * p * surprise / q)
     if type(curve) is Poly:
         return 1 + curve.epsilon * p
     if type(curve) is Power:
-        return 1 + curve.weight * curve.exponent * p**curve.exponent
+        return 1 + curve.weight * curve.exponent * _power(p, curve.exponent)
     if type(curve) is Conservative:
         return torch.where(p <= curve.log_end, (1 - p).reciprocal(), 1 + p * (1 / (1 - curve.log_end)))
     if type(curve) is Aggressive and curve.eps < 0.5:
         return torch.where(p >= curve.start, (1 - p).reciprocal(), 1.0)
     return curve.pull(_gap(log_p, p)) / (1 - p)
+
+
+def _power(base: Tensor, exponent: float) -> Tensor:
+    """``base ** exponent``, for a base from 0 to 1."""
+    if exponent == 2:
+        return base.square()
+    if not torch.compiler.is_compiling():
+        return base**exponent
+    # A compiler makes an input of a number that a schedule changes, but not of the exponent of a power: it would
+    # compile each value anew.
+    return (exponent * base.log()).exp() if exponent else torch.ones_like(base)
 
 
 def _is_focal(curve: Curve) -> TypeGuard[Focal | HaltedFocal]:
