@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from encouraging import mirror_mse_loss
@@ -111,3 +112,17 @@ def test_the_sum_of_labels_is_that_of_the_matrix(shape: tuple[int, ...], reducti
             for one in (loss, expected):
                 one.backward()
             torch.testing.assert_close(leaf.grad.double(), exact.grad, **near)
+
+
+@pytest.mark.parametrize("bonus", [True, False])
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+def test_a_tracer_records_the_gradient(link: str, bonus: bool) -> None:
+    z, truth, _ = (tensor[:4] for tensor in draw(5))
+    target = truth.argmax(1) if link == "sigmoid" or not bonus else truth
+
+    def gradient(x: Tensor) -> Tensor:
+        return torch.autograd.grad(mirror_mse_loss(x, target, bonus=bonus, link=link), x)[0]
+
+    recorded = make_fx(gradient)(z.clone().requires_grad_())
+    other = z.flip(0).requires_grad_()
+    torch.testing.assert_close(recorded(other), gradient(other))

@@ -150,7 +150,7 @@ def _gradient_(classes: _Softmax, ratio: Tensor, out: Tensor) -> None:
     p, top_class, q_of_top = classes
     of_top = ratio.gather(-1, top_class)
     of_others = ratio.scatter_(-1, top_class, 0.0).sum(-1, keepdim=True)
-    torch.mul(p, of_others + of_top, out=out).sub_(ratio)
+    out.copy_(p).mul_(of_others + of_top).sub_(ratio)
     out.scatter_(-1, top_class, (1 - q_of_top) * of_others - of_top * q_of_top)
 
 
@@ -185,7 +185,7 @@ class _SquaresOfLabels(torch.autograd.Function):
             of_others = torch.where(is_top, 0.0, own) - 2 * squares
             of_top = torch.where(is_top, own, of_top)
             of_all = of_others + of_top
-            torch.mul(p, 2, out=out).add_(of_all).mul_(p).mul_(up)
+            out.copy_(p).mul_(2).add_(of_all).mul_(p).mul_(up)
             out.scatter_(-1, y, (p_of_label * of_all - own) * up)
             out.scatter_(-1, top_class, ((1 - q_of_top) * of_others - of_top * q_of_top) * up)
         return gradient, None
@@ -222,7 +222,7 @@ class _SigmoidSquares(torch.autograd.Function):
             return _differentiable(logits, truth, ctx.bonus, "sigmoid", upstream), None, None, None
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
         for z, y, up, out in in_blocks(logits, truth, -2 * each, gradient, share=2):
-            torch.mul(_sigmoid_slope(z, y, ctx.bonus), up, out=out)
+            out.copy_(_sigmoid_slope(z, y, ctx.bonus).mul_(up))
         return gradient, None, None, None
 
 
@@ -257,6 +257,6 @@ def _room(logits: Tensor, summed: bool) -> Tensor:
 def _store(losses: Tensor, part: Tensor) -> None:
     """The losses of a block, or their sums, where they belong."""
     if part.ndim == 1:
-        torch.sum(losses, -1, out=part)
+        part.copy_(losses.sum(-1))
     else:
         part.copy_(losses)
