@@ -58,21 +58,10 @@ def sigmoid_losses(logits: Tensor, target: Tensor, curve: Curve, negative_curve:
         curves = curve, negative_curve
         loss: Tensor = apply(_SigmoidLosses, logits, target, *curves, for_positives, for_negatives)
         return loss if weight is None else loss * weight
-    if target.is_floating_point():
-        presence = target
-        loss = (_weighted(presence * for_positives, curve_values(logits, curve))
-                + _weighted((1 - presence) * for_negatives, curve_values(-logits, negative_curve)))
-        if mse:
-            between = presence * (1 - presence)
-            p = torch.sigmoid(logits)
-            loss = loss - (2 * between * p * torch.sigmoid(-logits) if curve.params["bonus"] else between)
-    else:
-        gap = sigmoid_gap(logits, target)
-        loss = curve_values(gap, curve)
-        if negative_curve is not curve:  # not !=, which a compiler cannot ask of numbers that a schedule changes
-            loss = torch.where(target, loss, curve_values(gap, negative_curve))
-        if pos_weight is not None or alpha is not None:
-            loss = loss * torch.where(target, for_positives, torch.full_like(loss, for_negatives))
+    loss = _of_values(logits, target, (curve, negative_curve), for_positives, for_negatives, curve_values)
+    if mse and target.is_floating_point():
+        between, p = target * (1 - target), torch.sigmoid(logits)
+        loss = loss - (2 * between * p * torch.sigmoid(-logits) if curve.params["bonus"] else between)
     return loss if weight is None else loss * weight
 
 
@@ -129,17 +118,25 @@ def _losses(logits: Tensor, target: Tensor, curves: tuple[Curve, Curve], for_pos
     signs = _signs(logits, target, curves, for_positives, for_negatives)
     if signs is not None:
         return _scaled(value(curve, logits * signs), signs, for_positives, for_negatives)
-    if target.is_floating_point():
-        values = value(curve, logits), value(negative_curve, -logits)
-        weights = target * for_positives, (1 - target) * for_negatives
-        loss = torch.addcmul(weights[0] * values[0], weights[1], values[1])
-        if values_are_readable(loss) and math.isfinite(float(loss.sum())):
+    if target.is_floating_point() and values_are_readable(logits):
+        of_positives, of_negatives = target * for_positives, (1 - target) * for_negatives
+        loss = torch.addcmul(of_positives * value(curve, logits), of_negatives, value(negative_curve, -logits))
+        if math.isfinite(float(loss.sum())):  # else a weight of 0 may have met an infinite value
             return loss
-        return _weighted(weights[0], values[0]) + _weighted(weights[1], values[1])
+    return _of_values(logits, target, curves, for_positives, for_negatives, lambda gap, each: value(each, gap))
+
+
+def _of_values(logits: Tensor, target: Tensor, curves: tuple[Curve, Curve], for_positives: float | Tensor,
+               for_negatives: float, value: Callable[[Tensor, Curve], Tensor]) -> Tensor:
+    """The losses from the values of the curves, in operations that autograd knows if it knows those of ``value``."""
+    curve, negative_curve = curves
+    if target.is_floating_point():
+        return (_weighted(target * for_positives, value(logits, curve))
+                + _weighted((1 - target) * for_negatives, value(-logits, negative_curve)))
     gap = sigmoid_gap(logits, target)
-    loss = value(curve, gap)
+    loss = value(gap, curve)
     if negative_curve is not curve:  # not !=, which a compiler cannot ask of numbers that a schedule changes
-        loss = torch.where(target, loss, value(negative_curve, gap))
+        loss = torch.where(target, loss, value(gap, negative_curve))
     return _scaled(loss, target, for_positives, for_negatives)
 
 
